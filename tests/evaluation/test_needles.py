@@ -14,6 +14,7 @@ from poslab.data.needles import KINDS, ROOM, needles
 from poslab.measures import needles as measure
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
+from support.packages import write_package
 from support.runs import make, request
 
 LINE = re.compile(rb"\nThe key of (\w) is (\d{5})")
@@ -41,6 +42,13 @@ def test_the_text_has_one_right_answer_and_it_is_the_same_at_every_depth_and_len
             if kind == "several":
                 assert {key for _, key in facts} == {bytes(each) for each in candidates}
     assert len({bytes(each.astype(np.uint8)) for each in expected[:, 0]}) == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_likes_some_digits_and_reads_nothing_is_right_as_often_as_guessing(kind):
+    liked = np.random.default_rng(0).normal(size=256)
+    likely = liked[needles(text(32, 200), kind, 0.5).answers].sum(axis=-1)
+    assert (likely[:, 0] > likely[:, 1:].max(axis=1)).sum() == 8
 
 
 class Reader(nn.Module):
@@ -113,9 +121,11 @@ def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_pat
     [
         ({"data__vocabulary": 300}, "vocabulary=bytes"),
         ({"context_length": 64}, f"context_length={ROOM} or more"),
+        ({"objective": {"kind": "mine.later", "ahead": 2}}, "objective=causal or masked"),
     ],
 )
-def test_needles_that_do_not_fit_are_refused(changes, told, tmp_path):
+def test_needles_that_do_not_fit_are_refused(changes, told, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path / "package"))
     with pytest.raises(ConfigError, match=told):
         plan(
             request(**{"data__tokens": 200_000, "context_length": 128, "evaluate__needles": 4, **changes}),

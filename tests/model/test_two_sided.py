@@ -127,6 +127,29 @@ def test_t5_has_the_buckets_of_the_transformers_library_on_both_sides():
         build_scheme({**SCHEMES["t5"], "buckets": 30}, GEOMETRY)
 
 
+def test_t5_never_reads_the_bucket_of_keys_no_token_after_the_query():
+    scheme, attend = built("t5", "linear")
+    with torch.no_grad():
+        scheme.bucket_bias[16] = 20.0  # 57 nats in a sum that is taken back would leave nothing of float32
+    q, k, v = torch.randn(3, 1, 4, 70, 8, generator=torch.Generator().manual_seed(0))
+    site = Site(scheme.float(), torch.arange(70))
+    output = attend.attend(q, k, v, site)
+    torch.testing.assert_close(output, attend.weights(q, k, site) @ v)
+    (gradient,) = torch.autograd.grad(output.sum(), scheme.bucket_bias)
+    assert not gradient[16].any()
+    assert gradient[[0, 17]].all()
+
+
+@pytest.mark.parametrize("hook", ["log_gates", "content_bias"])
+def test_linear_attention_takes_no_gates_and_no_bias_of_a_query_on_both_sides(hook):
+    class Read(Scheme):
+        two_sided = True
+
+    setattr(Read, hook, lambda *given: None)
+    with pytest.raises(PairError, match=r"linear attention does not take on both sides.*attention=softmax"):
+        build_attention(ATTENTIONS["linear"], GEOMETRY, Read(Options(), GEOMETRY))
+
+
 @pytest.mark.parametrize("pos", ["alibi", "kerple", "fire"])
 def test_a_bias_is_by_the_distance_to_either_side(pos):
     scheme, _ = built(pos, "softmax")

@@ -8,7 +8,7 @@ import torch
 
 from poslab.config.compose import arms
 from poslab.config.registry import declared_modules
-from poslab.config.schema import PairError
+from poslab.config.schema import ConfigError, PairError
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import extrapolate
 from poslab.evaluation.losses import token_losses
@@ -166,6 +166,8 @@ def test_masks_have_the_shares_asked_for_and_each_window_has_a_target():
     rare, few = build_objective({**MASKED, "share": 1e-9}).of_evaluation(windows, 50)
     assert ((few != UNSCORED).sum(axis=1) == 1).all()
     assert rare.max() <= 50
+    with pytest.raises(ConfigError, match="no token hidden"):
+        build_objective({**MASKED, "replaced": 0.6, "kept": 0.4})
 
 
 @pytest.mark.usefixtures("package")

@@ -34,19 +34,20 @@ def needles(texts: Int[np.ndarray, "N T"], kind: str, depth: float) -> Needles:
     """Put a fact into each text, and a question for it at its end; T >= ROOM bytes.
 
     At depth 0 the fact stands at the start of the window, at 1 right before the question. Names and keys are
-    the same at every length and depth, and in every run.
+    the same at every length and depth, and in every run. Four texts in a row have the same keys and each asks
+    for another: of these, a model that only likes some keys more than others has one right.
     """
     windows, answers = texts.copy(), []
     size = texts.shape[1]
     for number, window in enumerate(windows):
-        random = np.random.Philox(key=np.array([number, 0], dtype=np.uint64), counter=[0, 0, 0, 5])
+        group, asked = divmod(number, CANDIDATES)
+        random = np.random.Philox(key=np.array([group, 0], dtype=np.uint64), counter=[0, 0, 0, 5])
         raw = random.random_raw(1 + CANDIDATES).tolist()
         # Keys of one name each: they differ in their first digit, so all are different.
         keys = [
             b"%d%0*d" % ((raw[0] + 2 * place) % 10, DIGITS - 1, draw // 10 % 10 ** (DIGITS - 1))
             for place, draw in enumerate(raw[1:])
         ]
-        asked = raw[0] // 10 % CANDIDATES
         lines = [b"\nThe key of %c is %s" % pair for pair in zip(NAMES, keys, strict=True)]
         stated = b"".join(line + b"." for line in (lines if kind == "several" else lines[asked : asked + 1]))
         start = round(depth * (size - len(stated) - LINE))

@@ -152,8 +152,8 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | Non
     )
     ends = any(len(whole) > len(line) for _, lines in drawn for _, whole, line in lines)
     caption = (
-        "What the trained scheme adds to the logit of a key at a distance, a line a head; layers that share "
-        "one scheme are shown once, of others the first and the last. "
+        "What the trained scheme adds to the logit of a key so many tokens before the query, a line a head; "
+        "layers that share one scheme are shown once, of others the first and the last. "
         + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
         + scale(panels)
         + bars(results)

@@ -5,9 +5,11 @@ the rest stay as they are, so that every token's state has to hold what may stan
 Wettig et al. 2023 (arXiv 2202.08005) find more to be better.
 """
 
+from typing import Self
+
 import numpy as np
 from jaxtyping import Int
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from poslab.config.schema import Options
 from poslab.objectives import UNSCORED, Examples, Objective
@@ -19,6 +21,12 @@ class MaskedOptions(Options):
     share: float = Field(gt=0, lt=1, description="of the tokens is scored")
     replaced: float = Field(ge=0, lt=1, description="of these are another token of the text, drawn evenly")
     kept: float = Field(ge=0, lt=1, description="of these are as they are; the rest are hidden")
+
+    @model_validator(mode="after")
+    def _some_are_hidden(self) -> Self:
+        if self.replaced + self.kept >= 1:
+            raise ValueError("replaced and kept leave no token hidden: choose a sum below 1")
+        return self
 
 
 class Masked(Objective):

@@ -49,6 +49,11 @@ class Linear(Attention):
             )
         adds = any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates")))
         self.decays = False
+        if not geometry.causal and any(map(scheme.overrides, ("log_gates", "content_bias"))):
+            raise PairError(
+                f"pos.scheme={scheme.name} has gates or a bias of each query's own, which linear attention "
+                "does not take on both sides: choose attention=softmax, or a scheme such as rope or alibi"
+            )
         if scheme.overrides("content_bias"):
             if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
                 raise PairError(

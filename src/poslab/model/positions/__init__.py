@@ -196,8 +196,8 @@ class Scheme(nn.Module):
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
         """Take from the tokens of a forward pass what the hooks below need; schemes inside take it, too."""
-        for inside in self.children():
-            if isinstance(inside, Scheme):
+        for inside in self.modules():
+            if isinstance(inside, Scheme) and inside is not self:
                 inside.read_tokens(tokens)
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
@@ -264,7 +264,9 @@ class Scheme(nn.Module):
     ) -> Float[Tensor, "H reach"] | None:
         """Return the bias at the distances below `reach`, -inf outside the window; None: it is 0 at all."""
         distance = torch.arange(reach, device=device)
-        bias, window = (self.bias_after if after else self.bias)(distance), self.geometry.window
+        bias, window = self.bias(distance), self.geometry.window
+        if after and bias is not None and (of_keys_after := self.bias_after(distance)) is not None:
+            bias = torch.where(distance > 0, of_keys_after, bias)  # a token itself is not after itself
         if window is None or window >= reach:
             return bias
         if bias is None:

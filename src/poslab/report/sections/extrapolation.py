@@ -121,7 +121,7 @@ def _loss_by_position(results: Results) -> LineChart:
         "loss_by_position",
         "Loss by position",
         f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}",
-        f"Tokens seen in the window{training_length(results)}",
+        f"Position in the window, in tokens{training_length(results)}",
         "Loss (nats per token)",
         2,
         octaves(series, count if shared else multiple),
@@ -147,7 +147,7 @@ def _position_less_reference(results: Results) -> LineChart:
         f"Loss by position less that of {label}",
         f"The figure above as a difference from {label} on the same seed: where the text is hard for both, "
         f"that cancels. Below 0 an arm is better. {bars(results)}",
-        f"Tokens seen in the window{training_length(results)}",
+        f"Position in the window, in tokens{training_length(results)}",
         f"Loss less that of {label} (nats per token)",
         2,
         octaves(series, count),

@@ -172,7 +172,7 @@ def _loss_by_position(results: Results) -> PanelChart:
             chart,
             rescaled.item.arm.label,
             "",
-            f"Tokens seen{cells.training_length(results)}",
+            f"Position in the window, in tokens{cells.training_length(results)}",
             "Loss (nats per token)",
             2,
             octaves(every, count if shared else multiple),

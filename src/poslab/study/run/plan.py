@@ -144,6 +144,12 @@ def _check_probe(config: Config) -> None:
 
 def _check_needles(config: Config) -> None:
     """Raise ConfigError where facts cannot be put into the run's windows."""
+    objective = build_objective(config.objective)
+    if config.objective != CAUSAL and (objective.causal or not objective.extra_tokens):
+        raise ConfigError(
+            "evaluate.needles asks for the next token or for hidden ones: choose objective=causal or masked, "
+            "or evaluate.needles=0"
+        )
     if config.data.get("vocabulary") != "bytes":
         raise ConfigError(
             "evaluate.needles asks in bytes: choose data.vocabulary=bytes, or evaluate.needles=0"
