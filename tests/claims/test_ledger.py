@@ -8,8 +8,11 @@ import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import EXTRAPOLATION, MASKED, MIXERS, PARTS, Studies
-from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
+from claims.studies import EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
+from poslab.measures.task import Task
+from poslab.record.manifest import read_manifest
+from poslab.record.writer import RunRecord
+from support.records import FLAT, STEEP, plan, reaches, seal, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
@@ -167,6 +170,40 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
     words = {"here": Verdict.HOLDS_HERE, "refuted": Verdict.REFUTED_HERE}
     expected = [words[word] for word in parts.split()]
     assert [part.verdict for part in judgement.parts.values()] == 2 * expected
+
+
+@pytest.mark.parametrize(
+    ("none", "verdict"), [(48, Verdict.HOLDS_HERE), (16, Verdict.REFUTED_HERE), (0, Verdict.UNDECIDED)]
+)
+def test_models_without_positions_are_held_against_others_on_tasks(
+    none: int, verdict: Verdict, tmp_path: Path
+) -> None:
+    """Eight seeds: rope answers up to 32, none up to `none`, 0 being that it has not learned the task."""
+    names = []
+    for pos, upto in (("rope", 32), ("none", none)):
+        for seed in range(8):
+            names.append(f"{pos}-{seed}")
+            shares = {size: 100 * (size <= upto) for size in (16, 32, 48, 64)}
+            table = [
+                {"task": "copy", "size": size, "longest": 16, "samples": 100, "exact": right}
+                | {"correct": right, "tokens": 100, "nll": 1.0}
+                for size, right in shares.items()
+            ]
+            config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16}}
+            directory = write_run(
+                tmp_path / "runs",
+                names[-1],
+                pos=pos,
+                seed=seed,
+                study=TASKS.study,
+                config={**config, "pos": {"scheme": pos}},
+            )
+            RunRecord(directory, read_manifest(directory)).write_table(Task.table, table)
+            seal(directory)
+    plan(tmp_path / "runs", names, "rope", study=TASKS.study)
+    judgement = judge(CLAIMS[46], Studies(tmp_path / "runs", tmp_path / "reports"))
+    assert judgement.verdict is verdict
+    assert next(iter(judgement.parts.values())).statement == "On copy."
 
 
 def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:

@@ -116,6 +116,15 @@ class Later(Objective):
         targets[:, : 1 - self.options.ahead] = windows[:, self.options.ahead :]
         return windows[:, :-1], targets
 """,
+    "mine/double.py": """
+from poslab.objectives.tasks import Task, asked
+
+
+class Double(Task):
+    def sample(self, size, draw):
+        letters = draw.some(b"abcdefgh", size)
+        return asked(letters + b"=", bytes(letter for letter in letters for _ in range(2)))
+""",
     "mine/surprise.py": """
 from poslab.measures import Measurement
 

@@ -182,6 +182,23 @@ def test_an_objective_of_another_package_trains(tmp_path):
     assert (targets[:, -1] == UNSCORED).all()
 
 
+@pytest.mark.usefixtures("package")
+def test_a_task_of_another_package_trains_and_is_measured(tmp_path):
+    sizes = {"shortest": 2, "longest": 4, "tested": 8, "samples": 3, "offset": False}
+    asked = request(
+        objective={"kind": "mine.double", **sizes},
+        data=arms(CONF / "data")["none"],
+        context_length=13,
+        evaluate__longest=1,
+    )
+    assert make(asked, tmp_path).status == "done"
+    found = rows(plan(asked, tmp_path).directory / "task.csv")
+    assert [(row["task"], row["size"]) for row in found] == [
+        ("mine.double", str(size)) for size in range(2, 9)
+    ]
+    assert {row["tokens"] for row in found} == {str(3 * (2 * size + 1)) for size in range(2, 9)}
+
+
 def test_what_has_no_form_for_both_sides_is_refused(tmp_path):
     with pytest.raises(PairError, match="fox"):
         plan(request(pos=POSITIONS["fox"], objective=MASKED), Path(tmp_path))
