@@ -46,12 +46,15 @@ def by_chunks(
         known = torch.cat((b * v, b * from_start * k), dim=-1)
         solved = torch.linalg.solve_triangular(system, known, upper=False, unitriangular=True)
         v, held = solved.split((v.shape[-1], k.shape[-1]), dim=-1)
-    within, before, kept = between * (q @ k.mT), from_start * q, (to_end * k).mT
+    parts = [between * (q @ k.mT), from_start * q, (to_end * k).mT, v, from_start[..., -1:, :]]
+    parts += [] if held is None else [held]
     state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
-    for n in range(q.shape[2]):
-        taken = v[:, :, n] if held is None else v[:, :, n] - held[:, :, n] @ state
-        outputs.append(within[:, :, n] @ taken + before[:, :, n] @ state)
-        state = from_start[:, :, n, -1:] * state + kept[:, :, n] @ taken
+    # Unbound: the gradient of each v[:, :, n] would be as large as v, and time would grow as the square.
+    for within, before, kept, taken, decay, *erased in zip(*(x.unbind(2) for x in parts), strict=True):
+        if erased:
+            taken = taken - erased[0] @ state
+        outputs.append(within @ taken + before @ state)
+        state = decay * state + kept @ taken
     return torch.cat(outputs, dim=-2)[..., :length, :]
 
 
