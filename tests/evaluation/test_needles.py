@@ -59,6 +59,7 @@ class Reader(nn.Module):
         self.embedding, self.reach, self.masked = nn.Embedding(257, 1), reach, masked
 
     def forward(self, tokens, last):
+        assert not self.masked or (tokens[:, -5:] == 256).all()
         logits = torch.zeros(*tokens.shape, 257)
         for row, window in enumerate(tokens.tolist()):
             for end in range(len(window) - last, len(window)):
