@@ -207,6 +207,7 @@ def test_what_has_no_form_for_both_sides_is_refused(tmp_path):
 def test_a_causal_run_has_the_record_and_the_name_that_it_had_before_objectives(tmp_path):
     job = plan(request(), tmp_path)
     assert "objective" not in job.facts["config"]
+    assert "needles" not in job.facts["config"]["evaluate"]
     other = plan(request(objective=MASKED), tmp_path)
     assert other.identity != job.identity
     assert other.facts["code"] == job.facts["code"]

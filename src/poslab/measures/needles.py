@@ -57,14 +57,14 @@ class Needles(Measurement):
             for kind in KINDS:
                 for multiple, length in lengths:
                     for depth in DEPTHS:
-                        right, *others = _losses(trained, segments[:, -length:], kind, depth)
+                        losses = _losses(trained, segments[:, -length:], kind, depth)
                         yield {
                             "kind": kind,
                             "multiple": f"{multiple:g}",
                             "length": length,
                             "depth": depth,
-                            "samples": len(right),
-                            "right": int((right < np.min(others, axis=0)).sum()),  # a draw is wrong
+                            "samples": len(losses[0]),
+                            "right": found(losses),
                         }
                     done += length
                     trained.progress.share(f"needles at {multiple:g} L", done / work)
@@ -162,6 +162,12 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
     )
 
 
+def found(losses: list[Float[np.ndarray, "N"]]) -> int:
+    """Return how often the first answer is the likeliest, by the losses of each; a draw is wrong."""
+    right, *others = losses
+    return int((right < np.min(others, axis=0)).sum())
+
+
 def _losses(
     trained: Trained, texts: Int[np.ndarray, "N T"], kind: str, depth: float
 ) -> list[Float[np.ndarray, "N"]]:
@@ -171,7 +177,7 @@ def _losses(
 
     windows, answers = needles(texts, kind, depth)
     causal = build_objective(trained.config.objective).causal
-    found = []
+    losses = []
     for answer in answers.transpose(1, 0, 2):
         windows[:, -DIGITS:] = answer
         given = windows.copy()
@@ -180,5 +186,5 @@ def _losses(
         else:  # the answer is hidden, as tokens are in training
             given[:, -DIGITS:] = trained.corpus.vocabulary
             tokens, targets = given, windows
-        found.append(token_losses(trained.gpt, tokens, targets, DIGITS).sum(axis=1))
-    return found
+        losses.append(token_losses(trained.gpt, tokens, targets, DIGITS).sum(axis=1))
+    return losses

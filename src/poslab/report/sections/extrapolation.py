@@ -86,7 +86,7 @@ def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
     unit, figure = ("Bits per byte", "bits_per_byte") if bits else ("Loss", "loss")
     kind, how = {
         "sliding": ("sliding", "the last L/8 tokens of windows that slide by L/8"),
-        "loss": ("non-overlapping", "every token of windows side by side"),
+        "loss": ("non-overlapping", "all targets of windows side by side"),
     }[family]
     return _by_length(
         results,

@@ -149,7 +149,7 @@ def _loss_by_length(results: Results) -> PanelChart:
         for rescaled, lines in drawn
     ]
     caption = (
-        f"{unit} on the same text at every length, scoring every token of windows side by side: each trained "
+        f"{unit} on the same text at every length, scoring all targets of windows side by side: each trained "
         f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
