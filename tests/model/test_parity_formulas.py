@@ -389,7 +389,9 @@ SEGMENTS = [[0, 0, 1, 1, 1, 2, 3, 3, 3, 3, 3], [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
 IN_SEGMENT = [[0, 1, 0, 1, 2, 0, 0, 1, 2, 3, 4], [0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7]]
 
 
-@pytest.mark.parametrize("options", [{"base": 100.0}, {"slope": 3.0}])
+@pytest.mark.parametrize(
+    "options", [{"between": "rope", "constant": 100.0}, {"between": "alibi", "constant": 3.0}]
+)
 def test_bipe_counts_in_segments_and_between_them(options):
     q, k, positions = queries_and_keys("consecutive")
     scheme, x, _ = given("bipe", rate=1.0, ends=[END, 40], context_length=6, **options)
@@ -408,7 +410,7 @@ def test_bipe_counts_in_segments_and_between_them(options):
     slopes = [2**-4, 2**-8, 2**-2]
 
     def logit(row, head, i, j):
-        if "base" in options:
+        if options["between"] == "rope":
             return rotated(row, head, i, j)
         lost = 3.0 * slopes[head] * (SEGMENTS[row][i] - SEGMENTS[row][j])
         return q[row, head, i] @ k[row, head, j] / math.sqrt(WIDTH_HERE) - lost
@@ -416,13 +418,10 @@ def test_bipe_counts_in_segments_and_between_them(options):
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k], 1e-6)
 
 
-def test_bipe_without_tokens_or_with_two_counts_between_segments_is_refused():
-    scheme, x, _ = given("bipe", rate=1.0, ends=[END], base=100.0)
+def test_bipe_without_tokens_is_refused():
+    scheme, x, _ = given("bipe", rate=1.0, ends=[END], between="rope", constant=100.0)
     with pytest.raises(ValueError, match="read_tokens"):
         scheme.embed(x, torch.arange(TOKENS))
-    for both in ({}, {"base": 100.0, "slope": 1.0}):
-        with pytest.raises(ConfigError, match="set one"):
-            given("bipe", rate=1.0, ends=[END], **both)
 
 
 @pytest.mark.parametrize("places", PLACES)

@@ -2,16 +2,16 @@
 
 A segment ends with one of the tokens `ends`. Token number n of its segment, from 0 on, has a learned vector
 of n added to its input. Between tokens the numbers s of their segments count: under BiPE-RoPE pair c of
-queries and keys turns by s base^(-2c/K), and under BiPE-ALiBi a logit loses m_h slope (s_i - s_j), with
-ALiBi's m_h.
+queries and keys turns by s base^(-2c/K), and under BiPE-ALiBi a logit loses m_h f (s_i - s_j), with
+ALiBi's m_h and a factor f.
 As in the authors' code, tokens of a segment from number L - 1 on share its vector.
 """
 
-from typing import Self
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
@@ -24,16 +24,8 @@ class BiPEOptions(LearnedOptions):
         min_length=1,
         description="the tokens that end a segment; in bytes 10 is a new line and 46 a full stop",
     )
-    base: float | None = Field(default=None, gt=0, description="RoPE's, by the number of the segment")
-    slope: float | None = Field(
-        default=None, gt=0, description="times ALiBi's slopes, by the number of the segment"
-    )
-
-    @model_validator(mode="after")
-    def _one_between_segments(self) -> Self:
-        if (self.base is None) == (self.slope is None):
-            raise ValueError("between segments there is either RoPE, by base, or ALiBi, by slope: set one")
-        return self
+    between: Literal["rope", "alibi"] = Field(description="how the numbers of two segments count")
+    constant: float = Field(gt=0, description="RoPE's base, or what ALiBi's slopes are multiplied by")
 
 
 class BiPE(Scheme):
@@ -43,7 +35,7 @@ class BiPE(Scheme):
 
     def __init__(self, options: BiPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        if options.base is not None:
+        if options.between == "rope":
             self.refuse_odd_heads()
         fixed = torch.tensor(slopes(geometry.heads), dtype=torch.float64)
         self.register_buffer("slopes", fixed, persistent=False)
@@ -55,7 +47,7 @@ class BiPE(Scheme):
         return False  # tokens before a segment's first end are counted from the window's first
 
     def overrides(self, hook: str) -> bool:
-        without = "angles" if self.options.base is None else "log_gates"
+        without = "angles" if self.options.between == "alibi" else "log_gates"
         return hook != without and super().overrides(hook)
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
@@ -77,16 +69,16 @@ class BiPE(Scheme):
     def angles(
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T K/2"] | None:
-        if self.options.base is None:
+        if self.options.between == "alibi":
             return None
         width = self.geometry.head_width
         pairs = torch.arange(0, width, 2, dtype=torch.float64, device=x.device)
         segments = self.begins(x.shape[1]).cumsum(dim=1)
-        turned = segments[:, None, :, None] * self.options.base ** (-pairs / width)
+        turned = segments[:, None, :, None] * self.options.constant ** (-pairs / width)
         return turned.expand(len(x), self.geometry.heads, -1, -1)
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
-        if self.options.slope is None:
+        if self.options.between == "rope":
             return None
-        lost = self.options.slope * self.slopes[:, None] * self.begins(x.shape[1])[:, None]
+        lost = self.options.constant * self.slopes[:, None] * self.begins(x.shape[1])[:, None]
         return -lost.expand(len(x), -1, -1)
