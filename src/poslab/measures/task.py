@@ -302,6 +302,7 @@ def _chart(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> "L
         longest,
         series,
         frame=(0.0, 1.0),
+        mark_label="trained up to here",
     )
 
 
@@ -310,18 +311,19 @@ def _by_seed(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> 
     from dataclasses import replace
 
     from poslab.analysis.curves import points
+    from poslab.analysis.palette import head_number
     from poslab.report.charts import PanelChart, Series
 
     whole, shares = _chart(study, task, items), _shares(study)
-    panels = []
+    name, panels = f"{whole.name}_seeds", []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
     for line in whole.series:
         item = next(item for item in items if item.arm.label == line.label)
         lines = tuple(
-            Series(seeds.index(run.seed), f"seed {run.seed}", points([shares[run.name]]))
+            Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", points([shares[run.name]]))
             for run in item.arm.finished
         )
-        panels.append(replace(whole, title=line.label, series=lines))
+        panels.append(replace(whole, name=name, title=line.label, series=lines))
     rows = [
         {"arm": panel.title, "line": line.label, **point.row}
         for panel in panels
@@ -329,11 +331,11 @@ def _by_seed(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> 
         for point in line.points
     ]
     return PanelChart(
-        f"task_{task}_seeds",
+        name,
         f"{whole.title}, each seed",
         "The share of exact answers again, a line for each seed. The mark is the longest size of training.",
         tuple(panels),
-        tuple((place, f"seed {seed}") for place, seed in enumerate(seeds)),
+        tuple((head_number(place), f"seed {seed}") for place, seed in enumerate(seeds)),
         "Seeds",
         rows,
     )

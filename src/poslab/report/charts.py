@@ -44,12 +44,13 @@ class LineChart(Figure):
     y_label: str
     base: int  # of the logarithm of x
     ticks: tuple[tuple[float, str], ...]
-    mark: float | None  # where the training length L lies
+    mark: float | None  # where the training length L lies, or what `mark_label` says
     series: tuple[Series, ...]
     level: float | None = None  # a loss past L above which a line has failed
     ceiling: float | None = None  # where y ends, if lines continue above it
     stepped: bool = False  # whether a line keeps its value until the next point
     frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
+    mark_label: str = "L"
 
     @property
     def rows(self) -> Rows:

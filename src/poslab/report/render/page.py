@@ -198,6 +198,7 @@ def _chart(chart: LineChart) -> dict[str, Any]:
         "base": chart.base,
         "ticks": [[_short(x), label] for x, label in chart.ticks],
         "mark": chart.mark,
+        "mark_label": chart.mark_label,
         "ceiling": chart.ceiling and _short(chart.ceiling),
         "level": chart.level and _short(chart.level),
         "stepped": chart.stepped,

@@ -156,9 +156,11 @@ def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Serie
     axes.xaxis.set_minor_locator(NullLocator())
     if chart.mark is not None:
         axes.axvline(chart.mark, **DASHED)
-        if (chart.mark, "L") not in chart.ticks:
+        if (chart.mark, chart.mark_label) not in chart.ticks:
             place: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
-            axes.annotate("L", (chart.mark, 1), (2, -1), va="top", color="#555555", style="italic", **place)
+            axes.annotate(
+                chart.mark_label, (chart.mark, 1), (2, -1), va="top", color="#555555", style="italic", **place
+            )
     if chart.level is not None and chart.mark is not None:
         last = max(point.x for series in chart.series for point in series.points)
         ends = [chart.mark, max(chart.mark, last)]

@@ -228,7 +228,7 @@ class Chart {
     ctx.font = `italic ${13 * px}px ${css("--serif")}`;
     ctx.textAlign = "left";
     ctx.textBaseline = "top";
-    if (length >= low) ctx.fillText("L", x + 5 * px, bbox.top);
+    if (length >= low) ctx.fillText(this.chart.mark_label, x + 5 * px, bbox.top);
     ctx.restore();
   }
 
