@@ -27,7 +27,7 @@ NAMES = {
     "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
     "lr=0.1": "lr is not a setting (did you mean trainer.learning_rate?)",
     "block_size=64": "(did you mean context_length?)",
-    "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi?)",
+    "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi or bipe_alibi?)",
     "model=nan0": "model=nan0 does not exist (did you mean nano?)",
     "data=shakespeare": "(did you mean tiny_shakespeare?)",
     "logger=none": "logger=none does not exist; there are local, tensorboard, wandb",

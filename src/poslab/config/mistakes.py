@@ -21,6 +21,7 @@ from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
 
+WHOLE = ("model", "recipe", "task")  # groups whose files hold settings of several sections
 LISTED = ("callbacks", "logger")  # groups of which a run can have several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep")
 
@@ -190,7 +191,8 @@ def known_settings(conf: Conf) -> dict[str, str]:
     for group in sorted(conf.groups() - {"sweep"}):
         files = sections(conf, group)
         for option, section in files.items():
-            for name in flat_settings(section if group == "model" else {group: section}):
+            section.pop("defaults", None)
+            for name in flat_settings(section if group in WHOLE else {group: section}):
                 if name not in names or names[name]:
                     names[name] = ", ".join(filter(None, [names.get(name), f"{group}={option}"]))
         everywhere = ", ".join(f"{group}={option}" for option in files)
