@@ -27,7 +27,8 @@ def segments(count=2):
 
 
 def model(pos, attention, dtype=torch.float64):
-    layers = 4 if pos["scheme"] == "schedule" else 2  # the last of whose layers differs
+    by_layer = pos["scheme"] == "schedule" or attention == "hybrid"  # the last of four differs
+    layers = 4 if by_layer else 2
     return make_gpt(pos, ATTENTIONS[attention], layers=layers, context_length=CONTEXT, dtype=dtype)
 
 
