@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from poslab.commands.command_line import OF_TRAIN
 from poslab.config.arguments import read_options
 from poslab.config.compose import arms, request_from
+from poslab.config.mistakes import WHOLE
 from poslab.config.overrides import evaluation_overrides
 from poslab.config.request import flat_settings
 from poslab.config.sweep import Composer
@@ -75,7 +76,7 @@ def test_every_setting_that_a_page_names_is_one():
         key
         for group, options in sections.items()
         for section in options
-        for key in flat_settings(dict(section) if group == "model" else {group: dict(section)})
+        for key in flat_settings(dict(section) if group in WHOLE else {group: dict(section)})
     }
     shared = {name: value for name, value in arms(CONF)["config"].items() if name in sections}
     known |= set(flat_settings({name: value for name, value in shared.items() if value}))

@@ -32,7 +32,7 @@ def test_the_cells_run_in_order(checkout):
     assert names["losses"][-1] < names["losses"][0] / 2
     assert all(each.grad is not None for each in names["model"].scheme.parameters())
     assert names["logits"].shape == (1, 36, 256)
-    assert names["refusal"].startswith("pos=alibbi does not exist (did you mean alibi?)")
+    assert names["refusal"].startswith("pos=alibbi does not exist (did you mean alibi or bipe_alibi?)")
     means = names["means"]
     assert set(means.index) == {"rope", "alibi", "t5", "learned", "sinusoidal", "none"}
     assert means.loc["rope", 8.0] > means.loc["t5", 8.0]
