@@ -76,6 +76,9 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
     scheme = poslab.scheme(pos, **SIZES, seed=5)
     assert all(map(torch.equal, scheme.parameters(), gpt.scheme.parameters()))
     generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 64, (2, 16), generator=generator)
+    for each in (scheme, gpt.scheme):
+        each.read_tokens(tokens)
     x = torch.randn(2, 16, 32, generator=generator)
     q, k, v = torch.randn(3, 2, 4, 16, 8, generator=generator)
     for index, block in enumerate(gpt.blocks):
@@ -139,7 +142,7 @@ def test_options_and_sections_change_what_they_name():
     [
         (
             lambda: poslab.scheme("alibbi"),
-            r"pos=alibbi does not exist \(did you mean alibi\?\); there are alibi",
+            r"pos=alibbi does not exist \(did you mean alibi or bipe_alibi\?\); there are alibi",
         ),
         (lambda: poslab.scheme("rope", bse=5.0), r"pos.bse is not a setting \(did you mean base\?\)"),
         (lambda: poslab.scheme("rope", heads=3), "width=128 is not a multiple of heads=3"),

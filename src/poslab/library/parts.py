@@ -53,9 +53,10 @@ class CausalAttention(nn.Module):
         """Return the values up to each token, mixed by how well its query fits their keys.
 
         `q` and `k` are the plain projections: this call rotates them and adds the bias. `x` is the input of
-        the projections; only schemes by content (fox, selective_rope) need it. `positions` ascend; None:
-        where the scheme places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise
-        ValueError for other shapes, more tokens than the scheme is defined for, or a missing `x`.
+        the projections; only schemes by content (fox, selective_rope) need it. One that reads tokens
+        (bipe_rope) is given them before, by its `read_tokens`. `positions` ascend; None: where the scheme
+        places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise ValueError for
+        other shapes, more tokens than the scheme is defined for, or a missing `x`.
         """
         site = self._site(x, positions, q=q, k=k, v=v)
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
