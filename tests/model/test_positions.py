@@ -372,5 +372,5 @@ def test_odd_widths_are_refused(name):
 
 
 def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="alibi, carope, cope, fire"):
+    with pytest.raises(ConfigError, match="alibi, bipe, carope, cope, fire"):
         build_scheme({"scheme": "rotery"}, GEOMETRY)

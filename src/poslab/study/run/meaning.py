@@ -77,7 +77,7 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 # Methods of a measurement that show its table and decide no row of it.
-SHOWN = {"summarise", "curve", "sheet", "answer", "section"}
+SHOWN = {"summarise", "curve", "sheet", "answer", "lead", "section"}
 
 
 def deciding(module: ast.Module) -> ast.Module:
