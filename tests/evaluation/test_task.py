@@ -11,6 +11,7 @@ from poslab.analysis.results import gather
 from poslab.config.compose import arms
 from poslab.measures.task import Task, l50, sizes_of, wilson
 from poslab.objectives import build_objective
+from poslab.report.render.terminal import evaluation_table
 from poslab.report.sections.contents import document
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
@@ -118,5 +119,6 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     (section,) = (section for section in page.sections if section.name == "task")
     assert [len(panel.series) for panel in section.charts[0].panels] == [2, 2]
     assert StudyTables(results).table(Task()).longest.unique() == [4]
+    assert evaluation_table(results.finished[0], 80).row_count == 8  # sizes
     assert not any("no loss" in warning for warning in page.warnings)
     assert build_objective(asked.config.objective).tests(4)[0].shape == (4, 9)

@@ -193,7 +193,7 @@ def _sentence(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") ->
     for item in items:
         values, runs = _learned(item)
         if values:
-            some = "" if len(values) == runs else f", {len(values)} of {runs} seeds"
+            some = "" if len(values) == runs else f" ({len(values)} of {runs} seeds learned it)"
             reached.append((sum(values) / len(values), item.arm.label, some))
         else:
             rest.append(item.arm.label)
@@ -201,8 +201,8 @@ def _sentence(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") ->
     parts = []
     if reached:
         reached.sort(key=lambda each: -each[0])
-        named = [f"{label} ×{mean:.2f}{some}" for mean, label, some in reached]
-        parts.append(f"at least half of the answers are exact up to this multiple of it: {listing(named, 8)}")
+        named = [f"{mean:.2f} times that size for {label}{some}" for mean, label, some in reached]
+        parts.append(f"at least half of the answers are exact up to {listing(named, 8)}")
     if rest:
         verb = "has" if len(rest) == 1 else "have"
         at_size = f"{100 * LEARNED:g} % exact answers at that size"

@@ -1,5 +1,6 @@
 """Tables of the terminal: the arms of a report, and a model that was evaluated again."""
 
+import csv
 import io
 import re
 import sys
@@ -18,7 +19,7 @@ from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
-from poslab.report.formatting import multiple, number
+from poslab.report.formatting import multiple, number, share
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -76,7 +77,12 @@ def _colours(report: "Report") -> list[str]:
 
 
 def evaluation_table(run: Run, width: int) -> Table:
-    """Return losses by length and protocol in `width` columns, in nats per token; a dash for none."""
+    """Return losses by length and protocol in `width` columns, in nats per token; a dash for none.
+
+    Of a task, the share of exact answers by size.
+    """
+    if not run.has_text:
+        return _task_table(run)
     lines: dict[str, Segments] = {TRAINED: run.segments}
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
     lengths = sorted({k for segments in lines.values() for _, k in segments})
@@ -93,6 +99,17 @@ def evaluation_table(run: Run, width: int) -> Table:
             losses = [mean_loss(by_length.get((protocol, k), {}).values()) for k in lengths]
             table.add_row(Text(plain(label, 80) if place == 0 else ""), title, *map(number, losses))
     return _narrowed(table, width)
+
+
+def _task_table(run: Run) -> Table:
+    table = _table(
+        f"{run.pos} / {run.attention}: exact answers by size of the sample; one run, so no interval"
+    )
+    table.add_column("size", justify="right")
+    table.add_column("exact, %", justify="right")
+    for row in csv.DictReader(io.StringIO(run.tables["task.csv"].decode())):
+        table.add_row(row["size"], share(int(row["exact"]) / int(row["samples"])))
+    return table
 
 
 def _table(caption: str) -> Table:
