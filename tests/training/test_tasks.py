@@ -101,6 +101,16 @@ def test_hints_name_the_place_of_each_digit():
         assert re.sub("[a-z]", "", answer) == plain_sum(bare) + "\n"
 
 
+def test_recall_asks_for_keys_in_another_order_than_they_stand_in():
+    objective = build_objective({**TASKS["recall"], "samples": 50})
+    same = 0
+    for sample in zip(*objective.tests(6), strict=True):
+        stated, asked_for = read(*sample)[2].rstrip().split("|", 1)
+        assert sorted(stated[::2]) == sorted(asked_for[::2])
+        same += stated[::2] == asked_for[::2]
+    assert same < 5
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_no_training_has_what_a_test_asks(name):
     """At the smallest sizes, where nearly all samples are drawn more than once."""

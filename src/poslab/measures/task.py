@@ -64,8 +64,7 @@ class Task(Measurement):
                     break
                 sums = {"exact": 0, "correct": 0, "tokens": 0, "nll": 0.0}
                 for logits, asked in batched_logits(trained.gpt.to(device), tokens, targets, None):
-                    scored = asked != UNSCORED
-                    right = (logits.argmax(dim=-1) == asked) & scored
+                    scored, right = asked != UNSCORED, logits.argmax(dim=-1) == asked
                     losses = cross_entropy(logits.mT.float(), asked, ignore_index=UNSCORED, reduction="sum")
                     sums["exact"] += int((right == scored).all(dim=1).sum())
                     sums["correct"] += int(right.sum())
