@@ -1,4 +1,4 @@
-"""What trained states hold of the position; and claims for which poslab lacks the model or the task."""
+"""What trained states hold of the position; mixers that carry it by themselves; tasks past their sizes."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -152,7 +152,11 @@ def _on_task(results: Results, task: str, rows: Mapping[str, Mapping[Hashable, A
     verdicts = []
     for of in others.values():
         gaps = [own[seed] - of[seed] for seed in own.keys() & of.keys()]
-        clear = len(gaps) >= EXPLORATORY and any(gaps) and wilcoxon(gaps).pvalue * len(others) < FALSE_ALARMS
+        clear = (
+            len(gaps) >= EXPLORATORY
+            and any(gaps)
+            and wilcoxon(gaps, zero_method="zsplit").pvalue * len(others) < FALSE_ALARMS
+        )
         verdicts.append((sum(gaps) > 0) - (sum(gaps) < 0) if clear else 0)
     verdict = Verdict.UNDECIDED
     if verdicts and all(sign > 0 for sign in verdicts):

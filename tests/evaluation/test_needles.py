@@ -94,7 +94,7 @@ def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
         corpus=SimpleNamespace(vocabulary=256),
     )
     for kind in KINDS:
-        assert measure.found(measure._losses(trained, text(8, 150), kind, 0.5)) == right[kind]
+        assert measure.right_answers(measure._losses(trained, text(8, 150), kind, 0.5)) == right[kind]
 
 
 def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):

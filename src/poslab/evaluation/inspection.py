@@ -14,7 +14,7 @@ from torch import Tensor
 from poslab.model.attention import Attention, Site, cumulative_log_gates
 from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
-from poslab.model.positions import Geometry, Scheme
+from poslab.model.positions import Scheme
 
 DISTANCES_AN_OCTAVE = 4
 STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
@@ -117,7 +117,7 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 @torch.no_grad()
 def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
     """Rows of what is added by content, by layer; of attention distances; of rotated denominators."""
-    sums = _AttentionSums(gpt.geometry, windows.shape[1] - 1)
+    sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
     denominators = _DenominatorCounts(gpt)
 
     def watcher(layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
@@ -138,8 +138,7 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
 class _AttentionSums:
     """Sums over windows of how far each head attends and what content adds, on the second half's queries."""
 
-    def __init__(self, geometry: Geometry, length: int) -> None:
-        layers, heads = geometry.layers, geometry.heads
+    def __init__(self, layers: int, heads: int, length: int) -> None:
         self.length, self.half = length, length // 2
         places = torch.arange(length)
         self.back = (places[:, None] - places).abs().double()  # tokens from query to key

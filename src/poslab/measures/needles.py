@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
 
-# Depths of the fact in the window
-DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0
+DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0  # of the fact in the window
 CHANCE = 1 / CANDIDATES
 TITLES = {"one": "One fact", "several": f"{CANDIDATES} facts, one asked for"}
 
@@ -64,7 +63,7 @@ class Needles(Measurement):
                             "length": length,
                             "depth": depth,
                             "samples": len(losses[0]),
-                            "right": found(losses),
+                            "right": right_answers(losses),
                         }
                     done += length
                     trained.progress.share(f"needles at {multiple:g} L", done / work)
@@ -162,7 +161,7 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
     )
 
 
-def found(losses: list[Float[np.ndarray, "N"]]) -> int:
+def right_answers(losses: list[Float[np.ndarray, "N"]]) -> int:
     """Return how often the first answer is the likeliest, by the losses of each; a draw is wrong."""
     right, *others = losses
     return int((right < np.min(others, axis=0)).sum())

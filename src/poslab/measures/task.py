@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 SIZES = 24  # about as many are tested
 LEARNED = 0.95  # exact at the longest size of training: with less, a run says nothing of longer ones
 HALF = 0.5
-TESTED = 5  # shared seeds from which a test is made
 
 
 class Task(Measurement):
@@ -231,6 +230,7 @@ def _rows(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> "Ro
     from scipy.stats import wilcoxon
 
     from poslab.analysis.estimates import estimate_columns, estimates
+    from poslab.analysis.statistics import EXPLORATORY
 
     reference = study.results.reference if study.results.reference in items else items[0]
     base = reference.by_seed("task_l50")
@@ -241,7 +241,7 @@ def _rows(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> "Ro
         mine = item.by_seed("task_l50")
         shared = [(mine[seed], base[seed]) for seed in sorted(mine.keys() & base.keys())]
         p = None
-        if item is not reference and len(shared) >= TESTED and any(a != b for a, b in shared):
+        if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
             p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
         row: dict[str, Value] = {"task": task, "arm": item.arm.label, "seeds_finished": runs}
         row |= {"seeds_learned": len(values), **estimate_columns(estimates(list(item.rows), names), names)}
@@ -251,6 +251,7 @@ def _rows(study: "StudyTables", task: str, items: "Sequence[ArmFigures]") -> "Ro
 
 
 def _table(study: "StudyTables", rows: "Rows") -> "Table":
+    from poslab.analysis.statistics import EXPLORATORY
     from poslab.report.cells import looks, loss, named, percent, probability, words
     from poslab.report.tables import Cell, Column, Table
 
@@ -270,7 +271,7 @@ def _table(study: "StudyTables", rows: "Rows") -> "Table":
         "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
         "twice that size, and L50 in multiples of it, of the seeds that learned the task: means over seeds "
         f"with 95 % Student-t intervals. p is that of L50 against {rows[0]['reference']}, by Wilcoxon's "
-        f"signed ranks over shared seeds, from {TESTED} on, not corrected."
+        f"signed ranks over shared seeds, from {EXPLORATORY} on, not corrected."
     )
     return Table("Answer", caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
 

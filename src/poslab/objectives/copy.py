@@ -1,10 +1,6 @@
 """Repeat letters in their order."""
 
-import string
-
-from poslab.objectives.tasks import Draw, Sample, Task, asked
-
-LETTERS = string.ascii_lowercase.encode()
+from poslab.objectives.tasks import LETTERS, Draw, Sample, Task, asked
 
 
 class Copy(Task):

@@ -1,10 +1,6 @@
 """Repeat letters from the last to the first."""
 
-import string
-
-from poslab.objectives.tasks import Draw, Sample, Task, asked
-
-LETTERS = string.ascii_lowercase.encode()
+from poslab.objectives.tasks import LETTERS, Draw, Sample, Task, asked
 
 
 class Reverse(Task):

@@ -1,10 +1,6 @@
 """Repeat letters in alphabetical order."""
 
-import string
-
-from poslab.objectives.tasks import Draw, Sample, Task, asked
-
-LETTERS = string.ascii_lowercase.encode()
+from poslab.objectives.tasks import LETTERS, Draw, Sample, Task, asked
 
 
 class Sort(Task):

@@ -9,6 +9,7 @@ al. 2023, arXiv 2305.19466; Zhou et al. 2024, arXiv 2402.09371).
 Shapes: N samples, T tokens.
 """
 
+import string
 import zlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,6 +21,7 @@ from pydantic import Field, model_validator
 from poslab.config.schema import ConfigError, Options
 from poslab.objectives import UNSCORED, Examples, Objective
 
+LETTERS = string.ascii_lowercase.encode()
 FILL = ord(" ")  # around a sample in its window, never scored
 OF_TESTS = 4  # of so many samples, by the hash of what is asked, one is for tests
 TRIES = 1000
