@@ -101,19 +101,23 @@ def test_a_scheme_is_not_scored_where_it_has_no_value():
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"),
-    [("TOKENS_A_BATCH", {"cpu": 1}), ("TOKENS_A_BATCH", {"cpu": 130}), ("LOGITS_A_BATCH", 1)],
+    ("limit", "value", "sizes"),
+    [
+        ("evaluation.losses.TOKENS_A_BATCH", {"cpu": 1}, [64, 64, 64]),
+        ("evaluation.losses.TOKENS_A_BATCH", {"cpu": 130}, [128, 64]),
+        ("model.kernels.cross_entropy.LOGITS", 1000, [192]),
+    ],
 )
-def test_batches_have_no_effect(monkeypatch, limit, value):
+def test_batches_have_no_effect(monkeypatch, limit, value, sizes):
     gpt = make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"])
     windows = segments()[:, :65]
     whole = token_losses(gpt, *examples(windows))
-    monkeypatch.setattr(f"poslab.evaluation.losses.{limit}", value)
+    monkeypatch.setattr(f"poslab.{limit}", value)
     batches = []
     np.testing.assert_allclose(
         token_losses(gpt, *examples(windows), on_batch=batches.append), whole, rtol=1e-6
     )
-    assert batches == ([128, 64] if value == {"cpu": 130} else [64, 64, 64])
+    assert batches == sizes
 
 
 @pytest.mark.parametrize("count", [1, 7, 64, 256, 3000, 5000])

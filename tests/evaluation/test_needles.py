@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from poslab.analysis.results import gather
 from poslab.config.schema import ConfigError
@@ -58,7 +59,7 @@ class Reader(nn.Module):
         super().__init__()
         self.embedding, self.reach, self.masked = nn.Embedding(257, 1), reach, masked
 
-    def forward(self, tokens, last):
+    def forward(self, tokens, last, targets, reduction):
         assert not self.masked or (tokens[:, -5:] == 256).all()
         logits = torch.zeros(*tokens.shape, 257)
         for row, window in enumerate(tokens.tolist()):
@@ -70,7 +71,7 @@ class Reader(nn.Module):
                 for start in range(len(seen) - self.reach if back and self.reach else 0):
                     if window[start : start + self.reach] == back:
                         logits[row, end, window[start + self.reach]] = 5.0
-        return logits[:, -last:]
+        return cross_entropy(logits[:, -last:].mT, targets, reduction=reduction)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from poslab.model.gpt import drawn_as
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.study_list import StudyList, write_study_list
 from poslab.study.run.plan import plan
-from poslab.training.checkpoints import from_bytes, to_bytes
+from support.checkpoints import from_bytes, to_bytes
 from support.commands import called
 from support.models import POSITIONS
 from support.runs import make, request

@@ -15,8 +15,8 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import from_bytes
 from poslab.training.trained import load_model
+from support.checkpoints import from_bytes
 from support.commands import rows
 from support.runs import StopsAt, make, request
 

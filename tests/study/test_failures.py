@@ -18,7 +18,7 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import to_bytes
+from poslab.training.checkpoints import writer
 from support.commands import command, rows, start, tiny
 from support.models import CONF
 from support.runs import StopsAt, inline, make, request
@@ -52,7 +52,7 @@ def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
 def test_a_run_without_memory_says_what_to_choose(tmp_path):
     study = start(
         # What it takes at least would fit, so that it is begun.
-        *tiny(logger="local", study="x", trainer__batch_size=50_000),
+        *tiny(logger="local", study="x", trainer__batch_size=100_000),
         cwd=tmp_path,
         output=tmp_path / "printed.txt",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
@@ -189,9 +189,9 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
         until = time.monotonic() + 0.5
         while time.monotonic() < until:
             pass
-        return to_bytes(content)
+        return writer(content)
 
-    monkeypatch.setattr("poslab.training.checkpoints.to_bytes", slow)
+    monkeypatch.setattr("poslab.training.checkpoints.writer", slow)
     job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
     with pytest.raises(Stopped), stopper.installed():
         run(job, StopsAt(7), stopper)

@@ -17,8 +17,9 @@ from poslab.study.run.job import Job
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import from_bytes, remove_states, to_bytes
+from poslab.training.checkpoints import remove_states
 from poslab.training.trained import read_trained_model
+from support.checkpoints import from_bytes, to_bytes
 from support.runs import StopsAt, make, request, weights_digest
 
 WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__layers": 1}

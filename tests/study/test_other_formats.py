@@ -17,8 +17,8 @@ from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.status import show_status
-from poslab.training.checkpoints import from_bytes, to_bytes
 from poslab.training.trained import load_model, read_trained_model
+from support.checkpoints import from_bytes, to_bytes
 from support.models import SCHEMES
 from support.runs import make, request
 

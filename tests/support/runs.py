@@ -18,7 +18,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import from_bytes, to_bytes
+from support.checkpoints import from_bytes, to_bytes
 from support.commands import rows
 from support.models import ATTENTIONS, CONF, POSITIONS, budget
 

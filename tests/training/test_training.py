@@ -8,9 +8,11 @@ from hashlib import sha256
 import pytest
 import torch
 
+import poslab
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
+from poslab.data.windows import training_batch
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
@@ -92,7 +94,15 @@ CHANGES = {
     "clip_norm": 1e-3,
     "precision": "bfloat16",
 }
-BY_DESIGN_WITHOUT_EFFECT = {"accumulate", "accelerator", "devices", "nodes", "compile", "checkpoint_seconds"}
+BY_DESIGN_WITHOUT_EFFECT = {
+    "accumulate",
+    "accelerator",
+    "devices",
+    "nodes",
+    "compile",
+    "recompute",
+    "checkpoint_seconds",
+}
 OF_LEARNED_SCHEMES = {"scheme_rate"}  # test_a_rate_changes_what_its_scheme_learns
 
 
@@ -305,3 +315,47 @@ def test_the_bar_is_told_every_step():
     steps = trained(request(trainer__accumulate=2))[1].steps
     assert [step for step, _ in steps] == list(range(1, 21))
     assert steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
+
+
+@pytest.mark.parametrize(
+    ("pos", "attention"), [("rope", "flash"), ("bipe_alibi", "softmax"), ("t5", "linear"), ("none", "hybrid")]
+)
+def test_recomputed_blocks_have_the_same_gradients_and_store_less(pos, attention):
+    tokens, targets = torch.randint(256, (2, 4, 64), generator=torch.Generator().manual_seed(0))
+    stored, gradients = {}, {}
+    for recompute in (False, True):
+        composed = poslab.compose(
+            f"pos={pos}", f"attention={attention}", "model.layers=4", "context_length=64"
+        )
+        gpt = build(composed.config, 256)
+        gpt.initialise(0)
+        gpt.recompute = recompute
+        sizes: list[int] = []
+
+        def pack(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = gpt(tokens, targets=targets)
+        stored[recompute] = sum(sizes)
+        loss.backward()
+        gradients[recompute] = [parameter.grad for parameter in gpt.parameters()]
+    for found, expected in zip(gradients[True], gradients[False], strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert stored[True] < 0.5 * stored[False]
+
+
+def test_all_parts_of_a_step_are_cut_from_one_batch(monkeypatch):
+    drawn = []
+
+    def counted(*arguments):
+        drawn.append(arguments[2])
+        return training_batch(*arguments)
+
+    monkeypatch.setattr("poslab.training.batches.training_batch", counted)
+    config = request(trainer__accumulate=2).config
+    batches = TrainingBatches(config, prepare(config.data))
+    whole = [batches[index] for index in range(6)]
+    assert drawn == [0, 1, 2]
+    assert [batches[index].digest for index in (5, 0)] == [whole[5].digest, whole[0].digest]

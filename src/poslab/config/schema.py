@@ -118,6 +118,9 @@ class TrainerOptions(Options):
     compile: Literal["auto"] | bool = Field(
         description="the blocks, for training; auto: on a GPU, where training is long enough to repay it"
     )
+    recompute: bool = Field(
+        default=False, description="each block once more in the backward pass, to store only its input"
+    )
     checkpoint_seconds: float = Field(
         ge=0, description="between two checkpoints: the most training that a crash can cost"
     )

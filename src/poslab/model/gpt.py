@@ -6,15 +6,17 @@ Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, RunConfig
 from poslab.model.attention import Mixer, build_attentions
 from poslab.model.block import Block
+from poslab.model.kernels.cross_entropy import losses, mean_loss
 from poslab.model.kernels.matmul import Linear, linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme, build_scheme
@@ -42,6 +44,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(geometry, attention, block) for attention in attentions)
         self.norm = norm_of(geometry.width, block)
         self.output = None if block.tied else Linear(geometry.width, vocabulary, bias=False)
+        self.recompute = False  # whether training stores only the input of each block for the backward pass
         self._compiled: list[Callable[..., Any]] = []  # the blocks, after `compile_blocks`
         self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
 
@@ -50,11 +53,15 @@ class GPT(nn.Module):
         tokens: Int[Tensor, "B T"],
         last: int | None = None,
         positions: Int[Tensor, "T"] | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """Return the logits at each token, under the causal objective of the token after it.
+        targets: Int[Tensor, "B T"] | None = None,
+        reduction: Literal["mean", "none"] = "mean",
+    ) -> Tensor:
+        """Return the logits (B T V) at each token, under the causal objective of the token after it.
 
         With `last`, return those of only the final `last` tokens (B last V). `positions` are those of the
-        tokens; None: where the scheme places them at evaluation. Raise ValueError for more tokens than the
+        tokens; None: where the scheme places them at evaluation. With `targets`, as many as there would be
+        logits, return their mean cross entropy in nats, or with reduction="none" that of each (B T), so that
+        the logits of a large vocabulary are never all in memory. Raise ValueError for more tokens than the
         scheme is defined for.
         """
         length = tokens.shape[1]
@@ -71,8 +78,15 @@ class GPT(nn.Module):
         for index, block in enumerate(blocks):
             # In the last block, tokens before the final `last` are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
-            x = block(x, self.scheme.layer(index), positions, scored)
-        return linear(self.norm(x), self.embedding.weight if self.output is None else self.output.weight)
+            given = x, self.scheme.layer(index), positions, scored
+            recompute = self.recompute and self.training and torch.is_grad_enabled()
+            x = checkpoint(block, *given, use_reentrant=False) if recompute else block(*given)
+        x, weight = self.norm(x), self.embedding.weight if self.output is None else self.output.weight
+        if targets is None:
+            return linear(x, weight)
+        if reduction == "mean":
+            return mean_loss(x.flatten(0, 1), weight, targets.flatten())
+        return losses(x.flatten(0, 1), weight, targets.flatten()).view(targets.shape)
 
     def compile_blocks(self) -> None:
         """Have PyTorch compile the blocks for training; evaluation runs them uncompiled.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from poslab.config.text import is_file_name
 from poslab.record.schema import MANIFEST, TableSchema
@@ -30,16 +30,19 @@ Row = tuple[str, ...]
 Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content` in one step that survives a crash: write beside, sync, rename, sync.
+def write_atomic(
+    path: Path, content: str | bytes | Callable[[BinaryIO], object], name: Callable[[str], str] | None = None
+) -> str:
+    """Replace `path` in one step that survives a crash: write beside, sync, rename, sync. Return the SHA-256.
 
-    On a full disk it prints a line and waits for room: the old file stays, and nothing is lost.
+    `content` may be a function that writes it, bit by bit, to a file that cannot seek. `name` gives the
+    file's name by its SHA-256, in place of that of `path`. On a full disk it prints a line and waits for
+    room: the old file stays, and nothing is lost.
     """
-    data = content.encode() if isinstance(content, str) else content
     waited = removed = False
     while True:
         try:
-            _replace(path, data)
+            digest = _replace(path, content, name)
         except FileNotFoundError:
             if removed:  # the first time, another command has removed the unfinished file as left behind
                 raise
@@ -54,7 +57,7 @@ def write_atomic(path: Path, content: str | bytes) -> None:
         else:
             if waited:
                 _print(f"the disk has room again: {path} is written")
-            return
+            return digest
 
 
 def _print(line: str) -> None:
@@ -62,24 +65,47 @@ def _print(line: str) -> None:
         print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(
+    path: Path, content: str | bytes | Callable[[BinaryIO], object], name: Callable[[str], str] | None
+) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            hashed = _Hashed(file)
+            if callable(content):
+                content(cast(BinaryIO, hashed))
+            else:
+                hashed.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        digest = hashed.digest.hexdigest()
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path.with_name(name(digest)) if name else path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+    return digest
+
+
+class _Hashed:
+    """A file that hashes what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
@@ -107,8 +133,7 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomic(path, text.getvalue())
-    return hashlib.sha256(text.getvalue().encode()).hexdigest()
+    return write_atomic(path, text.getvalue())
 
 
 def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]:

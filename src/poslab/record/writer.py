@@ -1,10 +1,9 @@
 """The record of one run, written while the run trains."""
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic, write_sealed, write_table
@@ -42,10 +41,9 @@ class RunRecord:
         columns = (*schema.columns, *schema.optional)
         self.files[schema.file] = write_table(self.directory / schema.file, columns, rows)
 
-    def write_file(self, name: str, content: bytes) -> None:
-        """Write another file of the run in full."""
-        write_atomic(self.directory / name, content)
-        self.files[name] = hashlib.sha256(content).hexdigest()
+    def write_file(self, name: str, content: bytes | Callable[[BinaryIO], object]) -> None:
+        """Write another file of the run in full, as `write_atomic` does."""
+        self.files[name] = write_atomic(self.directory / name, content)
 
 
 def now() -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from poslab.config.schema import RunConfig
@@ -18,6 +19,7 @@ from poslab.data.windows import Starts, training_batch
 from poslab.objectives import UNSCORED, Examples, build_objective
 
 AHEAD = 3  # batches that wait for the GPU
+Windows = NDArray[np.int64]
 POLL_SECONDS = 0.1  # after which a waiting thread checks whether the training has ended
 
 
@@ -50,20 +52,17 @@ class TrainingBatches:
         self.first_step = first_step
         self.rank = rank
         self.world = world
+        self.last: tuple[int, Windows, Windows, Windows] | None = None  # the last step, and its batch
 
     def __len__(self) -> int:
         return self.config.trainer.max_steps * self.config.trainer.accumulate
 
     def __getitem__(self, index: int) -> Batch:
-        options = self.config.trainer
-        step, part = divmod(index, options.accumulate)
-        seed, number, length = self.config.seed, self.first_step + step, self.config.context_length
-        windows = training_batch(self.corpus, seed, number, options.batch_size, length, self.starts)
-        probe = self.config.probe
-        if probe.share is not None:
-            windows = with_questions(windows, list(probe.tasks), probe.share, seed, number)
-        tokens, targets = self.objective.of_step(windows, self.corpus.vocabulary, seed, number)
-        parts = options.accumulate * self.world
+        step, part = divmod(index, self.config.trainer.accumulate)
+        if self.last is None or self.last[0] != step:  # all parts of a step are cut from one batch
+            self.last = step, *self._of_step(self.first_step + step)
+        _, windows, tokens, targets = self.last
+        parts = self.config.trainer.accumulate * self.world
         scored = [int(count) for count in (targets != UNSCORED).reshape(parts, -1).sum(axis=1)]
         mine = part * self.world + self.rank
         size = len(windows) // parts
@@ -79,6 +78,17 @@ class TrainingBatches:
             scored[mine] * parts / sum(scored),
             hashlib.sha256(windows[share].tobytes()).digest(),
         )
+
+    def _of_step(self, number: int) -> tuple[Windows, Windows, Windows]:
+        """Return the windows, the tokens and the targets of a step, for all processes."""
+        seed, length = self.config.seed, self.config.context_length
+        windows = training_batch(
+            self.corpus, seed, number, self.config.trainer.batch_size, length, self.starts
+        )
+        probe = self.config.probe
+        if probe.share is not None:
+            windows = with_questions(windows, list(probe.tasks), probe.share, seed, number)
+        return windows, *self.objective.of_step(windows, self.corpus.vocabulary, seed, number)
 
 
 def documents_apart(

@@ -8,12 +8,11 @@ crash could come between two files.
 """
 
 import hashlib
-import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -40,26 +39,22 @@ STATE_KEYS = {
 }
 
 
-def to_bytes(content: Mapping[str, Any]) -> bytes:
-    """Serialise `content`: only tensors and plain values, so that weights_only=True can load it."""
-    buffer = io.BytesIO()
-    torch.save(dict(content), buffer)
-    return buffer.getvalue()
-
-
-def from_bytes(data: bytes) -> dict[str, Any]:
-    """Return the content of `to_bytes`, tensors on the CPU. Unpickles only tensors and plain values."""
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
+    """Return what writes `content`, tensor by tensor: only tensors and plain values, which need no pickle."""
+    return lambda file: torch.save(dict(content), file)
 
 
 def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> None:
     """Add a state of tensors and plain values, and remove all but the newest STATES."""
-    data = to_bytes(content)
-    path = folder / f"{step:08d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
-    write_atomic(path, data)
-    earlier = [state for state in _newest_first(folder) if state != path]
+    path = folder / _name(step, "0" * 64)
+    digest = write_atomic(path, writer(content), name=lambda digest: _name(step, digest))
+    earlier = [state for state in _newest_first(folder) if state.name != _name(step, digest)]
     for old in earlier[STATES - 1 :]:
         old.unlink(missing_ok=True)
+
+
+def _name(step: int, digest: str) -> str:
+    return f"{step:08d}-{digest[:16]}.pt"
 
 
 def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) -> dict[str, Any] | None:
@@ -72,15 +67,16 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
         name = NAME.fullmatch(path.name)
         assert name is not None
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:  # another process of the run has removed it meanwhile
             continue
-        if hashlib.sha256(data).hexdigest()[:16] != name[2]:
+        if digest[:16] != name[2]:
             note(f"{path} is damaged and is left out")
             path.unlink(missing_ok=True)
             continue
         try:
-            state = _content(data, identity, STATE_FORMAT, STATE_KEYS)
+            state = _content(path, identity, STATE_FORMAT, STATE_KEYS)
             if state["global_step"] == int(name[1]):
                 return state
             raise DamagedError(f"is the state after step {state['global_step']}")
@@ -91,17 +87,17 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
     return None
 
 
-def trained_state(data: bytes, identity: str) -> dict[str, Any]:
+def trained_state(path: Path, identity: str) -> dict[str, Any]:
     """Return the content of a run's final file: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
 
     Raise UnreadableError, with a message that continues the file's name.
     """
-    return _content(data, identity, FORMAT, {"step", "weights", "validation_seconds", "sums"})
+    return _content(path, identity, FORMAT, {"step", "weights", "validation_seconds", "sums"})
 
 
-def _content(data: bytes, identity: str, number: int, keys: set[str]) -> dict[str, Any]:
+def _content(path: Path, identity: str, number: int, keys: set[str]) -> dict[str, Any]:
     try:
-        content = from_bytes(data)
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         found, owner = content["format"], content["identity"]
     except Exception:  # any: the file holds no state
         raise DamagedError("holds no state of a run") from None

@@ -213,6 +213,7 @@ def train(
         gpt.initialise(config.seed)
     if config.trainer.compile is True:
         gpt.compile_blocks()
+    gpt.recompute = config.trainer.recompute
     recorder = ValidationCallback(config, corpus, observer)
     module = LanguageModel(gpt, config.trainer, config.seed)
     recorder.io.state = state

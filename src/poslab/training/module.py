@@ -9,12 +9,10 @@ import pytorch_lightning as lightning
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from poslab.config.schema import TrainerOptions
 from poslab.model.gpt import GPT, named_stream
 from poslab.model.kernels.matmul import Linear
-from poslab.objectives import UNSCORED
 from poslab.training.batches import Batch
 from poslab.training.muon import Muon
 
@@ -64,8 +62,7 @@ class LanguageModel(lightning.LightningModule):
         positions = self.gpt.scheme.place(batch.tokens.shape[1], stream)
         if batch.tokens.is_cuda:  # a plain copy would wait for the GPU
             positions = positions.pin_memory().to(batch.tokens.device, non_blocking=True)
-        logits = self.gpt(batch.tokens, positions=positions)
-        loss = cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=UNSCORED)
+        loss = self.gpt(batch.tokens, positions=positions, targets=batch.targets)
         self.last_loss = loss.detach()
         nll = self.last_loss.double() * batch.scored
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -73,7 +73,7 @@ def read_trained_model(directory: Path) -> TrainedModel:
         state = "damaged" if path.exists() else "missing"
         raise DamagedError(f"{path} is {state}: the command that trained the run trains it again")
     try:
-        saved = trained_state(path.read_bytes(), str(manifest.identity))
+        saved = trained_state(path, str(manifest.identity))
     except UnreadableError as error:
         raise type(error)(
             f"{path} {error}: train it again, or use the version of poslab that wrote it"

@@ -19,7 +19,7 @@ from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_
 
 INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
 TOKENS_A_BATCH = 4_096  # of an evaluation
-LOGITS_A_BATCH = 2**29
+LOGITS = 2**24  # at a time
 # Settings that a message names.
 MODEL = "model.width, model.layers, data.vocabulary or the numbers of pos and attention"
 BATCH = (
@@ -79,16 +79,17 @@ def size_of(
 
     windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
     tokens = windows * length  # at a time, in one of the run's processes
+    kept = 1 if trainer.recompute else model.layers  # blocks of which all is stored at a time
     stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
         Need(state, "parameters with gradients and optimizer", MODEL),
-        Need(stored * tokens * model.width * model.layers, "activations", BATCH),
-        Need(softmax * 4 * windows * model.heads * length**2 * model.layers, "attention weights", SOFTMAX),
-        Need(8 * tokens * vocabulary, "logits", BATCH),
+        Need(stored * tokens * model.width * kept, "activations", BATCH),
+        Need(softmax * 4 * windows * model.heads * length**2 * kept, "attention weights", SOFTMAX),
+        Need(8 * min(tokens * vocabulary, LOGITS), "logits", BATCH),
     )
     longest = min(int(config.evaluate.longest) * length, max_length or sys.maxsize)
-    together = max(1, min(TOKENS_A_BATCH, LOGITS_A_BATCH // vocabulary) // longest)  # windows
-    evaluated = 9 * number * model.width + 8 * vocabulary  # bytes per token
+    together = max(1, TOKENS_A_BATCH // longest)  # windows
+    evaluated = 9 * number * model.width  # bytes per token
     evaluation = (
         Need(4 * weights, "parameters", MODEL),
         Need(together * longest * evaluated, "activations of an evaluation", LENGTH),

@@ -38,9 +38,9 @@ from poslab.training.checkpoints import (
     is_state,
     newest_checkpoint,
     remove_states,
-    to_bytes,
     trained_state,
     write_checkpoint,
+    writer,
 )
 from poslab.training.observer import DivergedError, Observer, State
 from poslab.training.trained import fill_with, read_trained_model
@@ -288,7 +288,7 @@ class RunMaker(Observer):
                 "validation_seconds": trained.validation_seconds,
                 "sums": {"batches": trained.batches},
             }
-            record.write_file(FINAL, to_bytes({**self._identified(CHECKPOINT_FORMAT), **final_state}))
+            record.write_file(FINAL, writer({**self._identified(CHECKPOINT_FORMAT), **final_state}))
         else:  # not written again: the same tensors need not give a file of the same bytes
             record.files[FINAL] = self.trained["sha256"]
         measure(job, gpt, record, self.display, self.stopper)
@@ -347,7 +347,7 @@ class RunMaker(Observer):
         if FINAL not in files or FINAL in damaged:
             return
         try:
-            state = trained_state((directory / FINAL).read_bytes(), self.job.identity)
+            state = trained_state(directory / FINAL, self.job.identity)
         except UnreadableError as error:
             self._note(f"{directory / FINAL} {error}, and is written again")
             return

@@ -1,0 +1,112 @@
+"""Memory and time of a training step with the loss in blocks of logits: python benchmarks/loss.py
+
+A GPT of width 512 and a vocabulary of 50,257 on 4 windows of 1,024 tokens, float32: the loss and all its
+gradients, with all logits at once and in blocks, in turn. Memory is what a step adds to the process at its
+most, in a process of its own, with the gradients of the weights; time is processor time, as a ratio with a
+95 % interval by bootstrap over the rounds.
+"""
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.compose import arms
+from poslab.model.attention import build_attentions
+from poslab.model.gpt import GPT
+from poslab.model.kernels import cross_entropy
+from poslab.model.positions import Geometry, build_scheme
+
+CONF = Path(__file__).parent.parent / "conf"
+DEFAULTS = {
+    "vocabulary": "50257",
+    "width": "512",
+    "layers": "4",
+    "windows": "4",
+    "length": "1024",
+    "rounds": "9",
+}
+WAYS = {"all": sys.maxsize, "blocks": cross_entropy.LOGITS}
+
+
+class Step:
+    """The loss and the gradients of one batch."""
+
+    def __init__(self, chosen: dict[str, str]) -> None:
+        vocabulary, width, layers, windows, length = (int(chosen[name]) for name in list(DEFAULTS)[:5])
+        geometry = Geometry(width, width // 64, length, layers)
+        scheme = build_scheme(arms(CONF / "pos")["rope"], geometry)
+        attentions = build_attentions(arms(CONF / "attention")["flash"], geometry, [scheme] * layers)
+        self.gpt = GPT(vocabulary, geometry, scheme, attentions)
+        self.gpt.initialise(0)
+        random = torch.Generator().manual_seed(0)
+        self.tokens, self.targets = torch.randint(vocabulary, (2, windows, length), generator=random)
+
+    def take(self, way: str) -> tuple[float, float]:
+        """Return the loss and the processor seconds of a step."""
+        cross_entropy.LOGITS = WAYS[way]
+        self.gpt.zero_grad()
+        began = time.process_time()
+        loss = self.gpt(self.tokens, targets=self.targets)
+        loss.backward()
+        return loss.item(), time.process_time() - began
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # bytes, on Linux
+
+
+def main(arguments: list[str]) -> None:
+    way = arguments.pop(0) if arguments and arguments[0] in WAYS else None
+    try:
+        chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
+    except ArgumentError as error:
+        raise SystemExit(refuse("loss.py", str(error))) from None
+    step = Step(chosen)
+    if way is not None:  # the process of one step
+        before = peak()
+        step.take(way)
+        print(peak() - before)
+        return
+    added = {}
+    for name in WAYS:
+        command = [sys.executable, __file__, name, *arguments]
+        added[name] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        print(f"{name}: a step adds {added[name] / 2**20:,.0f} MiB")
+    gradients = sum(parameter.numel() for parameter in step.gpt.parameters()) * 4
+    print(f"the gradients of the weights are {gradients / 2**20:,.0f} MiB of each")
+    losses = {name: step.take(name)[0] for name in WAYS}  # and warms up
+    print(f"losses: {', '.join(f'{name} {loss:.7f}' for name, loss in losses.items())}")
+    compare(step)
+    ratios = []
+    for _ in range(int(chosen["rounds"])):
+        seconds = {name: step.take(name)[1] for name in WAYS}
+        ratios.append(seconds["blocks"] / seconds["all"])
+    drawn = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    print(f"time of blocks over all: {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f})")
+
+
+def compare(step: Step) -> None:
+    """Print how far the gradients are apart, of their largest value."""
+    found = {}
+    for way in WAYS:
+        step.take(way)
+        found[way] = [
+            parameter.grad.clone() for parameter in step.gpt.parameters() if parameter.grad is not None
+        ]
+    apart = max(
+        float((one - other).abs().max() / other.abs().max())
+        for one, other in zip(found["blocks"], found["all"], strict=True)
+    )
+    print(f"gradients differ by at most {apart:.1e} of a weight's largest")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

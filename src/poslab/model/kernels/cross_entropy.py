@@ -1,0 +1,85 @@
+"""Cross entropy without the logits of all tokens at once, for large vocabularies.
+
+N tokens over a vocabulary of V have N V logits, and as many numbers in their gradient. Here both are made for
+a block of tokens at a time, the gradient with the loss (as Hsu et al. 2024 do, arXiv 2410.10989, section 3),
+equal to the plain loss but for rounding.
+
+Shapes: N tokens, D width, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import cross_entropy
+
+from poslab.model.kernels.matmul import linear
+from poslab.objectives import UNSCORED
+
+LOGITS = 2**24  # of a block: 64 MiB in float32
+
+
+def losses(x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], targets: Int[Tensor, "N"]) -> Tensor:
+    """Return the negative log-likelihood of each target under the logits x W^T, in nats; 0 where UNSCORED."""
+    rows = max(1, LOGITS // len(weight))
+    found = []
+    for start in range(0, len(x), rows):
+        logits = _wide(linear(x[start : start + rows], weight))
+        of_block = targets[start : start + rows]
+        found.append(cross_entropy(logits, of_block, reduction="none", ignore_index=UNSCORED))
+    return torch.cat(found)
+
+
+def mean_loss(x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], targets: Int[Tensor, "N"]) -> Tensor:
+    """Return the mean of the `losses` of the targets that are scored."""
+    if len(targets) * len(weight) <= LOGITS:
+        return cross_entropy(_wide(linear(x, weight)), targets, ignore_index=UNSCORED)
+    return _MeanLoss.apply(x, weight, targets)  # type: ignore[no-untyped-call]
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Return logits in float32, or float64 where they are."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+class _MeanLoss(Function):
+    """The mean loss. Its gradients are made in the forward pass, so that no logits are made twice."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], targets: Int[Tensor, "N"]
+    ) -> Float[Tensor, ""]:
+        wide, device = torch.promote_types(x.dtype, torch.float32), x.device.type
+        scored = targets != UNSCORED
+        share = scored.to(wide) / scored.sum()  # of each token in the mean
+        of_x, of_weight = torch.empty_like(x), torch.zeros_like(weight)
+        if torch.is_autocast_enabled(device):  # once, and not for each block
+            x, weight = (tensor.to(torch.get_autocast_dtype(device)) for tensor in (x, weight))
+        total = share.new_zeros(())
+        rows = max(1, LOGITS // len(weight))
+        for start in range(0, len(x), rows):
+            part = slice(start, start + rows)
+            by, places = share[part, None], targets[part].clamp(min=0)[:, None]
+            logits = linear(x[part], weight).to(wide)
+            softmax = logits.softmax(dim=-1)
+            largest, where = logits.max(dim=-1, keepdim=True)
+            normaliser = largest - softmax.gather(1, where).log()  # the largest share is no tiny number
+            total += ((normaliser - logits.gather(1, places)) * by).sum()
+            gradient = softmax.scatter_add_(1, places, -torch.ones_like(places, dtype=wide)).to(x.dtype)
+            of_x[part] = (gradient @ weight) * by
+            scaled = (x[part] * by).to(x.dtype)
+            if x.dtype == wide:
+                of_weight.addmm_(gradient.t(), scaled)
+            else:
+                of_weight += gradient.t() @ scaled
+        ctx.save_for_backward(of_x, of_weight)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Float[Tensor, ""]) -> tuple[Tensor, Tensor, None]:
+        of_x, of_weight = ctx.saved_tensors
+        return of_x.mul_(scale), of_weight.mul_(scale), None  # in place: a second backward pass is refused

@@ -1,0 +1,94 @@
+"""The loss in blocks of logits, against PyTorch's cross entropy of all of them."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from poslab.model.kernels import cross_entropy as in_blocks
+from poslab.objectives import UNSCORED
+from support.models import ATTENTIONS, SCHEMES, make_gpt
+
+TOKENS, WIDTH, VOCABULARY = 96, 8, 300
+
+
+@pytest.fixture
+def given():
+    torch.manual_seed(0)
+    x = torch.randn(TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(VOCABULARY, (TOKENS,))
+    targets[::5] = UNSCORED
+    return x, weight, targets
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remember the most elements that a tensor had."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.elements = max(self.elements, *sizes, 0)
+        return result
+
+
+@pytest.mark.parametrize("logits", [1, 1000, 7 * VOCABULARY, TOKENS * VOCABULARY])
+def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, given, logits):
+    monkeypatch.setattr(in_blocks, "LOGITS", logits)
+    x, weight, targets = given
+    expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
+    found = in_blocks.mean_loss(x, weight, targets)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    # Scaled, as by the weight of a share of the batch.
+    pairs = (torch.autograd.grad(0.3 * loss, (x, weight)) for loss in (found, expected))
+    for gradient, plain in zip(*pairs, strict=True):
+        torch.testing.assert_close(gradient, plain, rtol=1e-12, atol=1e-15)
+    each = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED, reduction="none")
+    torch.testing.assert_close(in_blocks.losses(x, weight, targets), each, rtol=1e-12, atol=0)
+
+
+def test_no_tensor_is_as_large_as_all_logits(monkeypatch, given):
+    monkeypatch.setattr(in_blocks, "LOGITS", 10 * VOCABULARY)
+    x, weight, targets = given
+    with LargestTensor() as seen:
+        in_blocks.mean_loss(x, weight, targets).backward()
+        in_blocks.losses(x, weight, targets)
+    assert seen.elements == 10 * VOCABULARY
+
+
+def test_gradients_keep_float32_under_autocast(monkeypatch, given):
+    monkeypatch.setattr(in_blocks, "LOGITS", 1000)
+    x, weight, targets = (tensor.detach() for tensor in given)
+    x, weight = (tensor.float().requires_grad_() for tensor in (x, weight))
+    expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = in_blocks.mean_loss(x, weight, targets)
+    torch.testing.assert_close(found, expected, rtol=0.01, atol=0)
+    pairs = (torch.autograd.grad(loss, (x, weight)) for loss in (found, expected))
+    for gradient, plain in zip(*pairs, strict=True):
+        assert gradient.dtype == torch.float32
+        torch.testing.assert_close(gradient, plain, rtol=0.1, atol=0.002)
+
+
+def test_a_second_backward_pass_is_refused(monkeypatch, given):
+    monkeypatch.setattr(in_blocks, "LOGITS", 1000)
+    loss = in_blocks.mean_loss(*given)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_has_the_same_gradients(monkeypatch, tied):
+    tokens, targets = torch.randint(50, (2, 3, 32), generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for logits in (100, 2**24):
+        monkeypatch.setattr(in_blocks, "LOGITS", logits)
+        gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], tied=tied)
+        gpt(tokens, targets=targets).backward()
+        gradients.append([parameter.grad for parameter in gpt.parameters()])
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
