@@ -20,7 +20,7 @@ from poslab.config.text import plain, without_paths
 from poslab.record.files import write_sealed
 from poslab.record.kept import KEPT, load_available, pack, unpack
 from poslab.record.manifest import read_manifest
-from poslab.record.reader import ReportError, load, load_run, load_studies
+from poslab.record.reader import ReportError, load, load_run
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from support.records import plan, write_run
@@ -108,7 +108,7 @@ def test_what_a_report_reads_is_kept_as_it_is_and_nothing_else(home: Path) -> No
 def test_run_directories_come_before_what_is_kept(home: Path) -> None:
     runs = home / "runs"
     write_run(runs, "rope-0", study="b", config={"data": {"name": "stdlib"}})
-    both = load_studies("b,a", runs)
+    both = load_available("b,a", runs, None)
     path = home / "reports" / "a" / KEPT
     path.parent.mkdir(parents=True)
     path.write_bytes(pack(runs / "a"))

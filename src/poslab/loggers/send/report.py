@@ -108,12 +108,7 @@ def _link_evaluations(run: Any, names: Iterable[str]) -> None:
 
 def _table(path: Path) -> wandb.Table:
     """Return a table of the report, with numbers where a column has only numbers, except those of NAMES."""
-    table = pandas.read_csv(
-        path,
-        dtype=dict.fromkeys(NAMES, str),
-        float_precision="round_trip",
-        keep_default_na=False,
-        na_values=[""],
-    ).astype(object)
+    texts = dict.fromkeys(NAMES, str)
+    table = pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).astype(object)
     rows = table.where(table.notna(), None).to_numpy().tolist()
     return wandb.Table(columns=visible([*table]), data=visible(rows))
