@@ -17,7 +17,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "artifact": lambda given: _by_key(server, given["id"]),
         "createArtifact": lambda given: _create(server, given["input"]),
         "createArtifactManifest": lambda given: _manifest(server, given["input"]["artifactID"]),
-        "updateArtifactManifest": lambda given: _manifest(server, given["input"]["artifactManifestID"]),
         "createArtifactFiles": lambda given: _create_files(server, given["input"]),
         "commitArtifact": lambda given: _commit(server, given["input"]["artifactID"]),
         "useArtifact": lambda given: _use(server, given["input"]),

@@ -24,7 +24,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "upsertModel": lambda given: _upsert_project(server, given["input"]),
         "upsertBucket": lambda given: _upsert_run(server, given["input"]),
         "createRunFiles": lambda given: _create_files(server, given["input"]),
-        "markRunFilesUploaded": lambda _: {"success": True},
     }
 
 
