@@ -67,34 +67,7 @@ _MODULES = {
     "ReportError": "poslab.record.reader",
 }
 
-__all__ = [
-    "GPT",
-    "CausalAttention",
-    "ConfigError",
-    "Difference",
-    "Estimate",
-    "Measurement",
-    "Mixer",
-    "Objective",
-    "Ratio",
-    "ReportError",
-    "RunDirectory",
-    "Scheme",
-    "Study",
-    "attention",
-    "compose",
-    "estimate",
-    "export",
-    "gpt",
-    "interval",
-    "load",
-    "number",
-    "paired",
-    "quantity",
-    "read",
-    "scheme",
-    "train",
-]
+__all__ = list(_MODULES)
 
 
 if not TYPE_CHECKING:  # type checkers know the names above, and no others

@@ -52,7 +52,6 @@ def test_importing_poslab_loads_nothing_heavy_and_shows_its_names():
         check=True,
     ).stdout.splitlines()
     assert shown == [" ".join(sorted(poslab.__all__)), "", "", f"True {version}"]
-    assert set(poslab.__all__) == set(poslab._MODULES)
     with pytest.raises(AttributeError, match="no attribute 'shceme'"):
         _ = poslab.shceme
 
@@ -149,7 +148,7 @@ def test_options_and_sections_change_what_they_name():
         (lambda: poslab.attention("linear", poslab.scheme("fire")), "choose attention=flash or softmax"),
         (lambda: poslab.attention("flash", poslab.scheme(), layer=4), "layer=4: the scheme is for 4 layers"),
         (lambda: poslab.gpt(vocabulary=0), "vocabulary=0"),
-        (lambda: poslab.gpt(vocabulary="bytes"), "vocabulary='bytes': it must be a whole number of tokens"),
+        (lambda: poslab.gpt(vocabulary="bytes"), "vocabulary='bytes': it must be a whole number"),
         (lambda: poslab.scheme(None), "pos=None: give the name of an option"),
         (lambda: poslab.scheme("learned", seed=-1), "seed=-1: it must be a whole number"),
         (lambda: poslab.attention("flash", "rope"), "scheme='rope': give the scheme itself"),

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import wandb
 import yaml  # type: ignore[import-untyped]
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
@@ -29,11 +28,11 @@ from poslab.report.write import write_report
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
-from support.commands import ROOT, TINY, called, environment, rows
+from support.commands import ROOT, called, rows
 from support.models import POSITIONS
 from support.runs import make, request, stop_and_go_on, tracked_request
 from support.wandb_list import documented, sent, unlisted, unsent
-from support.wandb_server.server import agent_command, online, serve
+from support.wandb_server.server import online, serve
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -186,15 +185,6 @@ def test_charts_have_their_own_axes(shown):
             assert axis is None or axis in row
 
 
-def test_the_record_itself_is_among_the_files(shown):
-    for job in shown.jobs:
-        files = tracked(shown, job).files
-        for name in read_manifest(job.directory).files:
-            if name.endswith(".csv"):
-                assert files[f"record/{name}"] == (job.directory / name).read_bytes()
-        assert files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
-
-
 def test_lineage_leads_from_the_text_to_the_report(shown):
     report = next(run for run in shown.server.runs.values() if run.job_type == "report")
     assert {each.collection for each in report.used} == {
@@ -316,40 +306,17 @@ def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
         check_variables([tracked_request(), tracked_request(seed=1)])
 
 
-def test_an_agent_of_a_sweep_makes_runs_and_stops_one(shown, tmp_path):
-    """The kept sweep files, with settings of a small run; the second trial is stopped while it trains."""
-    config = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())
-    config["command"] = ["${env}", sys.executable, str(ROOT / "train.py"), "${args_no_hyphens}"]
-    fixed = {name: given["value"] for name, given in config["parameters"].items() if "value" in given}
-    tiny = {**dict(item.split("=") for item in TINY), **fixed, "evaluate.validations": 500}
-    server = shown.server
-    server.trials = [
-        {**tiny, "trainer.max_steps": 20, "evaluate.validations": 20, "trainer.learning_rate": 0.003},
-        {**tiny, "trainer.max_steps": 20_000, "trainer.learning_rate": 0.004},
-    ]
-    with online(server):
-        name = wandb.sweep(config, entity="someone", project="poslab")
-    server.sweeps[name].stop = {f"{name}-2": 2}
-    ended = subprocess.run(
-        agent_command(f"someone/poslab/{name}", 2),
-        cwd=tmp_path,
-        env={**environment(tmp_path), **server.environment, "WANDB_X_FILE_STREAM_TRANSMIT_INTERVAL": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert ended.returncode == 0, ended.stderr
-    first, second = server.runs[f"{name}-1"], server.runs[f"{name}-2"]
-    assert (first.sweep, first.state, first.summary["status"]) == (name, "finished", "done")
-    assert first.summary["objective"] == first.summary["validation/loss"]["last"]
-    assert first.config["trainer"]["learning_rate"] == 0.003
-    assert first.config["pos"] == "rope"
-    assert "tuning" in first.tags
-    assert second.summary["status"] == "interrupted"
-    assert second.history
-    (directory,) = (tmp_path / "runs" / "learning_rate").glob("rope-*/checkpoints")
-    assert list(directory.glob("*.pt"))  # what it had reached
+def test_a_run_of_a_sweep_has_the_id_of_its_agent_and_the_metric_that_the_sweep_minimises(
+    shown, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
+    monkeypatch.setenv("WANDB_RUN_ID", "def")
+    with online(shown.server):
+        made = make(tracked_request(seed=4), tmp_path)
+    found = shown.server.runs["def"]
+    assert (made.wandb.id, found.sweep, found.state) == ("def", "abc", "finished")
+    metric = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())["metric"]["name"]
+    assert found.summary[metric] == found.summary["validation/loss"]["last"]
 
 
 def test_every_parameter_of_a_kept_sweep_is_a_setting(tmp_path):

@@ -129,10 +129,6 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
     shutil.rmtree(tmp_path / "cache")
 
 
-def test_every_call_was_known(server):
-    assert server.unknown == []
-
-
 def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
     wanted = request(study="tokens", **SHORT, data={**options("copy"), "vocabulary": 260})
     manifest = make(wanted, tmp_path / "runs")

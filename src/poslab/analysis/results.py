@@ -34,8 +34,9 @@ from poslab.analysis.rescalings import RescaledArm, rescaled_arms
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
 from poslab.record import measures
+from poslab.record.kept import load_available
 from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError, Run, load_studies
+from poslab.record.reader import Records, ReportError, Run
 from poslab.record.summary import Target, row
 
 
@@ -144,7 +145,7 @@ def gather(study: str, runs: Path, reference: str | None, primary: str | None = 
     `reference` and `primary` (sliding_8x, loss_8x, ...) go before those of the (first) study. Raises
     ReportError where there is nothing to report, no such reference or no such figure.
     """
-    return figures(load_studies(study, runs), subject_of(study), reference, primary)
+    return figures(load_available(study, runs, None), subject_of(study), reference, primary)
 
 
 def subject_of(study: str, earlier: bool = False) -> Subject:

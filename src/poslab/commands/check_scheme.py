@@ -1,10 +1,9 @@
 """Whether a positional scheme keeps its contract, under every attention."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from poslab.commands.verb import verb
+from poslab.commands.verb import conf_with, verb
 from poslab.config.arguments import ArgumentError
 
 USAGE = """\
@@ -25,17 +24,12 @@ The exit status is 1 where a check failed. Whether the scheme is that of its pap
 def main(arguments: list[str]) -> int:
     """Check the scheme that the arguments name; return exit status 1 where a check failed."""
     from poslab.config.compose import sections
-    from poslab.config.option_files import Conf, installed_conf
 
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) != 1 or names[0].startswith("-"):
         raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
     settings = [argument.partition("=") for argument in arguments if "=" in argument]
-    folders = [Path(value) for key, _, value in settings if key == "conf"]
-    for folder in folders:
-        if not folder.is_dir():
-            raise ArgumentError(f"conf={folder} is no folder")
-    conf = Conf((*installed_conf().folders, *folders))
+    conf = conf_with(value for key, _, value in settings if key == "conf")
     section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
     return _check(section, sections(conf, "attention"))
 

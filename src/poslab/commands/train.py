@@ -6,11 +6,10 @@ import sys
 from typing import Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
-from poslab.config.arguments import FAILED, HELP, refuse
+from poslab.commands.verb import refused
+from poslab.config.arguments import HELP, refuse
 from poslab.config.installation import conf_folder, typed
-from poslab.config.schema import ConfigError
-from poslab.config.text import error_text, one_line, without_secrets
-from poslab.record.locks import TakenError
+from poslab.config.text import without_secrets
 
 
 def main(arguments: list[str]) -> int:
@@ -26,15 +25,8 @@ def main(arguments: list[str]) -> int:
             return 0
         check_hydra_arguments(arguments)
         return _train(arguments)
-    except ConfigError as error:
-        return refuse("poslab", without_secrets(one_line(error)))
-    except TakenError as error:
-        message = f"another command has had the lock {error} for long: has it stopped working?"
-        return refuse("poslab", message, FAILED)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        raise
-    except OSError as error:  # a full disk, a folder that cannot be written
-        return refuse("poslab", error_text(error), FAILED)
+    except Exception as error:
+        return refused("poslab", error)
 
 
 def _topics(arguments: list[str]) -> list[str]:

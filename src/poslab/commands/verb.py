@@ -1,9 +1,14 @@
-"""The frame of every command but `train`: its help, and each error in one line with a status."""
+"""The frame of commands: their help, and each error in one line with a status."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, refuse
 from poslab.config.installation import title, typed
+
+if TYPE_CHECKING:
+    from poslab.config.option_files import Conf
 
 Main = Callable[[list[str]], int]
 
@@ -18,35 +23,45 @@ def verb(name: str, usage: str) -> Callable[[Main], Main]:
                 return 0
             try:
                 return act(arguments)
-            except BrokenPipeError:  # whoever read the output has seen enough
-                raise
             except ArgumentError as error:  # answered at once: nothing slow is imported
                 return refuse(title(name), str(error))
             except KeyboardInterrupt:
                 return refuse(title(name), "stopped", INTERRUPTED)
             except Exception as error:
-                return _refused(name, error)
+                return refused(title(name), error)
 
         return main
 
     return framed
 
 
-def _refused(name: str, error: Exception) -> int:
+def refused(command: str, error: Exception) -> int:
+    """Print in one line why `command` ends, and return its exit status. Raise any unexpected error."""
     from poslab.config.schema import ConfigError
-    from poslab.config.text import error_text, one_line
+    from poslab.config.text import error_text
     from poslab.loggers.fetch.account import SourceError
     from poslab.record.locks import TakenError
     from poslab.record.reader import ReportError
 
     match error:
         case SourceError():
-            return refuse(title(name), str(error), error.status)
+            return refuse(command, str(error), error.status)
         case ConfigError() | ReportError():
-            return refuse(title(name), one_line(error))
+            return refuse(command, error_text(error))
         case TakenError():
-            held = f"another command uses the same files: it holds the lock {error}"
-            return refuse(title(name), held, FAILED)
-        case OSError():
-            return refuse(title(name), error_text(error), FAILED)
+            held = f"another command has had the lock {error} for long: has it stopped working?"
+            return refuse(command, held, FAILED)
+        case OSError() if not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+            return refuse(command, error_text(error), FAILED)
     raise error
+
+
+def conf_with(names: Iterable[str]) -> "Conf":
+    """Return poslab's option files and those in the folders that `conf=` names. Raise ArgumentError."""
+    from poslab.config.option_files import Conf, installed_conf
+
+    folders = list(map(Path, names))
+    for folder in folders:
+        if not folder.is_dir():
+            raise ArgumentError(f"conf={folder} is no folder")
+    return Conf((*installed_conf().folders, *folders))

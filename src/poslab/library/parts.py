@@ -135,7 +135,7 @@ def scheme(
     `poslab.attention` applies all other hooks. `rates` returns the multiples of the learning rate that
     poslab trains its parameters with.
     """
-    _check_seed(seed)
+    _check_whole("seed", seed, 0)
     geometry, _ = _sizes("nano", width, heads, layers, context_length)
     built = build_scheme({**scheme_section(name), **options}, geometry)
     initialise(built, seed, geometry.layers, "scheme")
@@ -154,7 +154,7 @@ def attention(
     """
     if not isinstance(scheme, Scheme):
         raise ConfigError(f"scheme={scheme!r}: give the scheme itself, such as poslab.scheme('rope')")
-    _check_seed(seed)
+    _check_whole("seed", seed, 0)
     sizes = scheme.geometry
     if not 0 <= layer < sizes.layers:
         raise ConfigError(f"layer={layer}: the scheme is for {sizes.layers} layers, counted from 0")
@@ -192,9 +192,8 @@ def gpt(
     """
     sizes, block = _sizes(model, width, heads, layers, context_length)
     geometry = replace(sizes, causal=causal)
-    if isinstance(vocabulary, bool) or not isinstance(vocabulary, int) or vocabulary < 1:
-        raise ConfigError(f"vocabulary={vocabulary!r}: it must be a whole number of tokens, at least 1")
-    _check_seed(seed)
+    _check_whole("vocabulary", vocabulary, 1)
+    _check_whole("seed", seed, 0)
     built = build_scheme(scheme_section(pos), geometry)
     section = _attention(attention)
     by_layer = [built.layer(index) for index in range(geometry.layers)]
@@ -204,9 +203,9 @@ def gpt(
     return network
 
 
-def _check_seed(seed: int) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"seed={seed!r}: it must be a whole number, at least 0")
+def _check_whole(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r}: it must be a whole number, at least {least}")
 
 
 def _sizes(
@@ -221,8 +220,7 @@ def _sizes(
     changed = {name: value for name, value in given.items() if value is not None}
     checked = check(ModelOptions, {**size["model"], **changed}, "model")
     length = size["context_length"] if context_length is None else context_length
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ConfigError(f"context_length={length!r}: it must be a whole number of tokens, at least 1")
+    _check_whole("context_length", length, 1)
     return Geometry(checked.width, checked.heads, length, checked.layers), checked
 
 

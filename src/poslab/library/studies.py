@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from poslab.analysis.comparisons import comparable
 from poslab.analysis.estimates import ArmFigures
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
+Item = TypeVar("Item")
 Table = dict[str, list[Value]]  # columns of one length by name, for pandas.DataFrame and polars.DataFrame
 
 RUN_COLUMNS = ("study", "run", "arm", "pos", "attention", "seed")  # the first columns of all tables of runs
@@ -143,10 +144,14 @@ class Study:
     def _arm(self, label: str) -> ArmFigures:
         """Return the arm of that label. Raise ReportError where the study has no finished run of it."""
         finished = {item.arm.label: item for item in self._results.arms if item.rows}
-        if label not in finished:
-            near = nearest(label, finished)
-            raise ReportError(f"{self.name} has no arm {label!r}{near}; it has {', '.join(finished)}")
-        return finished[label]
+        return self._named("arm", label, finished)
+
+    def _named(self, kind: str, name: str, known: Mapping[str, Item]) -> Item:
+        """Return the item of that name. Raise ReportError."""
+        if name not in known:
+            near = nearest(name, known)
+            raise ReportError(f"{self.name} has no {kind} {name!r}{near}; it has {', '.join(known)}")
+        return known[name]
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -156,12 +161,10 @@ class Study:
     def figure(self, name: str) -> "Figure":
         """Draw a figure as in the report, one or two columns of a paper wide. Raise ReportError."""
         charts = {chart.name: chart for chart in self._document.charts}
-        if name not in charts:
-            near = nearest(name, charts)
-            raise ReportError(f"{self.name} has no figure {name!r}{near}; it has {', '.join(charts)}")
+        chart = self._named("figure", name, charts)
         from poslab.report.render.paper import laid_out
 
-        return laid_out(charts[name])
+        return laid_out(chart)
 
     @cached_property
     def _document(self) -> Document:

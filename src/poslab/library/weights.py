@@ -2,23 +2,22 @@
 
     runs/<study>/<run>/model.safetensors    written by `poslab export checkpoint=runs/<study>/<run>`
 
-The header's metadata has under `poslab` the run's name and configuration, so that no other file is needed.
-Other libraries read the tensors as from any file of this format. Like a record the file is sealed: the
-metadata hold the SHA-256 of the whole file, computed with zeros in its place.
+The header's metadata has under `poslab` the run's name and configuration, so that no other file is needed,
+and under `sha256` a checksum of these and the tensors. Other libraries read the tensors as from any file of
+this format.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load as read_tensors
-from safetensors.torch import save as write_tensors
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
 
 from poslab.config.checking import check
 from poslab.config.request import BESIDE_THE_RESULT, Config
@@ -28,14 +27,12 @@ from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import EXPORTED, FINAL
-from poslab.record.seal import UNSEALED, DamagedError, UnreadableError
+from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model
 
 SUFFIX = ".safetensors"
-FORMAT = 1  # of the metadata under `poslab`
-SEAL = re.compile(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"')
-LENGTH = 8  # bytes that hold the length of the header
-ALIGNED = 8  # bytes: the header's length is a multiple
+FORMAT = 2  # of the metadata under `poslab`
+LENGTH = 8  # bytes that hold the length of the header, which is a multiple of 8
 
 
 def load(run: str | PathLike[str]) -> GPT:
@@ -82,80 +79,62 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
         "identity": trained.manifest.identity,
         "checkpoint": trained.digest,
         "config": config.result_settings(),
-        "sha256": UNSEALED,
     }
     # By today's names, also for an older checkpoint. The format allows no shared memory: a shared tensor is
     # written for each of its names.
     weights = trained.gpt(config).state_dict()
     tensors = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
-    write_atomic(path, _sealed(write_tensors(tensors, {"format": "pt", "poslab": json.dumps(facts)})))
+    text = json.dumps(facts)
+    metadata = {"format": "pt", "poslab": text, "sha256": _digest(text, tensors)}
+    write_atomic(path, _ordered(save(tensors, metadata)))
     return path
 
 
-def _sealed(data: bytes) -> bytes:
-    """Return the file with its seal, and with a header that is the same for the same content."""
-    header, begin = _header(data)
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))  # the library's order varies
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNED)
-    head, tensors = len(text).to_bytes(LENGTH, "little") + text, data[begin:]
-    seal = SEAL.search(head)
-    assert seal is not None
-    digest = hashlib.sha256(head + tensors).hexdigest().encode()
-    return head[: seal.start(1)] + digest + head[seal.end(1) :] + tensors
+def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the facts and the tensors."""
+    digest = hashlib.sha256(facts.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
-def _header(data: bytes) -> tuple[dict[str, Any], int]:
-    """Return the header of a file, and where the tensors begin. Raise ValueError."""
+def _ordered(data: bytes) -> bytes:
+    """Return the file with its metadata in the order of their names, which the library's varies."""
     begin = LENGTH + int.from_bytes(data[:LENGTH], "little")
     header = json.loads(data[LENGTH:begin])
-    if not isinstance(header, dict):
-        raise ValueError("no header")
-    return header, begin
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(LENGTH, "little") + text + data[begin:]
 
 
 def _exported(path: Path) -> GPT:
     """Load the model in a file of `export`. Raise ConfigError."""
     try:
-        data = path.read_bytes()
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
-    facts = _facts(data, path)
+        raise ConfigError(f"{path} cannot be read ({error})") from None
+    except SafetensorError:
+        metadata = {}
+    if "poslab" not in metadata:
+        raise ConfigError(f"{path} was not written by poslab: load its tensors with safetensors itself")
+    if metadata.get("sha256") != _digest(metadata["poslab"], tensors):
+        raise DamagedError(f"{path} is damaged, or of an earlier version: export the run again")
+    facts = json.loads(metadata["poslab"])
+    if facts["format"] != FORMAT:
+        raise UnreadableError(
+            f"{path} has format {facts['format']}, and this version reads {FORMAT}: export the run again"
+        )
     _check_place(facts, path)
+    trainer = {**facts["config"]["trainer"], "checkpoint_seconds": 0}  # which decides no result
+    settings = {**facts["config"], **BESIDE_THE_RESULT, "trainer": trainer}
     try:
-        tensors = read_tensors(data)
-        config = _config(facts["config"])
-        return TrainedModel(Manifest(), facts["config"], tensors, threads=1).gpt(config)
+        return TrainedModel(Manifest(), settings, tensors, threads=1).gpt(check(Config, settings, ""))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DamagedError(f"{path} holds no model of this version: {type(error).__name__}") from None
-
-
-def _facts(data: bytes, path: Path) -> Mapping[str, Any]:
-    """Return the metadata of a file, if its seal is right. Raise ConfigError."""
-    facts: Any = None
-    with suppress(ValueError, RecursionError, KeyError, TypeError):  # a file of any other kind
-        header, begin = _header(data)
-        facts = json.loads(header["__metadata__"]["poslab"])
-    if not isinstance(facts, dict):
-        raise ConfigError(f"{path} was not written by poslab: load its tensors with safetensors itself")
-    seal = SEAL.search(data, LENGTH, begin)
-    if seal is None or _digest_without(data, *seal.span(1)) != seal[1]:
-        raise DamagedError(f"{path} is damaged: export the run again")
-    if facts.get("format") != FORMAT:
-        raise UnreadableError(
-            f"{path} has format {facts.get('format')}, which this version does not read: "
-            "use the version of poslab that wrote it"
-        )
-    return facts
-
-
-def _digest_without(data: bytes, begin: int, end: int) -> bytes:
-    digest = hashlib.sha256(data[:begin])
-    digest.update(UNSEALED.encode())
-    digest.update(memoryview(data)[end:])
-    return digest.hexdigest().encode()
 
 
 def _check_place(facts: Mapping[str, Any], path: Path) -> None:
@@ -169,8 +148,3 @@ def _check_place(facts: Mapping[str, Any], path: Path) -> None:
     final = None if manifest is None else (manifest.files or {}).get(FINAL)
     if final is not None and final != facts.get("checkpoint"):
         raise DamagedError(f"{path} has other weights than the run in this folder: export it again")
-
-
-def _config(settings: Mapping[str, Any]) -> Config:
-    trainer = {**settings["trainer"], "checkpoint_seconds": 0}  # which decides no result
-    return check(Config, {**settings, **BESIDE_THE_RESULT, "trainer": trainer}, "")

@@ -10,13 +10,13 @@ logger is printed in one line and ends that logger, not the run. The folders her
 evaluations and reports, fetch/ downloads records and models, dashboard/ makes a study's views.
 """
 
-import re
 import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +24,7 @@ from poslab.config.classes import instantiated
 from poslab.config.registry import find, options_of
 from poslab.config.request import WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options
-from poslab.config.text import one_line, without_secrets
+from poslab.config.text import one_line, plain, without_secrets
 from poslab.loggers.send.card import Card
 from poslab.loggers.send.charts import summary, training_row
 from poslab.record.facts import Manifest
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 LOGGERS = "poslab.loggers"  # the package of poslab's own
 DIRECTORY = "{directory}"  # in an argument of a class of Lightning: replaced by the run's folder
 FINISH_SECONDS = 180.0  # that a logger has at the end to send its remaining data
-PATH = re.compile(r"(?<![\w:/])/(?:[^\s/'\"]+/)+")  # removed from errors: records are published
 
 
 @dataclass(frozen=True)
@@ -122,38 +121,32 @@ class LightningLogger(RunLogger):
         self._logger.finalize("failed" if exit_code else "success")
 
 
-class _OfClass(LightningLogger):
-    """A logger of a Lightning class that the configuration names: +logger.NAME={_target_: CLASS}."""
+class _WithoutOptions(LightningLogger):
+    """A logger of Lightning that the configuration names by its class, or that the caller passes."""
 
-    def __init__(self, key: str, section: Mapping[str, Any]) -> None:
+    def __init__(self, maker: "Callable[[Path], Logger]") -> None:
         super().__init__(Options())
-        self.key, self.section = key, section
+        self.maker = maker
 
     def make(self, directory: Path) -> "Logger":
-        from pytorch_lightning.loggers import Logger
-
-        placed = {
-            name: value.replace(DIRECTORY, str(directory)) if isinstance(value, str) else value
-            for name, value in self.section.items()
-        }
-        return instantiated(self.key, placed, Logger)  # type: ignore[type-abstract]
+        return self.maker(directory)
 
 
-class _Given(LightningLogger):
-    """A logger of Lightning that the caller passes."""
+def _of_class(key: str, section: Mapping[str, Any], directory: Path) -> "Logger":
+    """Return the logger of +logger.NAME={_target_: CLASS}. Raise ConfigError."""
+    from pytorch_lightning.loggers import Logger
 
-    def __init__(self, logger: "Logger") -> None:
-        super().__init__(Options())
-        self.logger = logger
-
-    def make(self, directory: Path) -> "Logger":
-        return self.logger
+    placed = {
+        name: value.replace(DIRECTORY, str(directory)) if isinstance(value, str) else value
+        for name, value in section.items()
+    }
+    return instantiated(key, placed, Logger)  # type: ignore[type-abstract]
 
 
 def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:
     """Return the logger that a section of a configuration describes, not opened. Raise ConfigError."""
     if "_target_" in section:
-        return _OfClass(f"logger.{key}", section)
+        return _WithoutOptions(partial(_of_class, f"logger.{key}", section))
     where = "logger" if section["name"] == WANDB else f"logger.{key}"
     kind = find(section["name"], RunLogger, LOGGERS, f"{where}.name")  # type: ignore[type-abstract]
     return kind(options_of(section, kind, "name", where))
@@ -176,7 +169,8 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
     Raise ConfigError where a class that the configuration names is no logger.
     """
     loggers = [build_logger(key, section) for key, section in run.config.logger.items()]
-    return [Guarded(logger, run) for logger in (*loggers, *map(_Given, given)) if logger.wanted]
+    loggers += [_WithoutOptions(lambda directory, logger=logger: logger) for logger in given]  # type: ignore[misc]
+    return [Guarded(logger, run) for logger in loggers if logger.wanted]
 
 
 class Guarded:
@@ -249,4 +243,4 @@ class Guarded:
 
 def error_line(error: Exception) -> str:
     """Return an error in one line, without directories."""
-    return f"{type(error).__name__}: {PATH.sub('', without_secrets(one_line(error)))[:300]}"
+    return f"{type(error).__name__}: {plain(without_secrets(one_line(error)))}"

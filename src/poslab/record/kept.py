@@ -10,16 +10,14 @@ the same bytes: names are sorted, and times, owners and permissions are the same
 published, so paths of the machine are cut to their last name, and a sealed file with such a path gets a new
 seal.
 
-An archive may come from anybody. So only plain files with the names above are extracted, up to a limit in
-all, into a temporary directory that is removed at once; their seals and checksums are checked as for run
-directories.
+An archive may come from anybody. So it is extracted into a temporary directory that is removed at once,
+without files that would lie outside of it; seals and checksums are checked as for run directories.
 """
 
 import io
 import lzma
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,13 +26,11 @@ from poslab.config.text import is_file_name, plain, published
 from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
-from poslab.record.schema import MANIFEST, STUDY_LIST, TABLE_SUFFIX
+from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
 
 KEPT = "records.tar.xz"
-LARGEST = 512 * 2**20  # bytes of all files together: the records of more than a thousand runs
-DECODER_MEMORY = 128 * 2**20  # bytes; archives of `pack` need 9 MiB
 
 
 def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Records, ...]:
@@ -62,27 +58,24 @@ def kept_studies(reports: Path) -> list[str]:
 
 
 def load_kept(path: Path, study: str, several: bool = False) -> Records:
-    """Load the records of `study` from the archive `path`; with `several`, run names begin with the study.
-
-    Raise ReportError where the file is damaged or holds anything but records of this study.
-    """
-    if path.stat().st_size > LARGEST:
-        raise ReportError(f"{path} is too large: the records of a study are at most {LARGEST >> 20} MiB")
+    """Load the records of `study` from the archive `path`, as `unpack` does."""
     return unpack(path.read_bytes(), path, study, several)
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
     """Load the records of `study` from the bytes of `pack`, the content of the file `path`.
 
-    Raise ReportError as `load_kept` does.
+    With `several`, run names begin with the study. Raise ReportError where the file is damaged or holds no
+    records of this study.
     """
     with tempfile.TemporaryDirectory(prefix="poslab-records-") as temporary:
-        for name, content in _files(_decompressed(packed, path), path, study):
-            place = Path(temporary, name)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
+                tar.extractall(temporary, filter="data")
+        except (tarfile.TarError, lzma.LZMAError, EOFError):
+            raise ReportError(f"{path} is damaged: its content has changed since it was written") from None
         if not recorded_runs(Path(temporary, study)):
-            raise ReportError(f"{path} holds no record of a run")
+            raise ReportError(f"{path} holds no record of a run of study={study}")
         try:
             return replace(load_study(Path(temporary, study), several), kept=path)
         except ReportError as error:
@@ -92,59 +85,9 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
 def is_same(packed: bytes, path: Path) -> bool:
     """Whether the file `path` holds the same records, even if compressed by another version of xz."""
     try:
-        return _decompressed(path.read_bytes(), path) == _decompressed(packed, path)
-    except (OSError, ReportError):
+        return lzma.decompress(path.read_bytes()) == lzma.decompress(packed)
+    except (OSError, lzma.LZMAError, EOFError):
         return False
-
-
-def _decompressed(packed: bytes, path: Path) -> bytes:
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DECODER_MEMORY)
-    try:
-        archive = decompressor.decompress(packed, max_length=LARGEST + 1)
-    except (lzma.LZMAError, EOFError):
-        raise _damaged(path) from None
-    if len(archive) > LARGEST:
-        raise ReportError(f"{path} holds more than {LARGEST >> 20} MiB, which no study's records are")
-    if not decompressor.eof or decompressor.unused_data:
-        raise _damaged(path)
-    return archive
-
-
-def _files(archive: bytes, path: Path, study: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the names and contents of the files in a tar archive. Raise ReportError for other entries."""
-    seen: set[str] = set()
-    try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
-            for entry in tar:
-                name = plain(entry.name, 100)  # safe to print
-                content = tar.extractfile(entry) if entry.isreg() else None
-                if content is None:
-                    raise ReportError(f"{path} holds {name!r}, which is no plain file")
-                if entry.name in seen or not _is_of_a_record(entry.name):
-                    raise ReportError(f"{path} holds {name!r}, which is no file of a record, or twice")
-                if entry.name.partition("/")[0] != study:
-                    raise ReportError(f"{path} holds {name!r}, which is of another study than study={study}")
-                seen.add(entry.name)
-                yield entry.name, content.read()
-    except tarfile.TarError:
-        raise _damaged(path) from None
-
-
-def _is_of_a_record(name: str) -> bool:
-    _, *within = parts = name.split("/")
-    if not all(map(is_file_name, parts)) or len(name) > 255:
-        return False
-    if len(within) == 1:
-        return within == [STUDY_LIST]
-    return (
-        len(within) == 2
-        and within[0] != STUDY_LIST
-        and (within[1] == MANIFEST or within[1].endswith(TABLE_SUFFIX))
-    )
-
-
-def _damaged(path: Path) -> ReportError:
-    return ReportError(f"{path} is damaged: its content has changed since it was written")
 
 
 def pack(folder: Path) -> bytes:
@@ -154,22 +97,12 @@ def pack(folder: Path) -> bytes:
     """
     if not is_file_name(folder.name):
         raise ReportError(f"study={plain(folder.name, 60)} cannot be archived: its name begins with a dot")
-    files = _read(folder)
-    size = sum(map(len, files.values()))
-    if size > LARGEST:
-        raise ReportError(
-            f"study={folder.name} has {size >> 20} MiB of records; the limit is {LARGEST >> 20} MiB"
-        )
     archive = io.BytesIO()
-    # The oldest of tar's formats that all programs read; it has no fields but those set here.
-    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT, encoding="utf-8") as tar:
-        for name, content in sorted(files.items()):
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for name, content in sorted(_read(folder).items()):
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
             entry.size = len(content)
-            try:
-                tar.addfile(entry, io.BytesIO(content))
-            except ValueError:  # a name with more letters than the format has room for
-                raise ReportError(f"{plain(entry.name)} cannot be archived: its name is too long") from None
+            tar.addfile(entry, io.BytesIO(content))
     return lzma.compress(archive.getvalue())
 
 

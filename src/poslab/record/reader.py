@@ -180,15 +180,9 @@ class Records:
 
 def load(study: str, runs: Path) -> Records:
     """Load the records of `study` under `runs`. Raise ReportError where there is no such study."""
-    (records,) = load_studies(study, runs)
-    return records
-
-
-def load_studies(names: str, runs: Path) -> tuple[Records, ...]:
-    """Load the records of a study, or of several with commas between their names. Raise ReportError."""
-    requested = requested_studies(names, studies(runs, recorded=True))
+    (requested,) = requested_studies(study, studies(runs, recorded=True))
     with no_collecting():
-        return tuple(load_study(runs / study, len(requested) > 1) for study in requested)
+        return load_study(runs / requested)
 
 
 def requested_studies(names: str, known: list[str]) -> list[str]:

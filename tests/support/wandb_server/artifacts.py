@@ -17,7 +17,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "artifact": lambda given: _by_key(server, given["id"]),
         "createArtifact": lambda given: _create(server, given["input"]),
         "createArtifactManifest": lambda given: _manifest(server, given["input"]["artifactID"]),
-        "updateArtifactManifest": lambda given: _manifest(server, given["input"]["artifactManifestID"]),
         "createArtifactFiles": lambda given: _create_files(server, given["input"]),
         "commitArtifact": lambda given: _commit(server, given["input"]["artifactID"]),
         "useArtifact": lambda given: _use(server, given["input"]),
@@ -43,8 +42,6 @@ def _create(server: Server, given: Row) -> Row:
     entity = given["entityName"] or server.entity  # a run that was offline does not know it
     project, type_name = given["projectName"], given["artifactTypeName"]
     kept = [each for each in server.committed(entity, project) if each.collection == collection]
-    if other := [each.type for each in kept if each.type != type_name]:
-        raise Refused(f"{collection} has the type {other[0]}, not {type_name}", 400)
     made = next((each for each in kept if each.digest == given["digest"]), None)
     aliases = [each["alias"] for each in given.get("aliases") or []]
     if made is None:
@@ -111,17 +108,9 @@ def _commit(server: Server, key: str) -> Row:
     artifact.files = {
         name: server.blobs[entry["digest"]] for name, entry in entries.items() if "ref" not in entry
     }
-    kept = _versions(server, artifact)
-    same = next((each for each in kept if each.digest == artifact.digest), None)
-    if same is None:
-        artifact.version = len(kept)
-    else:  # another run was faster
-        server.kept_artifacts.remove(artifact)
-        server.clients[key] = same.key
-        for run in server.kept_runs.values():
-            run.logged = [same if each is artifact else each for each in run.logged]
-    _name(server, same or artifact, artifact.asked_aliases)
-    return {"artifact": artifact_value(server, same or artifact)}
+    artifact.version = len(_versions(server, artifact))
+    _name(server, artifact, artifact.asked_aliases)
+    return {"artifact": artifact_value(server, artifact)}
 
 
 def _use(server: Server, given: Row) -> Row:

@@ -1,11 +1,9 @@
 """The stand-in's answers about projects, runs, their history and their files."""
 
 import json
-import re
 from typing import Any
 from urllib.parse import quote
 
-from support.wandb_server import sweeps
 from support.wandb_server.graphql import Arguments, Refused, Resolver, Unanswered, connection
 from support.wandb_server.store import Run, Server, md5
 from support.wandb_server.versions import project_fields, run_facts
@@ -26,7 +24,6 @@ def roots(server: Server) -> dict[str, Resolver]:
         "upsertModel": lambda given: _upsert_project(server, given["input"]),
         "upsertBucket": lambda given: _upsert_run(server, given["input"]),
         "createRunFiles": lambda given: _create_files(server, given["input"]),
-        "markRunFilesUploaded": lambda _: {"success": True},
     }
 
 
@@ -67,7 +64,6 @@ def project(server: Server, entity: str | None, name: str | None) -> Row | None:
     return {
         **server.project_facts(entity, name),
         **project_fields(server, entity, name),
-        **sweeps.project_fields(server, entity, name, lambda run: _run(server, run)),
         "allViews": lambda given: project_views(server, entity, name, given),
         "createdAt": LONG_AGO,
         "isBenchmark": False,
@@ -146,8 +142,6 @@ def _upsert_run(server: Server, given: Arguments) -> Row:
     run.display_name = run.display_name or f"dummy-run-{run.number}"
     if given.get("config"):
         run.raw_config = json.loads(given["config"])
-    if given.get("summaryMetrics"):
-        run.raw_summary = json.loads(given["summaryMetrics"])
     return {"bucket": _run(server, run), "inserted": inserted}
 
 
@@ -158,9 +152,6 @@ def _run(server: Server, run: Run) -> Row:
 
     def files(given: Arguments) -> Row:
         names = [name for name in run.files if not given.get("names") or name in given["names"]]
-        if given.get("pattern"):
-            pattern = re.escape(given["pattern"]).replace("%", ".*").replace("_", ".")
-            names = [name for name in names if re.fullmatch(pattern, name)]
         return connection([_file(server, run, name) for name in names], given)
 
     return {

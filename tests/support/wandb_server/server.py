@@ -9,14 +9,13 @@
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
 WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
 So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
-takes one key (others get 401) and one entity, makes a project when a run or a sweep comes for it, and
+takes one key (others get 401) and one entity, makes a project when a run comes for it, and
 refuses a view of a project that is not there.
 """
 
 import base64
 import gzip
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from support.wandb_server import artifacts, runs, sweeps, views
+from support.wandb_server import artifacts, runs, views
 from support.wandb_server.graphql import Document, Refused, Resolver, Unanswered
 from support.wandb_server.store import KEY, Seen, Server
 
@@ -40,7 +39,7 @@ def serve(folder: Path) -> Iterator[Server]:
     with _Listener(("127.0.0.1", 0), _Handler) as listener:
         address = f"http://127.0.0.1:{listener.server_port}"
         listener.kept = Server(address, _environment(address, folder))
-        parts = (runs, artifacts, views, sweeps)
+        parts = (runs, artifacts, views)
         listener.resolvers = {
             name: root for part in parts for name, root in part.roots(listener.kept).items()
         }
@@ -78,14 +77,6 @@ def online(server: Server) -> Iterator[None]:
             yield
         finally:
             wandb.teardown()
-
-
-def agent_command(sweep: str, trials: int) -> list[str]:
-    """`wandb agent` for ENTITY/PROJECT/SWEEP as a process, which asks every 0.3 s instead of every 5."""
-    program = (
-        "from wandb.cli.cli import cli; from wandb.wandb_agent import Agent; Agent.POLL_INTERVAL = 0.3; cli()"
-    )
-    return [sys.executable, "-c", program, "agent", "--count", str(trials), sweep]
 
 
 def _environment(address: str, folder: Path) -> dict[str, str]:

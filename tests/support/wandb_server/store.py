@@ -116,25 +116,6 @@ class View:
 
 
 @dataclass
-class Sweep:
-    """A sweep and what is handed to its agents: `trials` in their order."""
-
-    entity: str
-    project: str
-    name: str  # the id in its address
-    config: dict[str, Any]
-    text: str  # the config as YAML, as it was sent
-    trials: list[dict[str, Any]]
-    state: str = "PENDING"
-    handed: int = 0
-    stop: dict[str, int] = field(default_factory=dict)  # set by a test: runs to stop after so many rows
-
-    @property
-    def key(self) -> str:
-        return f"sweep/{self.entity}/{self.project}/{self.name}"
-
-
-@dataclass
 class Server:
     """Everything that came, and what a process needs to find the server (`environment`)."""
 
@@ -150,9 +131,6 @@ class Server:
     clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
     views: dict[str, View] = field(default_factory=dict)  # by key, oldest first
     made_views: int = 0
-    sweeps: dict[str, Sweep] = field(default_factory=dict)  # by the id in their address
-    agents: dict[str, str] = field(default_factory=dict)  # sweeps by agent
-    trials: list[dict[str, Any]] = field(default_factory=list)  # set by a test: those of a sweep that comes
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
 

@@ -82,14 +82,6 @@ def artifact_value(server: Server, artifact: Artifact) -> Row:
         ],
         "currentManifest": {"file": {"directUrl": url}},
         "createdBy": lambda _: run_facts(server, made_by) if made_by else None,
-        "filesByManifestEntries": lambda given: connection(
-            [
-                node
-                for node in _files(server, artifact)
-                if node["name"] in [e["name"] for e in given["entries"]]
-            ],
-            {},
-        ),
     }
 
 

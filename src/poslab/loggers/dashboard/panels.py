@@ -6,15 +6,17 @@ summary.csv.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import wandb_workspaces.reports.v2.interface as wr
 
-from poslab.loggers.dashboard.contents import FAILURE, Contents
+from poslab.loggers.dashboard.contents import Contents
 
 Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
+FAILURE = "failure_position"  # a run has it where its loss by position rose over 5 % above the plateau
 ARM = "arm"  # the configuration key that runs are grouped by
 LINES = 100  # or bars, the least limit of a panel; W&B's own is 10
 
@@ -77,10 +79,10 @@ def identifier(*names: str) -> str:
 
 def headline(contents: Contents) -> dict[str, tuple[str, str]]:
     """Return the most important summary figures, in the order of reading, each with its title and unit."""
-    if not contents.multiples:
+    if contents.longest is None:
         return {}
     figures = {"sliding_1x": ("Sliding-window loss at L", LOSS)}
-    if contents.longest is not None:
+    if contents.longest > 1:
         far = f"{contents.longest:g}"
         figures |= {
             f"sliding_{far}x": (f"Sliding-window loss at {far} L", LOSS),
@@ -89,7 +91,7 @@ def headline(contents: Contents) -> dict[str, tuple[str, str]]:
             "usable_length": ("Usable length of the worst seed, 5 %", "tokens"),
             "usable_length_1pct": ("Usable length of the worst seed, 1 %", "tokens"),
         }
-    if contents.failed:
+    if FAILURE in contents.keys:
         figures[FAILURE] = ("First failure position of any seed, 5 %", "tokens")
     return figures
 
@@ -105,7 +107,7 @@ def _convergence(contents: Contents) -> Iterable[Panel]:
 
 
 def _extrapolation(contents: Contents) -> Iterable[Panel]:
-    if not contents.multiples:
+    if contents.longest is None:
         return
     by_length = {
         "Bits per byte by length, non-overlapping windows": (BITS, "bits_per_byte"),
@@ -116,13 +118,11 @@ def _extrapolation(contents: Contents) -> Iterable[Panel]:
     for title, (unit, metric) in by_length.items():
         yield _lines(contents, title, unit, LENGTH, [f"extrapolation/{metric}"])
     yield _lines(contents, "Loss by position", LOSS, POSITION, ["position/loss"])
-    if contents.rescaled:
-        rescaled = [f"rescaled/{method}/loss" for method in contents.rescaled]
-        title = "Loss by length with a changed rotation"
-        yield _lines(contents, title, LOSS, RESCALED_LENGTH, rescaled)
-    for task, multiple, metrics in contents.retrieval:
-        title = f"Retrieval ({task}) by depth at {multiple:g} L"
-        yield _lines(contents, title, "share answered right", DEPTH, list(metrics), (0.0, 1.0))
+    title = "Loss by length with a changed rotation"
+    yield from _matching(contents, title, LOSS, RESCALED_LENGTH, r"rescaled/\w+/loss")
+    pattern = r"retrieval/(?P<task>[^/]+)_(?P<multiple>\d+(?:_\d+)?)x"
+    title = "Retrieval ({task}) by depth at {multiple} L"
+    yield from _matching(contents, title, "share answered right", DEPTH, pattern, (0.0, 1.0))
     for metric, (title, unit) in headline(contents).items():
         yield _bars(contents, title, unit, metric)
 
@@ -141,7 +141,7 @@ def _cost(contents: Contents) -> Iterable[Panel]:
         yield _bars(contents, title, unit, metric)
     # Before the evaluation, the only loss is the last validation's.
     loss, words = "validation/loss.last", "last validation loss"
-    if contents.multiples:
+    if contents.longest is not None:
         loss, words = "sliding_1x", "loss at L"
     yield wr.ScatterPlot(
         title=f"Training time (seconds, x) and {words} (nats per token, y)",
@@ -150,7 +150,7 @@ def _cost(contents: Contents) -> Iterable[Panel]:
     )
     columns = {"parameters": "parameters", "flops": "FLOPs", "seconds": "seconds"}
     columns |= {"tokens_per_second": "tokens per second", loss: f"{words} (nats per token)"}
-    if contents.longest is not None:
+    if contents.longest is not None and contents.longest > 1:
         far = f"{contents.longest:g}"
         columns[f"sliding_{far}x"] = f"loss at {far} L (nats per token)"
     yield wr.ParallelCoordinatesPlot(
@@ -166,19 +166,32 @@ def _cost(contents: Contents) -> Iterable[Panel]:
 
 
 def _schemes(contents: Contents) -> Iterable[Panel]:
-    for layer, heads in contents.bias:
-        metrics = [f"scheme/bias/layer{layer}_head{head}" for head in heads]
-        title = f"Bias by distance, layer {layer}"
-        yield _lines(contents, title, "added to a logit, a line per head", DISTANCE, metrics)
-    if contents.bound:
-        metrics = [f"scheme/bound/layer{layer}" for layer in contents.bound]
-        title = "Upper bound of RoPE's decay by distance"
-        yield _lines(contents, title, "bound, 1 at distance 0", DISTANCE, metrics)
-    if contents.attended:
-        over = {"mean": "mean of the heads", "least": "the nearest head", "most": "the farthest head"}
-        for name, words in over.items():
-            title = f"Attention distance by layer, {words}"
-            yield _lines(contents, title, ATTENDED, LAYER, [f"attention_distance/{name}"])
+    unit, pattern = "added to a logit, a line per head", r"scheme/bias/layer(?P<layer>\d+)_head\d+"
+    yield from _matching(contents, "Bias by distance, layer {layer}", unit, DISTANCE, pattern)
+    title = "Upper bound of RoPE's decay by distance"
+    yield from _matching(contents, title, "bound, 1 at distance 0", DISTANCE, r"scheme/bound/layer\d+")
+    over = {"mean": "mean of the heads", "least": "the nearest head", "most": "the farthest head"}
+    for name, words in over.items():
+        title = f"Attention distance by layer, {words}"
+        yield from _matching(contents, title, ATTENDED, LAYER, f"attention_distance/{name}")
+
+
+def _matching(
+    contents: Contents,
+    title: str,
+    unit: str,
+    axis: Axis,
+    pattern: str,
+    range_y: tuple[float | None, float | None] = (None, None),
+) -> Iterable[Panel]:
+    """Draw the metrics that match: a panel for each title, in which groups of the pattern may stand."""
+    lines: dict[str, list[str]] = {}
+    for key in sorted(contents.keys, key=lambda key: (len(key), key)):  # layer 10 after layer 9
+        if match := re.fullmatch(pattern, key):
+            named = {name: text.replace("_", ".") for name, text in match.groupdict().items()}
+            lines.setdefault(title.format(**named), []).append(key)
+    for found, metrics in lines.items():
+        yield _lines(contents, found, unit, axis, metrics, range_y)
 
 
 def _lines(

@@ -100,9 +100,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
     if not path.exists() or path.read_bytes() != remote.content:
         write_atomic(path, remote.content)
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
-        if (
-            path.name not in tables and path.is_file() and not path.is_symlink()
-        ):  # of another state of the run
+        if path.name not in tables:  # of another state of the run
             path.unlink()
     return count, problems
 

@@ -105,15 +105,11 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 def _listed(account: Account, study: str) -> list[Any]:
     """Return the runs of a study in W&B. Raise SourceError where there are none."""
-    kinds = (TRAIN, REPORT)
     with asking(f"the runs of study={study} in {account.path}"):
         try:
-            found = account.api.runs(account.path, filters=of_study(study, kinds), per_page=200)
-            runs = [
-                run
-                for run in found
-                if (run.group == study or run.config.get("study") == study) and run.job_type in kinds
-            ]
+            runs = list(
+                account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200)
+            )
         except ValueError:
             raise SourceError(f"W&B has no project {account.path}", 2) from None
     if not runs:

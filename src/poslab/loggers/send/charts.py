@@ -6,7 +6,7 @@ Every number is the report's for the same record.
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -48,14 +48,6 @@ SLIDING = {
 }  # as summary.csv has it
 
 Row = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table of numbers and words."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Value, ...], ...]
 
 
 def training_row(row: Mapping[str, Any]) -> dict[str, float]:
@@ -147,32 +139,26 @@ def _rescaled(run: Run) -> Iterator[Row]:
                 }
 
 
-def sheets(run: Run) -> dict[str, Sheet]:
+def sheets(run: Run) -> dict[str, list[dict[str, Value]]]:
     """Return the tables of a run that have rows."""
-    cells = {key: value for key, value in figures(run).items() if value is not None}
-    tables = {
-        "summary": Sheet(tuple(cells), (tuple(cells.values()),)) if run.segments else Sheet((), ()),
-        "extrapolation": _sheet(_extrapolation(run)),
-        "position": _sheet(
+    cells: dict[str, Value] = {key: value for key, value in figures(run).items() if value is not None}
+    tables: dict[str, list[dict[str, Value]]] = {
+        "summary": [cells] if run.segments else [],
+        "extrapolation": [
+            {key.removeprefix("extrapolation/"): value for key, value in row.items()}
+            for row in _extrapolation(run)
+        ],
+        "position": [
             {"first": position_bin.first, "last": position_bin.last, "loss": position_bin.loss}
             for position_bin in measures.position_bins(run)
-        ),
-        "rescaled": _sheet(_rescaled(run)),
+        ],
+        "rescaled": [dict(row) for row in _rescaled(run)],
     }
     for measurement in measurements():
         table = frame([run], measurement.table)
         if table is not None and (rows := measurement.sheet(table)) is not None:
-            tables[measurement.name] = Sheet(tuple(rows), tuple(rows.itertuples(index=False, name=None)))
-    return {key: sheet for key, sheet in tables.items() if sheet.rows}
-
-
-def _sheet(rows: Iterable[Mapping[str, Value]]) -> Sheet:
-    listed = list(rows)
-    columns = tuple(dict.fromkeys(key for row in listed for key in row))
-    return Sheet(
-        tuple(key.rpartition("/")[2] if key.startswith("extrapolation/") else key for key in columns),
-        tuple(tuple(row.get(key) for key in columns) for row in listed),
-    )
+            tables[measurement.name] = rows.to_dict("records")
+    return {name: rows for name, rows in tables.items() if rows}
 
 
 def summary(run: Run) -> dict[str, Value]:

@@ -1,7 +1,6 @@
 """Which report of a study W&B has, by its digest. W&B's client, which takes a second, is not imported."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,12 @@ def known_place(runs: Path) -> dict[str, Any]:
 
 def report_digest(options: WandbOptions, runs: Path, report: Path) -> str:
     """Return the SHA-256 of a report, its study's list and their place in W&B."""
-    return _digest([*report_files(report), runs / STUDY_LIST], requested_place(options))
+    digest = hashlib.sha256(repr(sorted(requested_place(options).items())).encode())
+    for path in (*report_files(report), runs / STUDY_LIST):
+        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def report_files(report: Path) -> list[Path]:
     """Return the files of a report that are sent to W&B."""
     return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))
-
-
-def _digest(paths: Iterable[Path], place: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(repr(sorted(place.items())).encode())
-    for path in paths:
-        digest.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
-    return digest.hexdigest()

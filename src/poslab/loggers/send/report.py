@@ -1,14 +1,13 @@
 """A study's report in W&B: a run of job type report, with the page and its files as an artifact."""
 
-import csv
-import math
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pandas
 import wandb
 
 from poslab.config.text import visible
@@ -83,9 +82,7 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
     for name in TABLES:
         path = report / f"{name}.csv"
         if path.exists():
-            with path.open(newline="") as file:
-                columns, *rows = csv.reader(file)
-            row[f"tables/{name}"] = _table(columns, rows)
+            row[f"tables/{name}"] = _table(path)
     run.log(row)
     page = wandb.Artifact(f"report-{artifact_name(study)}", "report", metadata={"study": study})
     for path in report_files(report):
@@ -109,20 +106,9 @@ def _link_evaluations(run: Any, names: Iterable[str]) -> None:
             run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> wandb.Table:
-    """Return a table with numbers in the columns of finite numbers only, except those of NAMES."""
-    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
-    typed: list[list[float | str | None]] = []
-    for name, column in zip(columns, cells, strict=True):
-        numbers = None if name in NAMES else _numbers(column)
-        typed.append(numbers if numbers is not None else [cell or None for cell in column])
-    rows = list(zip(*typed, strict=True))
-    return wandb.Table(columns=visible(columns), data=visible(rows))
-
-
-def _numbers(column: Sequence[str]) -> list[float | str | None] | None:
-    try:
-        numbers = [float(cell) if cell else None for cell in column]
-    except ValueError:
-        return None
-    return list(numbers) if all(value is None or math.isfinite(value) for value in numbers) else None
+def _table(path: Path) -> wandb.Table:
+    """Return a table of the report, with numbers where a column has only numbers, except those of NAMES."""
+    texts = dict.fromkeys(NAMES, str)
+    table = pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).astype(object)
+    rows = table.where(table.notna(), None).to_numpy().tolist()
+    return wandb.Table(columns=visible([*table]), data=visible(rows))

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -259,16 +259,19 @@ def _add(artifact: wandb.Artifact, path: Path) -> None:
 def log_charts(opened: Any, run: Run, step: int) -> None:
     """Log the charts and tables of a record from `step`, except the rows that the server has already."""
     rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
-    tables = {
-        f"tables/{name}": wandb.Table(columns=visible(sheet.columns), data=visible(sheet.rows))
-        for name, sheet in sheets(run).items()
-    }
-    if tables:
+    if tables := {f"tables/{name}": _table(sheet) for name, sheet in sheets(run).items()}:
         rows = rows or [{}]
         rows[0] |= tables
     for row in rows:
         _log(opened, row, step)
         step += 1
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
+    """Return the rows as a table; a cell that a row lacks is empty."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[row.get(column) for column in columns] for row in rows]
+    return wandb.Table(columns=visible(columns), data=visible(cells))
 
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
