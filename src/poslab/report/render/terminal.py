@@ -20,6 +20,7 @@ from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 from poslab.report.formatting import multiple, number, share
+from poslab.report.held_out import HELD_OUT, held_out
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -87,7 +88,10 @@ def evaluation_table(run: Run, width: int) -> Table:
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
     lengths = sorted({k for segments in lines.values() for _, k in segments})
     tokens = f"{run.context_length:,} tokens"
-    table = _table(f"Losses in nats per token by window length, L = {tokens}; one run, so no interval")
+    scored = "".join(f"\n{HELD_OUT}: {text}." for text in held_out([run]))
+    table = _table(
+        f"Losses in nats per token by window length, L = {tokens}; one run, so no interval.{scored}"
+    )
     table.add_column("scheme", overflow="fold", max_width=WIDEST)
     table.add_column("windows", no_wrap=True)
     for k in lengths:

@@ -65,7 +65,7 @@ def plan(
         _check_probe(config)
     if config.evaluate.needles:
         _check_needles(config)
-    check_lengths(corpus, config.context_length, longest_length(config))
+    check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.code(config)
