@@ -18,7 +18,7 @@ from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.launch.memory import size_text
+from poslab.study.launch.memory import fullest_place, size_text
 from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
@@ -180,15 +180,14 @@ class Pool:
         running = [active.memory for active in self.running.values() if active.task.cuda == member.task.cuda]
         if not running or not places:
             return True
-        # Devices are leased evenly: at most so many runs, here the largest, share one place.
-        together = sorted([member.memory, *running])[-math.ceil((len(running) + 1) / len(places)) :]
-        if sum(together) <= min(places):
+        together = fullest_place([member.memory, *running], len(places))
+        if together <= min(places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
                 f"{member.entry.title} waits for memory: with the others it is likely to take "
-                f"{size_text(sum(together))} of {size_text(min(places))}"
+                f"{size_text(together)} of {size_text(min(places))}"
             )
         return False
 

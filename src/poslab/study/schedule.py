@@ -1,0 +1,60 @@
+"""Where and when the runs of a command would run, by the rule that the pool of runs follows.
+
+A run starts, in the order of the command, as soon as its devices and its memory are free.
+"""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from poslab.study.launch.contract import Places
+from poslab.study.launch.memory import fullest_place
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and when one run would run."""
+
+    devices: tuple[str, ...]
+    wave: int  # 1: it starts at once; 2: after one run on its device
+    end: float  # seconds after the first start
+
+
+def schedule(
+    sizes: Sequence[tuple[float, int]],
+    places: Places,
+    memory: Sequence[int] = (),
+    earlier: Sequence[Placement] = (),
+) -> list[Placement]:
+    """Place runs, each of so many seconds and bytes, in this order.
+
+    `memory` holds the bytes of each place that runs share: the machine, or each GPU; empty: enough.
+    `earlier` are runs that end before the first of these starts, as trials of a rate do.
+    """
+    now = max((run.end for run in earlier), default=0.0)
+    before = Counter(itertools.chain.from_iterable(run.devices for run in earlier))
+    used: Counter[str] = Counter()
+    running: list[tuple[float, int]] = []  # a heap of ends and numbers
+    placements: list[Placement] = []
+    for seconds, bytes_needed in sizes:
+        while True:
+            emptiest = sorted(places.names, key=lambda name: used[name])[: places.of_a_run]
+            room = len(emptiest) == places.of_a_run and used[emptiest[-1]] < places.shared_by
+            active = [sizes[number][1] for _, number in running]
+            if room and _fits([bytes_needed, *active], memory):
+                break
+            now, ended = heapq.heappop(running)
+            used.subtract(placements[ended].devices)
+        wave = 1 + max(before[name] // places.shared_by for name in emptiest)
+        heapq.heappush(running, (now + seconds, len(placements)))
+        placements.append(Placement(tuple(emptiest), wave, now + seconds))
+        used.update(emptiest)
+        before.update(emptiest)
+    return placements
+
+
+def _fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
+    """Return whether runs of these bytes fit together; one by itself always does."""
+    return len(runs) == 1 or not memory or fullest_place(runs, len(memory)) <= min(memory)
