@@ -19,7 +19,7 @@ from poslab.study.cost import Costs, rate_for, timed, timed_runs
 from poslab.study.dry_run import print_plan
 from poslab.study.launch.contract import Places
 from poslab.study.run.plan import plan
-from poslab.study.schedule import schedule
+from poslab.study.schedule import Demand, schedule
 from support.commands import called, tiny
 from support.models import ATTENTIONS, CONF, SCHEMES
 from support.runs import inline, make, request
@@ -211,26 +211,33 @@ def test_four_steps_are_timed_where_that_is_asked_for(
 
 def test_runs_start_in_order_as_devices_get_free() -> None:
     two = Places(("GPU 0", "GPU 1"), 1)
-    placed = schedule([(5.0, 1), (1.0, 1), (1.0, 1), (9.0, 1)], two)
+    placed = schedule([Demand(seconds, 1) for seconds in (5.0, 1.0, 1.0, 9.0)], two)
     assert [(run.devices, run.wave, run.end) for run in placed] == [
         (("GPU 0",), 1, 5.0),
         (("GPU 1",), 1, 1.0),
         (("GPU 1",), 2, 2.0),
         (("GPU 1",), 3, 11.0),
     ]
-    after = schedule([(1.0, 1)], two, earlier=placed)
+    after = schedule([Demand(1.0, 1)], two, earlier=placed)
     assert [(run.devices, run.wave, run.end) for run in after] == [(("GPU 0",), 2, 12.0)]
 
 
 def test_runs_share_a_gpu_and_take_several() -> None:
-    shared = schedule([(1.0, 1)] * 5, Places(("GPU 0", "GPU 1"), 1, shared_by=2))
+    shared = schedule([Demand(1.0, 1)] * 5, Places(("GPU 0", "GPU 1"), 1, shared_by=2))
     assert [run.devices for run in shared[:4]] == [("GPU 0",), ("GPU 1",)] * 2  # emptier ones first
     assert [run.wave for run in shared] == [1, 1, 1, 1, 2]
-    both = schedule([(1.0, 1), (1.0, 1)], Places(("GPU 0", "GPU 1"), 2))
-    assert [(run.devices, run.end) for run in both] == [(("GPU 0", "GPU 1"), 1.0), (("GPU 0", "GPU 1"), 2.0)]
+    several = [Demand(1.0, 1, devices) for devices in (1, 2, 1)]  # the last waits for its turn
+    placed = schedule(several, Places(("GPU 0", "GPU 1"), 2))
+    assert [(run.devices, run.end) for run in placed] == [
+        (("GPU 0",), 1.0),
+        (("GPU 0", "GPU 1"), 2.0),
+        (("GPU 0",), 3.0),
+    ]
 
 
 def test_runs_wait_for_memory() -> None:
     cores = Places(("core 0", "core 1", "core 2"), 1)
-    assert [run.end for run in schedule([(1.0, 6)] * 3, cores, [10])] == [1.0, 2.0, 3.0]
-    assert [run.end for run in schedule([(1.0, 5)] * 3, cores, [10])] == [1.0, 1.0, 2.0]
+    assert [run.end for run in schedule([Demand(1.0, 6)] * 3, cores, [10])] == [1.0, 2.0, 3.0]
+    assert [run.end for run in schedule([Demand(1.0, 5)] * 3, cores, [10])] == [1.0, 1.0, 2.0]
+    gpus = Places(("GPU 0", "GPU 1"), 1, shared_by=2)  # which do not share theirs
+    assert [run.end for run in schedule([Demand(1.0, 6)] * 3, gpus, [10, 10])] == [1.0, 1.0, 2.0]

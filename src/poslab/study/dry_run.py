@@ -27,7 +27,7 @@ from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.schedule import Placement, schedule
+from poslab.study.schedule import Demand, Placement, schedule
 from poslab.study.study_options import study_options
 from poslab.study.tuning import SHORT, trials, tuned
 
@@ -192,8 +192,11 @@ def _rows(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Seque
         placed: dict[int, Placement] = {}
         if machine.places is not None:
             # Where no time is known, the order and the waves are those by operations.
-            sizes = [(times[id(item)] or _flops(item), estimate(item.job.size)) for item in starting]
-            placements = schedule(sizes, machine.places, machine.memory, before)
+            demands = [
+                Demand(times[id(item)] or _flops(item), estimate(item.job.size), _devices(item, machine))
+                for item in starting
+            ]
+            placements = schedule(demands, machine.places, machine.memory, before)
             placed = dict(zip(map(id, starting), placements, strict=True))
             before += placements
         rows += [

@@ -54,7 +54,7 @@ class Where:
     cuda: bool
     shared_by: int  # runs on each device
     basis: str  # the end of a sentence; empty where no time is known
-    can_measure: bool
+    local: bool  # whether it is this one
 
 
 def show_plan(rows: Sequence[Row], where: Where) -> None:
@@ -138,10 +138,11 @@ def _sums(rows: Sequence[Row], where: Where) -> list[str]:
     hours_of = "GPU-hours" if where.cuda else "core-hours"
     times = [row.seconds * row.devices for row in working if row.seconds is not None]
     if not where.basis:
-        advice = "; plan=measure times four steps" if where.can_measure else ""
-        lines.append(
-            f"How many {hours_of} that takes is not known: no run has finished on such a machine{advice}."
+        device = "GPU" if where.cuda else "processor"
+        there = (
+            f"on this kind of {device}; plan=measure times four steps" if where.local else f"on a {device}"
         )
+        lines.append(f"How many {hours_of} that takes is not known: no run has finished {there}.")
         return lines
     hours = number(sum(times) / 3600 / where.shared_by, 3)
     ends = [row.placement.end for row in working if row.placement is not None]

@@ -14,6 +14,15 @@ from poslab.study.launch.memory import fullest_place
 
 
 @dataclass(frozen=True)
+class Demand:
+    """What a run takes."""
+
+    seconds: float
+    memory: int  # bytes
+    devices: int = 1  # cores or GPUs
+
+
+@dataclass(frozen=True)
 class Placement:
     """Where and when one run would run."""
 
@@ -23,12 +32,12 @@ class Placement:
 
 
 def schedule(
-    sizes: Sequence[tuple[float, int]],
+    runs: Sequence[Demand],
     places: Places,
     memory: Sequence[int] = (),
     earlier: Sequence[Placement] = (),
 ) -> list[Placement]:
-    """Place runs, each of so many seconds and bytes, in this order.
+    """Place the runs in this order; each takes as many devices as it asks for, of those that there are.
 
     `memory` holds the bytes of each place that runs share: the machine, or each GPU; empty: enough.
     `earlier` are runs that end before the first of these starts, as trials of a rate do.
@@ -38,18 +47,17 @@ def schedule(
     used: Counter[str] = Counter()
     running: list[tuple[float, int]] = []  # a heap of ends and numbers
     placements: list[Placement] = []
-    for seconds, bytes_needed in sizes:
+    for run in runs:
         while True:
-            emptiest = sorted(places.names, key=lambda name: used[name])[: places.of_a_run]
-            room = len(emptiest) == places.of_a_run and used[emptiest[-1]] < places.shared_by
-            active = [sizes[number][1] for _, number in running]
-            if room and _fits([bytes_needed, *active], memory):
+            emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
+            active = [runs[number].memory for _, number in running]
+            if used[emptiest[-1]] < places.shared_by and _fits([run.memory, *active], memory):
                 break
             now, ended = heapq.heappop(running)
             used.subtract(placements[ended].devices)
         wave = 1 + max(before[name] // places.shared_by for name in emptiest)
-        heapq.heappush(running, (now + seconds, len(placements)))
-        placements.append(Placement(tuple(emptiest), wave, now + seconds))
+        heapq.heappush(running, (now + run.seconds, len(placements)))
+        placements.append(Placement(tuple(emptiest), wave, now + run.seconds))
         used.update(emptiest)
         before.update(emptiest)
     return placements
