@@ -169,9 +169,7 @@ class EvaluateOptions(Options):
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
     documents: Literal["single", "joined"] = Field(
-        default="single",
-        description="that a segment lies in, of the held-out text: one, or several joined until they have "
-        "room for it",
+        default="single", description="that a segment lies in: one, or several joined until they have room"
     )
     sliding_windows: int = Field(
         ge=1, description="per length; each scores L/8 targets, spread over all segments"

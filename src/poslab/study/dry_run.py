@@ -1,6 +1,7 @@
 """The runs that a command would start, and what they would cost: `plan=true`. None is started."""
 
 import csv
+import re
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from poslab.config.request import IMAGINED, MEASURE, Request
+from poslab.config.request import Request
 from poslab.config.schema import ConfigError, ProbeOptions
 from poslab.config.text import counted
 from poslab.record.facts import Manifest
@@ -31,6 +32,8 @@ from poslab.study.schedule import Demand, Placement, schedule
 from poslab.study.study_options import study_options
 from poslab.study.tuning import SHORT, trials, tuned
 
+MEASURE = "measure"  # times steps first
+IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
 TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run whose learning rate the trials have yet to choose
 
@@ -64,6 +67,10 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     wanted = requests[0].config.plan
     if any(request.config.plan != wanted for request in requests):
         raise ConfigError("plan: a command has one plan, it cannot be swept")
+    if isinstance(wanted, str) and wanted != MEASURE and not IMAGINED.fullmatch(wanted):
+        raise ConfigError(
+            f"plan={wanted[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
+        )
     kind, options = launcher_of(requests)
     runs = study_options(requests, command).runs
     imagined = IMAGINED.fullmatch(wanted) if isinstance(wanted, str) else None

@@ -18,7 +18,7 @@ from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.launch.memory import fullest_place, size_text
+from poslab.study.launch.memory import size_text
 from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper
@@ -31,6 +31,7 @@ from poslab.study.run.worker import (
     request_name,
     request_text,
 )
+from poslab.study.schedule import fullest_place
 
 SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
 SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints

@@ -5,12 +5,12 @@ A run starts, in the order of the command, as soon as its devices and its memory
 
 import heapq
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.study.launch.contract import Places
-from poslab.study.launch.memory import fullest_place
 
 
 @dataclass(frozen=True)
@@ -66,3 +66,11 @@ def schedule(
 def _fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
     """Return whether runs of these bytes fit together; one by itself always does."""
     return len(runs) == 1 or not memory or fullest_place(runs, len(memory)) <= min(memory)
+
+
+def fullest_place(runs: Sequence[int], places: int) -> int:
+    """Return the most bytes that runs of these sizes take of one place, where devices are leased evenly.
+
+    At most so many runs, here the largest, share one of the `places`: the machine, or each of its GPUs.
+    """
+    return sum(sorted(runs)[-math.ceil(len(runs) / places) :])

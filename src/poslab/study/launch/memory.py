@@ -4,10 +4,9 @@ A process may use the machine's memory, or less where a cgroup (of a container, 
 limit of the shell (`ulimit -v`) says so. Swap does not count: training in it takes hours.
 """
 
-import math
 import os
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,14 +43,6 @@ def gpu_memory() -> list[Memory]:
         Memory(torch.cuda.get_device_properties(index).total_memory, "the GPU has")
         for index in range(torch.cuda.device_count())
     ]
-
-
-def fullest_place(runs: Sequence[int], places: int) -> int:
-    """Return the most bytes that runs of these sizes take of one place, where devices are leased evenly.
-
-    At most so many runs, here the largest, share one of the `places`: the machine, or each of its GPUs.
-    """
-    return sum(sorted(runs)[-math.ceil(len(runs) / places) :])
 
 
 def size_text(size: float) -> str:
