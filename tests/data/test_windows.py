@@ -8,9 +8,9 @@ import pytest
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus, check_lengths
-from poslab.data.segments import extrapolation_segments
+from poslab.data.segments import extrapolation_segments, joined
 from poslab.data.windows import Starts, training_batch, validation_windows
-from support.texts import options, write_documents
+from support.texts import options, write_documents, write_short_documents
 
 
 def test_training_batches_are_a_function_of_seed_and_step(novels: Path) -> None:
@@ -110,6 +110,50 @@ def test_no_document_gives_a_second_segment_before_each_has_given_one(
     documents = Corpus(**dict(corpus.__dict__, validation_documents=cut))
     _, document = extrapolation_segments(documents, count, 10)
     assert np.bincount(document, minlength=5).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [1, 5, 10_000])
+def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path: Path, count: int) -> None:
+    """Where no document has room: the tokens of the text as they follow each other, separators included."""
+    corpus = prepare(options("text", path=str(write_short_documents(tmp_path / "short"))))
+    longest = 100
+    with pytest.raises(ConfigError, match=r"evaluate\.documents=joined"):
+        check_lengths(corpus, 10, longest)
+    with pytest.raises(ConfigError, match=r"evaluate\.documents=joined"):
+        extrapolation_segments(corpus, count, longest)
+    check_lengths(corpus, 10, longest, "joined")
+    places = Corpus(**dict(corpus.__dict__, validation=np.arange(len(corpus.validation))))
+    segments, groups = extrapolation_segments(places, count, longest, "joined")
+    assert 1 <= len(segments) <= count
+    assert (np.diff(segments) == 1).all()
+    targets = segments[:, -longest:].ravel()
+    assert len(set(targets)) == len(targets)
+    for group in set(groups):  # a group begins with a document, and no other group has a token of it
+        first = segments[groups == group].min()
+        assert (segments[groups < group] < first).all()
+    text = corpus.validation[segments]
+    assert (text == corpus.separator).any(axis=1).all()
+    assert (extrapolation_segments(corpus, count, longest, "joined")[0] == text).all()
+
+
+def test_groups_of_documents_are_as_small_as_they_can_be_and_hold_every_document() -> None:
+    documents = np.array([[0, 10], [11, 15], [16, 40], [41, 43], [44, 47]])
+    assert joined(documents, 10).tolist() == [[0, 10], [11, 47]]
+    assert joined(documents, 15).tolist() == [[0, 15], [16, 47]]
+    assert joined(documents, 47).tolist() == [[0, 47]]
+    assert joined(documents, 48).tolist() == []
+    assert joined(documents[:0], 1).tolist() == []
+
+
+def test_a_text_too_short_for_joined_documents_is_refused_without_naming_them(tmp_path: Path) -> None:
+    path = write_short_documents(tmp_path / "short", count=40)
+    corpus = prepare(options("text", path=str(path)))
+    for documents in ("single", "joined"):
+        with pytest.raises(ConfigError) as refused:
+            check_lengths(corpus, 10, 1000, documents)
+        assert "evaluate.documents" not in str(refused.value)
+        with pytest.raises(ConfigError):
+            extrapolation_segments(corpus, 1, 1000, documents)
 
 
 def test_fixed_windows_are_spread_over_all_of_the_text() -> None:

@@ -317,6 +317,18 @@ def test_without_a_driver_there_are_no_gpus_and_pytorch_is_not_imported_to_see_s
     assert answer.stdout.split() == ["()", "False"], answer.stderr
 
 
+def test_so_many_runs_as_are_asked_for_share_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
+    launcher = local(runs=3, runs_per_gpu=2, cores_per_run=1)
+    both = [make_task(tmp_path, WHO + STUBBORN, str(tmp_path / "end"), name=name, cuda=True) for name in "ab"]
+    third = make_task(tmp_path, WHO, name="c", cuda=True)
+    assert [launcher.start(task) for task in (*both, third)] == [True, True, False]
+    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in both))
+    assert [what_it_said(task)["CUDA_VISIBLE_DEVICES"] for task in both] == ["4", "4"]
+    launcher.kill()
+    assert statuses(launcher, [third]) == {"a": -9, "b": -9, "c": 0}
+
+
 def test_runs_on_gpus_are_told_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     end = tmp_path / "end"

@@ -31,6 +31,14 @@ def write_documents(directory: Path, count: int, size: int = 300) -> Path:
     return directory
 
 
+def write_short_documents(directory: Path, count: int = 400, longest: int = 90) -> Path:
+    """Documents of 4 to `longest` bytes, no two alike."""
+    directory.mkdir()
+    for number in range(count):
+        (directory / f"{number:03}.txt").write_text(f"{number:03} " + "abc " * (number * 7 % longest // 4))
+    return directory
+
+
 def documents(corpus: Corpus, part: str) -> list[bytes]:
     return corpus.decode(getattr(corpus, part)).split(b"\0")
 

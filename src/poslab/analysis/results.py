@@ -128,6 +128,13 @@ class Results:
         return sorted(count for count in counts if count) if None not in counts else []
 
     @property
+    def called_documents(self) -> str:
+        """What the independent draws of held-out text are: documents, or groups that were joined."""
+        options = (run.config.get("evaluate") or {} for run in self.finished)
+        together = any(section.get("documents") == "joined" for section in options)
+        return "groups of joined documents" if together else "documents"
+
+    @property
     def leading(self) -> list[str]:
         """The arms that no other is separated below on the primary figure, the lowest mean first."""
         means = {item.arm.label: item.mean(self.primary or "") or math.inf for item in self.arms}

@@ -22,6 +22,7 @@ the numbers are those of the run's record.
 
   evaluate.longest=16                 the longest window, as a multiple of the training length L
   evaluate.segments=128               stretches of text that are scored
+  evaluate.documents=joined           in short documents, one after another; single: inside of one
   evaluate.sliding_windows=1536       sliding windows at each length
   evaluate.needles=32                 questions for facts in the text, at each length and depth
   evaluate.rescale=[none,ntk,yarn]    a trained rotation under other frequencies as well

@@ -15,6 +15,7 @@ from poslab.config.text import one_line
 OF_EVALUATION = (
     "evaluate.longest",
     "evaluate.segments",
+    "evaluate.documents",
     "evaluate.sliding_windows",
     "evaluate.needles",
     "evaluate.rescale",

@@ -71,6 +71,10 @@ class Config(RunConfig):
     runs: str = Field(default="runs", min_length=1, description="the folder of all studies' runs")
     reports: str = Field(default="reports", min_length=1, description="the folder of all reports")
     question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
+    plan: bool | str = Field(
+        default=False,
+        description="true: print the runs and start none; measure: time steps first; 8x80GB: on such GPUs",
+    )
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
     primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
@@ -135,6 +139,7 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
     "runs": "runs",
     "reports": "reports",
     "question": None,
+    "plan": False,
     "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,
     "primary": None,

@@ -171,6 +171,9 @@ class EvaluateOptions(Options):
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
     segments: int = Field(ge=1, description="stretches of the longest length that are scored")
+    documents: Literal["single", "joined"] = Field(
+        default="single", description="that a segment lies in: one, or several joined until they have room"
+    )
     sliding_windows: int = Field(
         ge=1, description="per length; each scores L/8 targets, spread over all segments"
     )
@@ -293,6 +296,8 @@ class RunConfig(Options):
                 del plain["model"][name]
         if not plain["evaluate"]["needles"]:
             del plain["evaluate"]["needles"]
+        if plain["evaluate"]["documents"] == "single":
+            del plain["evaluate"]["documents"]
         if plain["data"].get("windows") == "joined":
             del plain["data"]["windows"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):

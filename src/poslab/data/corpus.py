@@ -76,14 +76,15 @@ class Corpus:
         )
 
 
-def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
+def check_lengths(corpus: Corpus, context_length: int, longest: int, documents: str = "single") -> None:
     """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
 
-    `context_length` and `longest`, a multiple of it, are in tokens.
+    `context_length` and `longest`, a multiple of it, are in tokens; `documents` is the setting of evaluate.
     """
     train, validation = len(corpus.train), len(corpus.validation)
     begins, ends = corpus.validation_documents.T
-    document = int((ends - begins).max(initial=0))
+    several = len(begins) > 1 and documents == "single"
+    document = int((ends - begins).max(initial=0)) if several else validation
     multiple = longest // context_length
     window = f"one window of {context_length + 1:,}"
     if train <= context_length:
@@ -91,12 +92,14 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
     elif validation <= context_length:
         short = f"validation part ({validation:,}) is shorter than {window}"
     elif document <= 2 * longest:
-        part = "part" if len(begins) == 1 else "part's longest document"
+        part = "part's longest document" if several else "part"
         needed = f"{2 * longest + 1:,} that evaluation at {multiple:,} x {context_length:,} needs"
         short = f"validation {part} ({document:,}) is shorter than the {needed}"
     else:
         return
     remedies = []
+    if several and train > context_length and validation > 2 * longest:
+        remedies.append("evaluate.documents=joined")
     if train > context_length < validation:
         reachable = [multiple for multiple in MULTIPLES if 2 * multiple * context_length < document]
         remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]

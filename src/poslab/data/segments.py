@@ -9,18 +9,21 @@ from poslab.data.windows import windows_at
 
 
 def extrapolation_segments(
-    corpus: Corpus, count: int, longest: int
+    corpus: Corpus, count: int, longest: int, documents: str = "single"
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(n, 2 * longest + 1) validation tokens, and the number of the document of each; n <= count.
 
     Each segment lies within one document. Documents are the independent draws of a text, so each that has
     room gives one segment before any gives a second; of more documents than segments, evenly spread ones.
+    With `documents` "joined", a group of documents that have room together counts as one.
 
     The last `longest` tokens of a segment are its targets. Each has at least `longest` tokens before it, so
     the same targets can be scored with any context up to `longest`. Contexts may overlap, targets do not.
     Raises ConfigError where no document has room for one segment.
     """
-    begins, ends = corpus.validation_documents.T
+    size = 2 * longest + 1
+    held_out = corpus.validation_documents
+    begins, ends = (joined(held_out, size) if documents == "joined" else held_out).T
     room = np.maximum(ends - begins - longest - 1, 0)
     slots = room // longest
     taken = np.zeros_like(slots)
@@ -30,11 +33,30 @@ def extrapolation_segments(
         taken[having] += 1
     document = np.arange(len(slots)).repeat(taken)
     if not len(document):
-        needs = f"the {2 * longest + 1:,} tokens that evaluation at length {longest:,} needs"
-        raise ConfigError(f"no validation document of {corpus.name} has {needs}")
+        needs = f"the {size:,} tokens that evaluation at length {longest:,} needs"
+        remedy = "" if documents == "joined" else "; choose evaluate.documents=joined"
+        raise ConfigError(f"no validation document of {corpus.name} has {needs}{remedy}")
     number = np.arange(len(document)) - (np.cumsum(taken) - taken)[document]
     slot = (2 * number + 1) * slots[document] // (2 * taken[document])
     # As in windows.py, tokens left over are spread too.
     slack = (room - slots * longest)[document] * (2 * slot + 1) // (2 * slots[document])
     starts = begins[document] + slot * longest + slack
-    return windows_at(corpus.validation, starts, 2 * longest + 1), document
+    return windows_at(corpus.validation, starts, size), document
+
+
+def joined(documents: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Join documents to groups of at least `size` tokens, separators between them included.
+
+    `documents`, (n, 2), are in the order of the text; a group, (m, 2), ends with the first document that
+    makes it long enough. The last documents, where they are too short together, belong to the group before.
+    """
+    groups: list[tuple[int, int]] = []
+    begin: int | None = None
+    for first, end in documents.tolist():
+        begin = first if begin is None else begin
+        if end - begin >= size:
+            groups.append((begin, end))
+            begin = None
+    if groups and begin is not None:
+        groups[-1] = groups[-1][0], int(documents[-1, 1])
+    return np.array(groups, dtype=np.int64).reshape(-1, 2)

@@ -64,7 +64,9 @@ def evaluate(
 
     With a `rescaling`, its rotations turn by other frequencies meanwhile.
     """
-    segments, documents = extrapolation_segments(corpus, config.evaluate.segments, longest_length(config))
+    segments, documents = extrapolation_segments(
+        corpus, config.evaluate.segments, longest_length(config), config.evaluate.documents
+    )
     tokens, targets = build_objective(config.objective).of_evaluation(segments, corpus.vocabulary)
     device = torch.device(config.trainer.accelerator)
     half = config.trainer.precision == "bfloat16"

@@ -107,6 +107,8 @@ def train(
     folder = Path(study).expanduser().resolve()
     if request.config.trainer.devices * request.config.trainer.nodes > 1:
         raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
+    if request.config.plan:
+        raise ConfigError("plan is for train.py, and poslab.train trains: leave plan out")
     config = check(Config, {**request.config.model_dump(mode="json"), "study": folder.name}, "")
     job = plan(replace(request, config=config), folder.parent)
     job.check_disk()

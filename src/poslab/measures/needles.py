@@ -43,7 +43,7 @@ class Needles(Measurement):
 
         gpt, config = trained.gpt, trained.config
         longest, count = longest_length(config), config.evaluate.needles
-        segments, _ = extrapolation_segments(trained.corpus, count, longest)
+        segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
         reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         lengths = [(multiple, length) for multiple, length in reached if length >= ROOM]
         device = torch.device(config.trainer.accelerator)

@@ -77,7 +77,9 @@ class Retrieval(Measurement):
         assert probe.samples is not None
         assert probe.depths is not None
         longest = longest_length(config)
-        segments, _ = extrapolation_segments(trained.corpus, probe.samples, longest)
+        segments, _ = extrapolation_segments(
+            trained.corpus, probe.samples, longest, config.evaluate.documents
+        )
         texts = segments[np.arange(probe.samples) % len(segments)]
         lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         depths = np.linspace(0, 1, probe.depths).tolist()

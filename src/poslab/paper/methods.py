@@ -176,7 +176,8 @@ def _tested(results: Results) -> Iterator[Cited]:
     text = "this text" if results.one_text else "these texts"
     chance = f"which measure only the chance of the seeds, on {text}"
     if results.documents:
-        chance = f"those of differences also over {cells.span(results.documents)} held-out documents"
+        draws = f"{cells.span(results.documents)} held-out {results.called_documents}"
+        chance = f"those of differences also over {draws}"
     yield Cited(f" and give 95 % Student-t intervals over them, {chance}")
     if results.primary is None:
         yield Cited(". ")

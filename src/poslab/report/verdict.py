@@ -72,7 +72,9 @@ def on_text(results: Results, documents: Sequence[int] = ()) -> str:
     text = "this text" if results.one_text else f"the text of {results.reference.arm.label}"
     if not any(run.has_text for run in results.finished):
         return "on this task"
-    return f"over {cells.span(documents)} documents of {text}" if documents else f"on {text}"
+    if not documents:
+        return f"on {text}"
+    return f"over {cells.span(documents)} {results.called_documents} of {text}"
 
 
 def left_out(results: Results, compared: Collection[str]) -> str:

@@ -21,6 +21,7 @@ from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
 from poslab.report.document import Document
+from poslab.report.held_out import HELD_OUT
 from poslab.report.listed import PICTURE, write_list
 from poslab.report.sections.contents import document as document_of
 
@@ -37,7 +38,7 @@ FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula 
 class Report:
     """A report on disk; `table` holds the rows for a terminal, by column title.
 
-    `notices` are lines for the terminal on where its records are archived.
+    `notices` are lines for the terminal: the segments of held-out text, and where its records are archived.
     """
 
     directory: Path
@@ -157,7 +158,8 @@ def write_document(document: Document, reports: Path) -> Report:
     index = directory / "index.html"
     write_atomic(index, page(document))
     write_list(reports)
-    return Report(directory, index, document.terminal, document.summary, document.title)
+    scored = tuple(f"{label}: {value}." for label, value in document.answer.belief if label == HELD_OUT)
+    return Report(directory, index, document.terminal, document.summary, document.title, scored)
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:

@@ -7,13 +7,11 @@ and Matplotlib are imported only for the report.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 
 from poslab.config.request import Request
-from poslab.config.schema import ConfigError, PairError
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
@@ -23,15 +21,11 @@ from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
 from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
-from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.memory import gpu_memory, machine_memory
+from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_finished
-from poslab.study.run.budget import BudgetError
-from poslab.study.run.job import Job
-from poslab.study.run.plan import plan
-from poslab.study.run.preparation import Preparation
-from poslab.study.run.refusals import forget_refusal, record_refusal
+from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
@@ -40,26 +34,22 @@ from poslab.study.tuning import trials, tuned
 LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 
 
-@dataclass
-class Plan:
-    """The runs of a command: those that can run, and a line for each that cannot."""
-
-    jobs: list[Job] = field(default_factory=list)
-    refused: dict[Path, str] = field(default_factory=dict)
-
-
 def run_study(requests: Sequence[Request], command: str) -> int:
     """Finish the runs that are not yet finished, report on their studies, and return the exit status.
 
     `command` is the command's line, which the report shows so that its runs can be repeated. The status is 0
     when every run is done, 1 when one failed (the others still run). Raises ConfigError before anything is
     trained when one of the requests is wrong or none can work, and SystemExit with 130 or 143 when the
-    command is stopped.
+    command is stopped. With the setting `plan` nothing runs, and the runs are printed.
     """
     console = _console()
+    if any(request.config.plan for request in requests):
+        from poslab.study.dry_run import print_plan
+
+        return print_plan(requests, command, console)
     with _stoppable(console, command) as stopper:
         check_variables(requests)
-        launcher, _ = _launcher(requests)
+        launcher, _ = launcher_of(requests)
         settings = study_options(requests, command)
         runs, reports = settings.runs, settings.reports
         planned = plan_all(requests, runs, launcher, console)
@@ -102,42 +92,6 @@ def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
         raise SystemExit(stop.status) from None
 
 
-def _launcher(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
-    if any(request.config.launcher != requests[0].config.launcher for request in requests):
-        raise ConfigError("launcher: a study has one launcher, it cannot be swept; give a command for each")
-    return launcher_class(requests[0].config.launcher)
-
-
-def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
-    """Check all requests before any run starts; a run that is requested twice is one job.
-
-    Raises ConfigError where a setting is wrong. A scheme and an attention that do not fit together and a run
-    that exceeds the memory or the disk are refused, and the other requests are planned; PairError or
-    BudgetError is raised only where none is left.
-    """
-    local = launcher.here(_launcher(requests)[1])
-    jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
-    refused: list[tuple[Request, PairError | BudgetError]] = []
-    preparation = Preparation()
-    for request in with_bar(requests, "planned", console):
-        try:
-            job = plan(request, runs, local, preparation)
-            job.check_disk()
-            jobs.setdefault((job.config.study, job.identity), job)
-        except (PairError, BudgetError) as error:
-            refused.append((request, error))
-        except ConfigError as error:
-            if len(requests) == 1:
-                raise
-            raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
-    if not jobs:
-        raise refused[0][1]
-    lines = {
-        record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
-    }
-    return Plan(list(jobs.values()), lines)
-
-
 def _make(
     planned: Plan,
     settings: StudyOptions,
@@ -153,7 +107,7 @@ def _make(
     if not planned.jobs:
         _list_runs([*before, *planned.refused], settings)
         return []
-    kind, options = _launcher([job.request for job in planned.jobs])
+    kind, options = launcher_of([job.request for job in planned.jobs])
     launcher = kind(options, len(planned.jobs))
     members = [Member.of(job) for job in planned.jobs]
     for member in members:

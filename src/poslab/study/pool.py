@@ -31,6 +31,7 @@ from poslab.study.run.worker import (
     request_name,
     request_text,
 )
+from poslab.study.schedule import fullest_place
 
 SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
 SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
@@ -180,15 +181,14 @@ class Pool:
         running = [active.memory for active in self.running.values() if active.task.cuda == member.task.cuda]
         if not running or not places:
             return True
-        # Devices are leased evenly: at most so many runs, here the largest, share one place.
-        together = sorted([member.memory, *running])[-math.ceil((len(running) + 1) / len(places)) :]
-        if sum(together) <= min(places):
+        together = fullest_place([member.memory, *running], len(places))
+        if together <= min(places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
                 f"{member.entry.title} waits for memory: with the others it is likely to take "
-                f"{size_text(sum(together))} of {size_text(min(places))}"
+                f"{size_text(together)} of {size_text(min(places))}"
             )
         return False
 

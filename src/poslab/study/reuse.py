@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from poslab.config.text import is_file_name
+from poslab.record.facts import Manifest
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import MANIFEST
@@ -21,15 +22,25 @@ def copy_finished(jobs: Sequence[Job]) -> list[str]:
 
     Nothing is copied where a run has a directory already.
     """
+    copied = (
+        next((source for source in sources if _copy(source, job)), None) for job, sources in _elsewhere(jobs)
+    )
+    return [source.parent.name for source in copied if source is not None]
+
+
+def finished_elsewhere(jobs: Sequence[Job]) -> set[Path]:
+    """Return the directories of the runs that `copy_finished` would copy."""
+    return {job.directory for job, sources in _elsewhere(jobs) if any(map(_finished, sources))}
+
+
+def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
+    """Return the jobs without a directory, each with the directories of the same run in all studies."""
     new = [job for job in jobs if not job.directory.exists()]
-    recorded: dict[str, list[Path]] = {}  # all studies' directories, by the identity in their names
+    recorded: dict[str, list[Path]] = {}  # by the identity in their names
     for runs in {job.directory.parent.parent for job in new}:
         for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
             recorded.setdefault(path.parent.name.rpartition("-")[2], []).append(path.parent)
-    copied = (
-        next((source for source in recorded.get(job.identity, ()) if _copy(source, job)), None) for job in new
-    )
-    return [source.parent.name for source in copied if source is not None]
+    return [(job, recorded.get(job.identity, [])) for job in new]
 
 
 def _remove_unfinished(directory: Path) -> None:
@@ -40,12 +51,20 @@ def _remove_unfinished(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _copy(source: Path, job: Job) -> bool:
+def _finished(source: Path) -> Manifest | None:
+    """Return the manifest of a run that is finished and undamaged, else None."""
     try:
         manifest = read_manifest(source)
     except UnreadableError:
-        return False
+        return None
     if manifest is None or manifest.status != "done" or damaged_files(source, manifest.files):
+        return None
+    return manifest
+
+
+def _copy(source: Path, job: Job) -> bool:
+    manifest = _finished(source)
+    if manifest is None:
         return False
     changes = {
         "study": job.config.study,

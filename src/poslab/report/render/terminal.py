@@ -20,6 +20,7 @@ from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 from poslab.report.formatting import multiple, number, share
+from poslab.report.held_out import HELD_OUT, held_out
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -41,11 +42,11 @@ def terminal_table(report: "Report", width: int) -> Table:
     attentions = {row["attention"] for row in report.table}
     out = ["attention"] if len(attentions) == 1 else []
     note = f"The attention of all arms is {report.table[0]['attention']}.\n" if out else ""
-    if _needed(table) > width and out:
+    if needed(table) > width and out:
         table = _table_without(report, out, note)
     left_out: list[str] = []
     for title in LEFT_OUT:
-        if _needed(table) > width and title in report.table[0]:
+        if needed(table) > width and title in report.table[0]:
             left_out.append(title)
             lack = f"On the page, but left out here for lack of room: {listing(left_out)}.\n"
             table = _table_without(report, [*out, *left_out], f"{note}{lack}")
@@ -87,7 +88,10 @@ def evaluation_table(run: Run, width: int) -> Table:
     lines |= {name: measured.segments for name, measured in run.rescaled.items()}
     lengths = sorted({k for segments in lines.values() for _, k in segments})
     tokens = f"{run.context_length:,} tokens"
-    table = _table(f"Losses in nats per token by window length, L = {tokens}; one run, so no interval")
+    scored = "".join(f"\n{HELD_OUT}: {text}." for text in held_out([run]))
+    table = _table(
+        f"Losses in nats per token by window length, L = {tokens}; one run, so no interval.{scored}"
+    )
     table.add_column("scheme", overflow="fold", max_width=WIDEST)
     table.add_column("windows", no_wrap=True)
     for k in lengths:
@@ -118,11 +122,11 @@ def _table(caption: str) -> Table:
 
 def _narrowed(table: Table, width: int) -> Table:
     """Narrow the column of schemes where the table is wider than `width` columns."""
-    table.columns[0].max_width = max(LEAST, WIDEST - max(0, _needed(table) - width))
+    table.columns[0].max_width = max(LEAST, WIDEST - max(0, needed(table) - width))
     return table
 
 
-def _needed(table: Table) -> int:
+def needed(table: Table) -> int:
     """Return the columns of the terminal that the table needs without wrapping its cells."""
     console = Console(width=1000)
     return Measurement.get(console, console.options, table).maximum
@@ -138,7 +142,7 @@ def print_table(table: Table) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown anyway
     console = Console()
-    console.width = max(terminal_width(), _needed(table))
+    console.width = max(terminal_width(), needed(table))
     with console.capture() as captured:
         console.print(table)
     # Rich fills each line with blanks, which a file or a pipe need not have.

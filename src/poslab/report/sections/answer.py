@@ -19,6 +19,7 @@ from poslab.report import cells
 from poslab.report.charts import LineChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
+from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -190,6 +191,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
         yield "Predicted", listing(list(dict.fromkeys(words)), NAMED)
     if any(run.has_text for run in finished):
         yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
+    if scored := held_out(finished):
+        yield HELD_OUT, "; ".join(scored)
     yield "Learning rate", _rate(results)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
     size = cells.span(list(map(quantity, parameters)))

@@ -148,7 +148,7 @@ def _interactions_table(results: Results) -> Table:
         Column("change", "Change", cells.nats),
     )
     documents = results.interactions[0].change.documents
-    sure = "seeds" if documents is None else f"seeds and {documents} documents"
+    sure = "seeds" if documents is None else f"seeds and {documents} {results.called_documents}"
     caption = (
         f"In the {cells.figure_words(results.primary or '')}: the difference of two schemes, the same "
         f"difference with the other settings of {reference}, and the first less the second, with 95 % "
@@ -220,8 +220,8 @@ def _tested(results: Results) -> str:
     )
     if documents := results.documents:
         return (
-            f"{tested} The interval is over seeds and {cells.span(documents)} documents; the standard error "
-            "over text is what the documents add to it."
+            f"{tested} The interval is over seeds and {cells.span(documents)} {results.called_documents}; "
+            "the standard error over text is what these add to it."
         )
     return (
         f"{tested} The interval is over seeds, the standard error over segments of the held-out text: too "

@@ -62,6 +62,15 @@ class End:
     restartable: bool = True  # False where a user cancelled it on purpose
 
 
+@dataclass(frozen=True)
+class Places:
+    """The devices that the runs of a command share, of a launcher whose devices are known beforehand."""
+
+    names: tuple[str, ...]  # such as GPU 0
+    of_a_run: int  # how many of them a run takes
+    shared_by: int = 1  # runs on each
+
+
 class Launcher(ABC):
     """Starts tasks on the available devices."""
 
@@ -88,6 +97,14 @@ class Launcher(ABC):
 
         Called in the run's process, where the launcher starts all processes of a run. None: the launcher
         starts the first, which starts the others. Raises ConfigError where there are not `world` processes.
+        """
+        return None
+
+    @classmethod
+    def places(cls, options: Any, runs: int, task: Task) -> Places | None:
+        """Return where the `runs` of a command like `task` would run; None: a cluster decides.
+
+        Starts nothing. Raises ConfigError where there are no devices for the task.
         """
         return None
 

@@ -121,8 +121,13 @@ def check_memory(size: Size, local: bool = True, gigabytes: float | None = None)
         available = [] if size.cuda else known
     else:
         available = gpu_memory() if size.cuda else [machine_memory()]
-    memory = max(available, key=lambda memory: memory.bytes, default=None)
-    if memory is not None and size.memory > memory.bytes:
+    if available:
+        check_fits(size, max(available, key=lambda memory: memory.bytes))
+
+
+def check_fits(size: Size, memory: Memory) -> None:
+    """Raise BudgetError where the run takes more than this memory."""
+    if size.memory > memory.bytes:
         most = max(size.needs)
         raise BudgetError(
             f"the run takes at least {size_text(size.memory)} of memory, {size_text(most.bytes)} of them for "

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import CAUSAL, FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
+from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
-from poslab.data.needles import ROOM as NEEDLES
-from poslab.data.questions import ROOM
 from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
 from poslab.objectives import build_objective
@@ -17,6 +15,7 @@ from poslab.study.run.budget import BudgetError, check_memory, check_steps, size
 from poslab.study.run.identity import run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
+from poslab.study.run.questions import check_questions
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
@@ -61,11 +60,9 @@ def plan(
     _check_objective(config)
     if config.data.get("windows") == "packed":
         _check_packed(config)
-    if config.probe.tasks:
-        _check_probe(config)
-    if config.evaluate.needles:
-        _check_needles(config)
-    check_lengths(corpus, config.context_length, longest_length(config))
+    if config.probe.tasks or config.evaluate.needles:
+        check_questions(config)
+    check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.code(config)
@@ -125,39 +122,6 @@ def _check_packed(config: Config) -> None:
     if not build_objective(config.objective).causal or config.probe.share is not None:
         raise ConfigError(
             "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
-        )
-
-
-def _check_probe(config: Config) -> None:
-    """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
-    if config.objective != CAUSAL:
-        raise ConfigError("probe asks for the next token: choose objective=causal, or probe=none")
-    if config.data.get("vocabulary") != "bytes":
-        raise ConfigError("probe asks its questions in bytes: choose data.vocabulary=bytes, or probe=none")
-    shortest = config.context_length // 2
-    if shortest + 1 < ROOM:
-        raise ConfigError(
-            f"context_length={config.context_length} is too short for the probe: its questions take {ROOM} "
-            f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
-        )
-
-
-def _check_needles(config: Config) -> None:
-    """Raise ConfigError where facts cannot be put into the run's windows."""
-    objective = build_objective(config.objective)
-    if config.objective != CAUSAL and (objective.causal or not objective.extra_tokens):
-        raise ConfigError(
-            "evaluate.needles asks for the next token or for hidden ones: choose objective=causal or masked, "
-            "or evaluate.needles=0"
-        )
-    if config.data.get("vocabulary") != "bytes":
-        raise ConfigError(
-            "evaluate.needles asks in bytes: choose data.vocabulary=bytes, or evaluate.needles=0"
-        )
-    if config.context_length < NEEDLES:
-        raise ConfigError(
-            f"context_length={config.context_length} is too short for evaluate.needles, which takes "
-            f"{NEEDLES} tokens: choose context_length={NEEDLES} or more, or evaluate.needles=0"
         )
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import poslab.study.launch.devices as machine
 from poslab.config.schema import ConfigError
-from poslab.study.launch.contract import End, Task
+from poslab.study.launch.contract import End, Places, Task
 from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
 
@@ -37,6 +37,11 @@ class Inline(Local):
         A process that has counted its GPUs can no longer choose one of them.
         """
         return task.devices * task.nodes == 1 and not (task.cuda and len(machine.gpus()) > 1)
+
+    @classmethod
+    def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:
+        every = super().places(options, runs, task)
+        return Places(every.names[: every.of_a_run], every.of_a_run)
 
     def check(self, task: Task) -> None:
         super().check(task)

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import listing
-from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
+from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import Lease, cores, gpus, holders, lease_cores, lease_gpus
 from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
 
@@ -74,6 +74,15 @@ class Local(Launcher):
     @cached_property
     def gpus(self) -> int:
         return len(gpus())
+
+    @classmethod
+    def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:
+        launcher = cls(options, runs)
+        launcher.check(task)
+        if task.cuda:
+            return Places(tuple(f"GPU {name}" for name in gpus()), task.devices, options.runs_per_gpu)
+        own = launcher.cores_of_a_run(task.cuda, task.devices)
+        return Places(tuple(f"core {number}" for number in cores()), own)
 
     def start(self, task: Task) -> bool:
         self.check(task)

@@ -21,8 +21,8 @@ from pydantic import Field
 
 from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
-from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Task
-from poslab.study.launch.devices import cores
+from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Places, Task
+from poslab.study.launch.devices import cores, gpus
 
 SECONDS_UNTIL_SIGKILL = 4.0  # that a run has to end after SIGTERM
 POLL_SECONDS = 0.2  # between two looks of a worker at its run
@@ -53,6 +53,14 @@ class Ray(Launcher):
     @classmethod
     def here(cls, options: RayOptions) -> bool:
         return options.address is None
+
+    @classmethod
+    def places(cls, options: RayOptions, runs: int, task: Task) -> Places | None:
+        if not cls.here(options):
+            return None
+        if task.cuda:
+            return Places(tuple(f"GPU {name}" for name in gpus()), task.devices, options.runs_per_gpu)
+        return Places(tuple(f"core {number}" for number in cores()), options.cores_per_run)
 
     def __init__(self, options: RayOptions, runs: int) -> None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to Ray's makers

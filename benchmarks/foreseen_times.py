@@ -1,0 +1,55 @@
+"""How near the times of `plan=true` come: python benchmarks/foreseen_times.py [reports=reports]
+
+Of every finished run in the archived studies, the time that the other runs of its study foresee over the one
+on record: once with the other seeds of its arm among them, once without its scheme and attention.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+from poslab.record.kept import KEPT, load_available
+from poslab.record.reader import Run
+from poslab.study.cost import Cost, Timed, evaluated_tokens, rate_for, timed
+
+
+def main(reports: Path) -> None:
+    print(f"{'study':<14}{'others':<14}{'runs':>5}{'median':>8}{'80 % of them':>16}")
+    for path in sorted(reports.glob(f"*/{KEPT}")):
+        (records,) = load_available(path.parent.name, reports / "none", reports)
+        finished = [run for run in records.runs if run.status == "done"]
+        recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]
+        for others in ("same arm", "other schemes"):
+            ratios = sorted(filter(None, (_ratio(run, own, recorded, others) for run, own in recorded)))
+            if len(ratios) > 1:
+                tenths = statistics.quantiles(ratios, n=10)
+                span = f"{tenths[0]:.2f} to {tenths[-1]:.2f}"
+                print(
+                    f"{path.parent.name:<14}{others:<14}{len(ratios):>5}{statistics.median(ratios):>8.2f}{span:>16}"
+                )
+
+
+def _ratio(run: Run, own: Timed, recorded: list[tuple[Run, Timed]], others: str) -> float | None:
+    """Return the foreseen time over that on record; None where no other run foresees it."""
+    known = [
+        found
+        for other, found in recorded
+        if other is not run and (others == "same arm" or _parts(other) != _parts(run))
+    ]
+    manifest = run.manifest
+    assert manifest.flops
+    assert manifest.tokens
+    assert manifest.parameters
+    evaluated = evaluated_tokens(own.settings, manifest.max_length)
+    cost = Cost(manifest.parameters, manifest.tokens, manifest.flops, own.per_token / 3 * evaluated)
+    rate = rate_for(own.settings, cost, known)
+    return None if rate is None else own.rate / rate
+
+
+def _parts(run: Run) -> tuple[object, object]:
+    return run.config["pos"], run.config["attention"]
+
+
+if __name__ == "__main__":
+    options = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    main(Path(options.get("reports", "reports")))

@@ -1,0 +1,307 @@
+"""The runs that a command would start, and what they would cost: `plan=true`. None is started."""
+
+import csv
+import re
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from poslab.config.request import Request
+from poslab.config.schema import ConfigError, ProbeOptions
+from poslab.config.text import counted
+from poslab.record.facts import Manifest
+from poslab.record.locks import is_taken, run_lock
+from poslab.record.schema import METRICS
+from poslab.study.cost import Cost, Costs, Timed, on_gpu, processor_of, rate_for, timed_runs
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
+from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
+from poslab.study.plan_table import Row, Where, show_plan
+from poslab.study.planning import Refused, launcher_of, plan_requests
+from poslab.study.pool import Member
+from poslab.study.reuse import finished_elsewhere
+from poslab.study.run.budget import BudgetError, check_fits, estimate
+from poslab.study.run.facts import hardware
+from poslab.study.run.job import Job
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.schedule import Demand, Placement, schedule
+from poslab.study.study_options import study_options
+from poslab.study.tuning import SHORT, trials, tuned
+
+MEASURE = "measure"  # times steps first
+IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
+TRIAL_STEPS = 4
+UNTUNED = "after trials"  # the state of a run whose learning rate the trials have yet to choose
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine that runs are planned for."""
+
+    name: str  # for the head of the table
+    local: bool  # whether it is this one, so that `auto` settings mean its devices
+    cuda: bool
+    places: Places | None  # None: a cluster decides where a run goes
+    memory: tuple[int, ...] = ()  # bytes of each place that runs share
+    gpu: Memory | None = None  # of an imagined GPU
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of the command, before its time and place are known."""
+
+    job: Job
+    state: str
+    cost: Cost
+
+
+def print_plan(requests: Sequence[Request], command: str, console: Console) -> int:
+    """Print the runs of a command with their cost and place; return 1 where one cannot work, else 0.
+
+    Raises ConfigError where a setting is wrong or no run can work.
+    """
+    wanted = requests[0].config.plan
+    if any(request.config.plan != wanted for request in requests):
+        raise ConfigError("plan: a command has one plan, it cannot be swept")
+    if isinstance(wanted, str) and wanted != MEASURE and not IMAGINED.fullmatch(wanted):
+        raise ConfigError(
+            f"plan={wanted[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
+        )
+    kind, options = launcher_of(requests)
+    runs = study_options(requests, command).runs
+    imagined = IMAGINED.fullmatch(wanted) if isinstance(wanted, str) else None
+    local = kind.here(options) and imagined is None
+    jobs, refused = plan_requests(requests, runs, local, console)
+    machine = _machine(jobs, kind, options, imagined and (int(imagined[1]), int(imagined[2])))
+    jobs, too_large = _fitting(jobs, machine)
+    stages = [_planned(stage, state) for stage, state in _stages(jobs, runs, local, console)]
+    every = [item for stage in stages for item in stage]
+    recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
+    share = 1 if machine.places is None else machine.places.shared_by
+    where = Where(machine.name, machine.cuda, share, _basis(wanted, recorded), machine.local)
+    show_plan(_rows(stages, machine, recorded), where)
+    for request, error in (*refused, *too_large):
+        print(f"cannot run: {request.title}: {error}")
+    return int(bool(refused or too_large))
+
+
+def _machine(
+    jobs: Sequence[Job],
+    kind: type[Launcher],
+    options: LauncherOptions,
+    imagined: tuple[int, int] | None,
+) -> Machine:
+    """Return the machine of the jobs; `imagined` is a number of GPUs and the gigabytes of each."""
+    task = _largest(jobs)
+    if imagined is not None:
+        count, gigabytes = imagined
+        asked = f"plan={count}x{gigabytes}GB"
+        if not task.cuda:
+            raise ConfigError(f"{asked} is for runs on GPUs: leave trainer.accelerator=cpu out")
+        of_a_run = task.devices * task.nodes
+        if of_a_run > count:
+            raise ConfigError(
+                f"a run takes {of_a_run} GPUs (trainer.devices x trainer.nodes), and {asked} has {count}: "
+                "plan for more, or lower them"
+            )
+        names = tuple(f"GPU {number}" for number in range(count))
+        places = Places(names, of_a_run, getattr(options, "runs_per_gpu", 1))
+        gpu = Memory(gigabytes * 10**9, f"a GPU of {asked} has")
+        name = f"{count} imagined GPU{'' if count == 1 else 's'} of {gigabytes} GB"
+        return Machine(name, False, True, places, (gpu.bytes,) * count, gpu)
+    known = kind.places(options, len(jobs), task)
+    local = kind.here(options)
+    if known is None:
+        return Machine(f"the cluster of launcher={jobs[0].config.launcher['name']}", local, task.cuda, None)
+    if known.of_a_run > len(known.names):
+        raise ConfigError(f"a run takes {known.of_a_run} of {len(known.names)} devices: choose fewer")
+    if task.cuda:
+        memory = tuple(gpu.bytes for gpu in gpu_memory())
+        return Machine(f"this machine's {len(known.names)} GPUs", local, True, known, memory)
+    name = f"this machine's {len(known.names)} cores, {known.of_a_run} a run"
+    return Machine(name, local, False, known, (machine_memory().bytes,))
+
+
+def _largest(jobs: Sequence[Job]) -> Task:
+    """Return the task with the most devices."""
+    return max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
+
+
+def _fitting(jobs: Sequence[Job], machine: Machine) -> tuple[list[Job], Refused]:
+    """Return the runs that fit into an imagined GPU, and those that do not."""
+    fitting: list[Job] = []
+    too_large: Refused = []
+    for job in jobs:
+        try:
+            if machine.gpu is not None:
+                check_fits(job.size, machine.gpu)
+            fitting.append(job)
+        except BudgetError as error:
+            too_large.append((job.request, error))
+    if not fitting:
+        raise too_large[0][1]
+    return fitting, too_large
+
+
+def _stages(
+    jobs: Sequence[Job], runs: Path, local: bool, console: Console
+) -> list[tuple[list[Job], str | None]]:
+    """Return the runs that a command starts one after another: trials of a rate, then the study's runs.
+
+    Where the trials have yet to run, the study's runs have a state in place of a learning rate.
+    """
+    trial_requests = trials(job.request for job in jobs)
+    if not trial_requests:
+        return [(list(jobs), None)]
+    trial_jobs, _ = plan_requests(trial_requests, runs, local, console)
+    if not all(job.settled for job in trial_jobs):
+        return [(trial_jobs, None), (list(jobs), UNTUNED)]
+    ready, _ = tuned([job.request for job in jobs], trial_jobs)
+    chosen = plan_requests(ready, runs, local, console)[0] if ready else []
+    return [(trial_jobs, None), (chosen, None)]
+
+
+def _planned(jobs: Sequence[Job], state: str | None) -> list[Planned]:
+    costs, elsewhere = Costs(), finished_elsewhere(jobs)
+    return [
+        Planned(job, state or _state(job, elsewhere), costs.of(job.config, job.corpus.vocabulary))
+        for job in jobs
+    ]
+
+
+def _state(job: Job, elsewhere: Collection[Path]) -> str:
+    """Return what the command would do about a run: one of STATES. `elsewhere` has the runs to be copied."""
+    if job.directory in elsewhere:
+        return "copied"
+    standing = job.standing
+    if standing.settled:
+        return "finished"
+    if standing.outdated and not standing.damage:
+        return "evaluates"
+    if standing.status in ("running", "interrupted"):
+        return "running" if is_taken(run_lock(job.directory)) else "resumes"
+    return "newer" if standing.status == "newer" else "starts"
+
+
+DONE = ("finished", "copied", "running", "newer")  # states of runs that take no device
+
+
+def _rows(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> list[Row]:
+    rows: list[Row] = []
+    before: list[Placement] = []
+    for stage in stages:
+        starting = [item for item in stage if item.state not in DONE]
+        times = {id(item): _seconds(item, machine, recorded) for item in starting}
+        placed: dict[int, Placement] = {}
+        if machine.places is not None:
+            # Where no time is known, the order and the waves are those by operations.
+            demands = [
+                Demand(times[id(item)] or _flops(item), estimate(item.job.size), _devices(item, machine))
+                for item in starting
+            ]
+            placements = schedule(demands, machine.places, machine.memory, before)
+            placed = dict(zip(map(id, starting), placements, strict=True))
+            before += placements
+        rows += [
+            Row(
+                request=item.job.request,
+                state=item.state,
+                parameters=item.cost.parameters,
+                tokens=item.cost.tokens,
+                memory=estimate(item.job.size),
+                works=id(item) in times,
+                flops=_flops(item),
+                seconds=times.get(id(item)),
+                devices=_devices(item, machine),
+                placement=placed.get(id(item)),
+            )
+            for item in stage
+        ]
+    return rows
+
+
+def _flops(item: Planned) -> float:
+    return item.cost.evaluation if item.state == "evaluates" else item.cost.flops
+
+
+def _devices(item: Planned, machine: Machine) -> int:
+    """Return the cores or GPUs that a run takes."""
+    trainer = item.job.config.trainer
+    if machine.cuda or machine.places is None:
+        return trainer.devices * trainer.nodes
+    return machine.places.of_a_run
+
+
+def _seconds(item: Planned, machine: Machine, recorded: Sequence[Timed]) -> float | None:
+    rate = rate_for(item.job.config.result_settings(), item.cost, recorded)
+    return None if rate is None else _flops(item) / rate / _devices(item, machine)
+
+
+def _like(machine: Machine) -> Callable[[Manifest], bool]:
+    """Return whether a run's record is of a machine like that of the plan.
+
+    That is one with this processor, or its GPU; for other machines any with GPUs or without, as the plan is.
+    """
+    if not machine.local:
+        return lambda manifest: on_gpu(manifest) == machine.cuda
+    if machine.cuda:
+        import torch
+
+        name = torch.cuda.get_device_name()
+        return lambda manifest: manifest.device == name
+    processor = hardware().processor
+    return lambda manifest: not on_gpu(manifest) and processor_of(manifest) == processor
+
+
+def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
+    """Train the smallest run for four steps in a temporary folder, and return the rate after the first."""
+    if not machine.local:
+        raise ConfigError("plan=measure times steps on this machine, and the runs are for another: plan=true")
+    import torch
+
+    from poslab.study.run.make import run
+
+    smallest = min(planned, key=lambda item: item.cost.flops)
+    config = smallest.job.request.config
+    steps = {"max_steps": TRIAL_STEPS, "warmup_steps": 1, "devices": 1, "nodes": 1, "compile": False}
+    validated = {"validations": TRIAL_STEPS, "validation_windows": 1, "recalibration_steps": 0, "needles": 0}
+    short = config.model_copy(
+        update={
+            "trainer": config.trainer.model_copy(update=steps),
+            "evaluate": config.evaluate.model_copy(update={**SHORT, **validated}),
+            "probe": ProbeOptions(tasks=[]),
+            "logger": {},
+            "callbacks": {},
+        }
+    )
+    threads = 1
+    if machine.places is not None and not machine.cuda:
+        threads = machine.places.of_a_run
+        torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        job = plan(replace(smallest.job.request, config=short), Path(folder))
+        try:
+            with Stopper().installed() as stopper:
+                run(job, RunDisplay(job.request.title, quiet=True), stopper, raises=True)
+        except Stopped as stop:
+            raise SystemExit(stop.status) from None
+        with (job.directory / METRICS.file).open(newline="") as file:
+            first, *_, last = list(csv.DictReader(file))
+    seconds = float(last["seconds"]) - float(first["seconds"])
+    tokens = int(last["tokens"]) - int(first["tokens"])
+    rate = smallest.cost.per_token * tokens / seconds / threads
+    return Timed(job.config.result_settings(), smallest.cost.per_token, rate, machine.name)
+
+
+def _basis(wanted: bool | str, recorded: Sequence[Timed]) -> str:
+    """Return where the times come from, as the end of a sentence; empty where there are none."""
+    if not recorded:
+        return ""
+    if wanted == MEASURE:
+        return f"by {TRIAL_STEPS} steps of the smallest run, timed now"
+    devices = ", ".join(dict.fromkeys(item.device for item in recorded))
+    return f"by {counted(len(recorded), 'finished run')} on {devices}"

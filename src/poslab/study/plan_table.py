@@ -1,0 +1,157 @@
+"""The runs that a command would start, as a table in the terminal, and their sums."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from poslab.config.request import Request
+from poslab.config.text import counted, one_line
+from poslab.report.formatting import DASH, number, quantity
+from poslab.report.render.terminal import needed, print_table, terminal_width
+from poslab.study.display.time_left import rough_duration
+from poslab.study.launch.memory import size_text
+from poslab.study.schedule import Placement
+
+STARTS = "starts"
+STATES = {  # of runs in the table, and in the line below it
+    STARTS: "to start",
+    "resumes": "to resume (counted in full)",
+    "evaluates": "trained already, only to be evaluated again",
+    "after trials": "to start with the rates that the trials choose",
+    "finished": "finished already and used again",
+    "copied": "to be copied from another study that has finished them",
+    "running": "under way by another command",
+    "newer": "of a newer version of poslab, left as they are",
+}
+NARROWEST = 16  # letters of a run's name in a line
+LISTED = 3  # devices of a run that are named
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run of the command."""
+
+    request: Request
+    state: str
+    parameters: int
+    tokens: int  # of training
+    memory: int  # bytes
+    works: bool  # whether the command has anything to do for it
+    flops: float  # that this takes
+    seconds: float | None  # likewise; None where no rate is known
+    devices: int  # cores or GPUs
+    placement: Placement | None  # None: it takes no device, or a cluster decides
+
+
+@dataclass(frozen=True)
+class Where:
+    """The machine of the plan, in words, and where the times come from."""
+
+    machine: str
+    cuda: bool
+    shared_by: int  # runs on each device
+    basis: str  # the end of a sentence; empty where no time is known
+    local: bool  # whether it is this one
+
+
+def show_plan(rows: Sequence[Row], where: Where) -> None:
+    """Print the table and its sums to standard output."""
+    names, shared = _names([row.request for row in rows])
+    studies = ", ".join(dict.fromkeys(row.request.config.study for row in rows))
+    alike = f"; all {' / '.join(shared)}" if shared else ""
+    print(f"{studies}: {counted(len(rows), 'run')} on {where.machine}; nothing is started{alike}")
+    print_table(_table(rows, names))
+    for line in _sums(rows, where):
+        print(line)
+
+
+def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
+    """Return the name of each run without what all names share, and that."""
+    parts = [
+        (
+            request.pos,
+            request.attention,
+            request.distinguishing_label,
+            request.trial,
+            f"seed {request.config.seed}",
+        )
+        for request in requests
+    ]
+    columns = list(zip(*parts, strict=True))
+    differs = [len(set(column)) > 1 for column in columns]
+    if not any(differs):
+        return [request.title for request in requests], []
+    names = [" ".join(part for part, own in zip(run, differs, strict=True) if own and part) for run in parts]
+    return names, [column[0] for column, own in zip(columns, differs, strict=True) if not own and column[0]]
+
+
+def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+    placed = any(row.placement for row in rows)
+    stated = any(row.state != STARTS for row in rows)
+    timed = any(row.seconds is not None for row in rows)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")
+    for title in ("para-\nmeters", "tokens", "memory", *(("time",) if timed else ())):
+        table.add_column(title, justify="right", no_wrap=True)
+    for title in (*(("device", "wave") if placed else ()), *(("state",) if stated else ())):
+        table.add_column(title, no_wrap=True)
+    for row, name in zip(rows, names, strict=True):
+        place = row.placement
+        cells = [
+            one_line(name),
+            quantity(row.parameters),
+            quantity(row.tokens),
+            size_text(row.memory),
+        ]
+        if timed:
+            cells.append(DASH if row.seconds is None else rough_duration(row.seconds))
+        if placed:
+            cells += [DASH, DASH] if place is None else [_device(place.devices), str(place.wave)]
+        table.add_row(*map(Text, [*cells, *([row.state] if stated else [])]))
+    too_wide = needed(table) - terminal_width()
+    table.columns[0].max_width = max(NARROWEST, max(map(len, names)) - max(0, too_wide))
+    return table
+
+
+def _device(names: Sequence[str]) -> str:
+    """Return `GPU 3`, `cores 0,1` or `8 GPUs`."""
+    word = names[0].split(" ")[0]
+    if len(names) > LISTED:
+        return f"{len(names)} {word}s"
+    numbers = ",".join(name.partition(" ")[2] for name in names)
+    return f"{word}{'s' if len(names) > 1 else ''} {numbers}"
+
+
+def _sums(rows: Sequence[Row], where: Where) -> list[str]:
+    working = [row for row in rows if row.works]
+    states = [row.state for row in rows]
+    counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
+    lines = [f"{counted(len(rows), 'run')}: {'; '.join(counts)}."]
+    if not working:
+        return lines
+    tokens = quantity(sum(row.tokens for row in working if row.state != "evaluates"))
+    flops = sum(row.flops for row in working)
+    lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} with all evaluation.")
+    hours_of = "GPU-hours" if where.cuda else "core-hours"
+    times = [row.seconds * row.devices for row in working if row.seconds is not None]
+    if not where.basis:
+        device = "GPU" if where.cuda else "processor"
+        there = (
+            f"on this kind of {device}; plan=measure times four steps" if where.local else f"on a {device}"
+        )
+        lines.append(f"How many {hours_of} that takes is not known: no run has finished {there}.")
+        return lines
+    hours = number(sum(times) / 3600 / where.shared_by, 3)
+    ends = [row.placement.end for row in working if row.placement is not None]
+    until = f"; the last run ends after {rough_duration(max(ends))}" if ends else ""
+    lines.append(f"About {hours} {hours_of}{until} (times {where.basis}).")
+    if not ends:
+        lines.append("How many runs go at a time the cluster decides.")
+    return lines
+
+
+def _operations(flops: float) -> str:
+    return f"{flops / 1e15:,.3g} PFLOP" if flops >= 1e15 else f"{quantity(flops)}FLOP"

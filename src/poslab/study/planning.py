@@ -1,0 +1,75 @@
+"""Plan the runs of a command: check every request, prepare the texts, and refuse what cannot work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from poslab.config.request import Request
+from poslab.config.schema import ConfigError, PairError
+from poslab.study.display.bar import with_bar
+from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
+from poslab.study.run.budget import BudgetError
+from poslab.study.run.job import Job
+from poslab.study.run.plan import plan
+from poslab.study.run.preparation import Preparation
+from poslab.study.run.refusals import record_refusal
+
+Refused = list[tuple[Request, PairError | BudgetError]]
+
+
+@dataclass
+class Plan:
+    """The runs of a command: those that can run, and a line for each that cannot."""
+
+    jobs: list[Job] = field(default_factory=list)
+    refused: dict[Path, str] = field(default_factory=dict)
+
+
+def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
+    """Return the launcher of a command and its options. Raises ConfigError where requests differ in it."""
+    if any(request.config.launcher != requests[0].config.launcher for request in requests):
+        raise ConfigError("launcher: a study has one launcher, it cannot be swept; give a command for each")
+    return launcher_class(requests[0].config.launcher)
+
+
+def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
+    """Check all requests before any run starts, and record those that are refused.
+
+    Raises what `plan_requests` raises.
+    """
+    local = launcher.here(launcher_of(requests)[1])
+    jobs, refused = plan_requests(requests, runs, local, console)
+    lines = {
+        record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
+    }
+    return Plan(jobs, lines)
+
+
+def plan_requests(
+    requests: Sequence[Request], runs: Path, local: bool, console: Console
+) -> tuple[list[Job], Refused]:
+    """Return the runs that can work and the requests that cannot; a run requested twice is one job.
+
+    `local`: the runs are for this machine. Raises ConfigError where a setting is wrong. A scheme and an
+    attention that do not fit together and a run that exceeds the memory or the disk are refused, and the
+    other requests are planned; PairError or BudgetError is raised only where none is left.
+    """
+    jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
+    refused: Refused = []
+    preparation = Preparation()
+    for request in with_bar(requests, "planned", console):
+        try:
+            job = plan(request, runs, local, preparation)
+            job.check_disk()
+            jobs.setdefault((job.config.study, job.identity), job)
+        except (PairError, BudgetError) as error:
+            refused.append((request, error))
+        except ConfigError as error:
+            if len(requests) == 1:
+                raise
+            raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
+    if not jobs:
+        raise refused[0][1]
+    return list(jobs.values()), refused

@@ -1,0 +1,48 @@
+"""Whether the questions of probe and evaluate.needles can be put into the windows of a run."""
+
+from poslab.config.request import Config
+from poslab.config.schema import CAUSAL, ConfigError
+from poslab.data.needles import ROOM as NEEDLES
+from poslab.data.questions import ROOM
+from poslab.objectives import build_objective
+
+
+def check_questions(config: Config) -> None:
+    """Raise ConfigError where the questions that a run asks do not fit its objective, text or length."""
+    if config.probe.tasks:
+        _check_probe(config)
+    if config.evaluate.needles:
+        _check_needles(config)
+
+
+def _check_probe(config: Config) -> None:
+    """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
+    if config.objective != CAUSAL:
+        raise ConfigError("probe asks for the next token: choose objective=causal, or probe=none")
+    if config.data.get("vocabulary") != "bytes":
+        raise ConfigError("probe asks its questions in bytes: choose data.vocabulary=bytes, or probe=none")
+    shortest = config.context_length // 2
+    if shortest + 1 < ROOM:
+        raise ConfigError(
+            f"context_length={config.context_length} is too short for the probe: its questions take {ROOM} "
+            f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
+        )
+
+
+def _check_needles(config: Config) -> None:
+    """Raise ConfigError where facts cannot be put into the run's windows."""
+    objective = build_objective(config.objective)
+    if config.objective != CAUSAL and (objective.causal or not objective.extra_tokens):
+        raise ConfigError(
+            "evaluate.needles asks for the next token or for hidden ones: choose objective=causal or masked, "
+            "or evaluate.needles=0"
+        )
+    if config.data.get("vocabulary") != "bytes":
+        raise ConfigError(
+            "evaluate.needles asks in bytes: choose data.vocabulary=bytes, or evaluate.needles=0"
+        )
+    if config.context_length < NEEDLES:
+        raise ConfigError(
+            f"context_length={config.context_length} is too short for evaluate.needles, which takes "
+            f"{NEEDLES} tokens: choose context_length={NEEDLES} or more, or evaluate.needles=0"
+        )

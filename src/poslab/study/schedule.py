@@ -1,0 +1,76 @@
+"""Where and when the runs of a command would run, by the rule that the pool of runs follows.
+
+A run starts, in the order of the command, as soon as its devices and its memory are free.
+"""
+
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from poslab.study.launch.contract import Places
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run takes."""
+
+    seconds: float
+    memory: int  # bytes
+    devices: int = 1  # cores or GPUs
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and when one run would run."""
+
+    devices: tuple[str, ...]
+    wave: int  # 1: it starts at once; 2: after one run on its device
+    end: float  # seconds after the first start
+
+
+def schedule(
+    runs: Sequence[Demand],
+    places: Places,
+    memory: Sequence[int] = (),
+    earlier: Sequence[Placement] = (),
+) -> list[Placement]:
+    """Place the runs in this order; each takes as many devices as it asks for, of those that there are.
+
+    `memory` holds the bytes of each place that runs share: the machine, or each GPU; empty: enough.
+    `earlier` are runs that end before the first of these starts, as trials of a rate do.
+    """
+    now = max((run.end for run in earlier), default=0.0)
+    before = Counter(itertools.chain.from_iterable(run.devices for run in earlier))
+    used: Counter[str] = Counter()
+    running: list[tuple[float, int]] = []  # a heap of ends and numbers
+    placements: list[Placement] = []
+    for run in runs:
+        while True:
+            emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
+            active = [runs[number].memory for _, number in running]
+            if used[emptiest[-1]] < places.shared_by and _fits([run.memory, *active], memory):
+                break
+            now, ended = heapq.heappop(running)
+            used.subtract(placements[ended].devices)
+        wave = 1 + max(before[name] // places.shared_by for name in emptiest)
+        heapq.heappush(running, (now + run.seconds, len(placements)))
+        placements.append(Placement(tuple(emptiest), wave, now + run.seconds))
+        used.update(emptiest)
+        before.update(emptiest)
+    return placements
+
+
+def _fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
+    """Return whether runs of these bytes fit together; one by itself always does."""
+    return len(runs) == 1 or not memory or fullest_place(runs, len(memory)) <= min(memory)
+
+
+def fullest_place(runs: Sequence[int], places: int) -> int:
+    """Return the most bytes that runs of these sizes take of one place, where devices are leased evenly.
+
+    At most so many runs, here the largest, share one of the `places`: the machine, or each of its GPUs.
+    """
+    return sum(sorted(runs)[-math.ceil(len(runs) / places) :])

@@ -1,0 +1,243 @@
+"""`plan=true`: what the runs of a command would cost and where they would go, without starting one."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import poslab
+from poslab.config.compose import arms
+from poslab.config.request import Request
+from poslab.config.schema import ConfigError
+from poslab.record.locks import holding, run_lock
+from poslab.record.manifest import read_manifest
+from poslab.study.conduct import run_study
+from poslab.study.cost import Costs, rate_for, timed, timed_runs
+from poslab.study.dry_run import print_plan
+from poslab.study.launch.contract import Places
+from poslab.study.run.plan import plan
+from poslab.study.schedule import Demand, schedule
+from support.commands import called, tiny
+from support.models import ATTENTIONS, CONF, SCHEMES
+from support.runs import inline, make, request
+
+GPUS = tiny(trainer__accelerator="auto")
+
+
+def planned(request: Request, wanted: bool | str = True) -> Request:
+    return replace(request, config=request.config.model_copy(update={"plan": wanted}))
+
+
+def printed(requests: list[Request], capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    """The exit status of the plan of these requests, and its lines."""
+    capsys.readouterr()
+    status = print_plan(requests, "", Console(quiet=True))
+    return status, [line.strip() for line in capsys.readouterr().out.splitlines()]
+
+
+def files(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path: Path) -> None:
+    """As the user types it: a row a run, in the order in which they would start, and nothing recorded."""
+    ended = called("-m", "pos=rope,alibi", "seed=0,1,2", "plan=2x80GB", *GPUS, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert files(tmp_path / "runs") == {}
+    assert not (tmp_path / "reports").exists()
+    found = re.findall(r"^ (\w+ seed \d) .* GPU (\d) +(\d)$", ended.stdout, re.MULTILINE)
+    names = [f"{pos} seed {seed}" for pos in ("rope", "alibi") for seed in range(3)]
+    assert [name for name, _, _ in found] == names
+    assert sorted((gpu, wave) for _, gpu, wave in found) == [(g, w) for g in "01" for w in "123"]
+    assert "6 to start" in ended.stdout
+
+
+def test_what_would_not_run_is_named_and_not_recorded(tmp_path: Path) -> None:
+    """A pair that cannot work, a model that is too large for the GPU that is imagined."""
+    settings = ["-m", "pos=rope,kerple", "attention=linear", "plan=1x80GB", *GPUS]
+    ended = called(*settings, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert re.search(r"^cannot run: kerple / linear / seed 0: ", ended.stdout, re.MULTILINE)
+    large = [item for item in GPUS if not item.startswith("model.width")]
+    ended = called("-m", "model.width=32,8192", "plan=1x1GB", *large, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert re.search(r"^cannot run: .*model.width=8192.* plan=1x1GB has ", ended.stdout, re.MULTILINE)
+    assert files(tmp_path / "runs") == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["plan=8GB"], "8x80GB"),
+        (["plan=yes"], "plan"),
+        (["plan=2x80GB", "trainer.devices=4"], "for more, or lower them"),
+        (["plan=2x80GB", "trainer.accelerator=cpu"], "leave trainer.accelerator=cpu out"),
+        (["plan=measure", "launcher=slurm"], "plan=true"),
+        (["-m", "plan=true,false"], "plan"),
+        (["plan=true,false"], "plan"),
+    ],
+)
+def test_a_wrong_plan_is_refused_in_one_line(settings: list[str], expected: str, tmp_path: Path) -> None:
+    keys = {item.partition("=")[0] for item in settings}
+    others = [item for item in GPUS if item.partition("=")[0] not in keys]
+    ended = called(*settings, *others, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert expected in ended.stderr
+
+
+def test_a_cluster_needs_not_be_there(tmp_path: Path) -> None:
+    ended = called("-m", "pos=rope,alibi", "plan=true", "launcher=slurm", *GPUS, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "launcher=slurm" in ended.stdout
+    assert "wave" not in ended.stdout  # the cluster decides
+
+
+def test_poslab_train_takes_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="plan"):
+        poslab.train(planned(request()), tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pos": SCHEMES["t5"], "attention": ATTENTIONS["softmax"]},
+        {"model": {"layers": 1, "width": 48, "heads": 2, "mlp": "swiglu", "norm": "rms", "tied": False}},
+        {"objective": arms(CONF / "objective")["masked"]},
+    ],
+)
+def test_parameters_and_operations_are_those_of_the_record(changes: dict[str, Any], tmp_path: Path) -> None:
+    short = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
+    wanted = request(**short, **changes)
+    manifest = make(wanted, tmp_path)
+    assert manifest.status == "done", manifest.reason
+    job = plan(wanted, tmp_path)
+    cost = Costs().of(job.config, job.corpus.vocabulary)
+    assert cost.parameters == manifest.parameters
+    assert cost.tokens == manifest.tokens
+    assert cost.training == pytest.approx(manifest.flops)
+
+
+def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tmp_path: Path) -> None:
+    short = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
+    make(request(**short), tmp_path)
+    make(request(**short, pos=SCHEMES["alibi"]), tmp_path)
+    recorded = timed_runs(tmp_path, lambda manifest: True)
+    assert len(recorded) == 2
+
+    def seconds(**changes: Any) -> float:
+        job = plan(request(**{**short, **changes}), tmp_path)
+        cost = Costs().of(job.config, job.corpus.vocabulary)
+        rate = rate_for(job.config.result_settings(), cost, recorded)
+        assert rate is not None
+        return cost.flops / rate
+
+    for path in (tmp_path / "test").glob("*/manifest.json"):
+        manifest = read_manifest(path.parent)
+        assert manifest is not None
+        parts = manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation
+        took = sum(part or 0 for part in parts) * (manifest.threads or 1)
+        assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)  # type: ignore[index]
+        assert timed(manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)) is None
+    assert seconds(trainer__max_steps=4) > seconds()
+    job = plan(request(), tmp_path)
+    cost = Costs().of(job.config, job.corpus.vocabulary)
+    assert rate_for(job.config.result_settings(), cost, []) is None
+
+
+def test_the_state_of_each_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Finished, finished in another study, under way, and begun: with a time from those that are finished."""
+    done = inline(tmp_path, trainer__max_steps=4, trainer__warmup_steps=1)
+    other = inline(tmp_path, "alibi", study="other", trainer__max_steps=4, trainer__warmup_steps=1)
+    assert run_study([done], "") == 0
+    assert run_study([other], "") == 0
+    before = files(tmp_path)
+    asked = [
+        done,
+        replace(other, config=other.config.model_copy(update={"study": "test"})),
+        inline(tmp_path, seed=1, trainer__max_steps=4, trainer__warmup_steps=1),
+    ]
+    status, lines = printed([planned(item) for item in asked], capsys)
+    assert status == 0
+    rows = [line.split()[-1] for line in lines if re.match(r"(rope|alibi) seed", line)]
+    assert rows == ["finished", "copied", "starts"]
+    assert any(re.search(r"About [\d.]+ core-hours; the last run ends after", line) for line in lines)
+    assert files(tmp_path) == before
+
+
+def test_a_run_that_another_command_makes_and_one_that_was_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from poslab.record.writer import RunRecord
+
+    asked = inline(tmp_path)
+    job = plan(asked, tmp_path / "runs")
+    RunRecord(job.directory).update(**{**job.facts, "run": job.directory.name, "status": "running"})
+    assert "resumes" in printed([planned(asked)], capsys)[1][-5]
+    with holding(run_lock(job.directory)):
+        assert any("1 under way" in line for line in printed([planned(asked)], capsys)[1])
+
+
+def test_trials_of_a_rate_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Until they are finished, the rates of the study's runs are not known."""
+    asked = inline(
+        tmp_path,
+        tune__factors=[0.5, 1.0],
+        tune__seeds=[100],
+        trainer__max_steps=4,
+        trainer__warmup_steps=1,
+    )
+    _, lines = printed([planned(asked)], capsys)
+    states = [line.split()[-1] for line in lines if "seed" in line and "GiB" in line]
+    assert states == ["starts", "starts", "trials"]
+    assert run_study([asked], "") == 0
+    _, lines = printed([planned(asked)], capsys)
+    assert "3 runs: 3 finished already and used again." in lines
+
+
+def test_four_steps_are_timed_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [inline(tmp_path), inline(tmp_path, "alibi")]
+    assert any("not known" in line for line in printed([planned(item) for item in asked], capsys)[1])
+    status, lines = printed([planned(item, "measure") for item in asked], capsys)
+    assert status == 0
+    assert any("core-hours; the last run ends after" in line for line in lines)
+    assert files(tmp_path) == {}
+
+
+def test_runs_start_in_order_as_devices_get_free() -> None:
+    two = Places(("GPU 0", "GPU 1"), 1)
+    placed = schedule([Demand(seconds, 1) for seconds in (5.0, 1.0, 1.0, 9.0)], two)
+    assert [(run.devices, run.wave, run.end) for run in placed] == [
+        (("GPU 0",), 1, 5.0),
+        (("GPU 1",), 1, 1.0),
+        (("GPU 1",), 2, 2.0),
+        (("GPU 1",), 3, 11.0),
+    ]
+    after = schedule([Demand(1.0, 1)], two, earlier=placed)
+    assert [(run.devices, run.wave, run.end) for run in after] == [(("GPU 0",), 2, 12.0)]
+
+
+def test_runs_share_a_gpu_and_take_several() -> None:
+    shared = schedule([Demand(1.0, 1)] * 5, Places(("GPU 0", "GPU 1"), 1, shared_by=2))
+    assert [run.devices for run in shared[:4]] == [("GPU 0",), ("GPU 1",)] * 2  # emptier ones first
+    assert [run.wave for run in shared] == [1, 1, 1, 1, 2]
+    several = [Demand(1.0, 1, devices) for devices in (1, 2, 1)]  # the last waits for its turn
+    placed = schedule(several, Places(("GPU 0", "GPU 1"), 2))
+    assert [(run.devices, run.end) for run in placed] == [
+        (("GPU 0",), 1.0),
+        (("GPU 0", "GPU 1"), 2.0),
+        (("GPU 0",), 3.0),
+    ]
+
+
+def test_runs_wait_for_memory() -> None:
+    cores = Places(("core 0", "core 1", "core 2"), 1)
+    assert [run.end for run in schedule([Demand(1.0, 6)] * 3, cores, [10])] == [1.0, 2.0, 3.0]
+    assert [run.end for run in schedule([Demand(1.0, 5)] * 3, cores, [10])] == [1.0, 1.0, 2.0]
+    gpus = Places(("GPU 0", "GPU 1"), 1, shared_by=2)  # which do not share theirs
+    assert [run.end for run in schedule([Demand(1.0, 6)] * 3, gpus, [10, 10])] == [1.0, 1.0, 2.0]
