@@ -156,6 +156,20 @@ def test_records_that_are_kept_are_those_of_the_report_beside_them(two: Path) ->
     assert b"fox-0" in first["summary.csv"]
 
 
+def test_an_archive_with_other_runs_is_replaced_only_on_request(
+    two: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a checkout, whose archive has runs of another machine."""
+    path = Path("reports/a", KEPT)
+    archive = path.read_bytes()
+    shutil.rmtree("runs/a/rope-0")
+    assert report("study=a") == 0
+    assert path.read_bytes() == archive
+    assert f"{path} stays as it is: it has 1 run" in " ".join(capsys.readouterr().out.split())
+    assert report("study=a", "keep=true") == 0
+    assert path.read_bytes() != archive
+
+
 def test_a_damaged_file_of_records_is_replaced_where_there_are_run_directories(two: Path) -> None:
     path = Path("reports/a", KEPT)
     kept = path.read_bytes()

@@ -4,17 +4,17 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from poslab.analysis.results import Results, Subject, figures, subject_of
 from poslab.analysis.sheets import Sheet
-from poslab.config.text import plain
+from poslab.config.text import counted, plain
 from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
-from poslab.record.kept import KEPT, is_same, load_available, pack, unpack
+from poslab.record.kept import KEPT, archived_runs, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError
 from poslab.record.schema import TABLE_SUFFIX
@@ -67,7 +67,8 @@ def write_report(
     give the same bytes. `reference` names the arm that the others are compared with and `primary` the figure
     that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
     beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
-    study's records are kept beside its report; where they were kept before, they are in any case. `kit`
+    study's records are kept beside its report; where they were kept before, they are in any case, unless the
+    archive has runs that the folder lacks. `kit`
     writes more of the study beside the report, such as a paper's parts. With `earlier` the runs of all
     commands count where otherwise those of the last one do alone. Raises ReportError, one
     line that says what to do, where there is no such study, no finished run, no such arm or no such figure,
@@ -86,10 +87,18 @@ def write_report(
     if earlier:
         records = tuple(record.whole() for record in records)
     results = figures(records, subject_of(study, earlier), reference, primary)
-    if packed is not None and not is_same(packed, path):
-        write_atomic(path, packed)
+    absent = archived_runs(path.read_bytes()) - archived_runs(packed) if packed and path.is_file() else set()
+    if absent and not keep:
+        notices: Iterable[str] = [
+            f"{path} stays as it is: it has {counted(len(absent), 'run')} that {runs / study} lacks. "
+            "keep=true replaces it."
+        ]
+    else:
+        if packed is not None and not is_same(packed, path):
+            write_atomic(path, packed)
+        notices = _notices(records, packed)
     report = write(results, reports, kit)
-    return replace(report, notices=(*_notices(records, packed), *report.notices))
+    return replace(report, notices=(*notices, *report.notices))
 
 
 def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
