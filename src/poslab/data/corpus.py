@@ -6,6 +6,7 @@ DIRECTORY/
     lengths.bin                 int64: the bytes that each token of the vocabulary stands for
     spellings.bin               these bytes, one token after the other
     manifest.json               how to read them, checksums and the fingerprint; sealed, written last
+    verified.json               as which files they were verified, on which machines
 """
 
 import hashlib
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import MULTIPLES, ConfigError
-from poslab.data.verification import block_digests, content_digest, fingerprint, verify
+from poslab.data.verification import Blocks, content_digest, fingerprint, remember_verified, verify
 from poslab.record.seal import DamagedError, sealed, unsealed
 
 FORMAT = 3  # in every cache key: raise it when prepared data would look different
@@ -111,25 +112,37 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
 
 
 def write_manifest(
-    directory: Path, key: str, dtype: np.dtype[Any], vocabulary: int, separator: int, documents: int
+    directory: Path,
+    key: str,
+    dtype: np.dtype[Any],
+    vocabulary: int,
+    separator: int,
+    documents: int,
+    blocks: Blocks,
 ) -> None:
     """Seal the files of a prepared directory, with the facts that are needed to read them.
 
-    `key` is that of the prepared text; the directory has its name.
+    `key` is that of the prepared text; the directory has its name. `blocks` are the digests of what was
+    written. Raises DamagedError where the files hold something else.
     """
     facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
     sizes = {name: (directory / name).stat().st_size for name in FILES}
-    blocks = block_digests(directory, FILES)
     manifest = {
         "format": FORMAT,
         "key": key,
         **facts,
         "sizes": sizes,
         "blocks": blocks,
-        "content": content_digest(directory, FILES),
+        "content": content_digest(directory, FILES, blocks),
         "fingerprint": fingerprint(facts, sizes, blocks),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
+
+
+def remember_written(directory: Path) -> None:
+    """Have a directory that was just written not be verified again. Raises DamagedError."""
+    manifest = _manifest(directory)
+    remember_verified(directory, manifest["sizes"], manifest["blocks"])
 
 
 def load(directory: Path, name: str) -> Corpus | None:

@@ -3,8 +3,8 @@
 The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is over all of
 these and over the facts, so it changes with the text, with how its tokens are stored and with what they mean.
 
-Small corpora are verified whenever they are opened. Larger ones, which take seconds to minutes, are verified
-once on a machine, and again after any change of a file's size, times or inode.
+Files are verified once on a machine, when they are written or first read there, and again after any change of
+a file's size, times or inode. What was verified is remembered beside them.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from poslab.data.directories import planning_directory
+from poslab.data.file_state import file_state
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
 BLOCK = 2**24  # bytes that are hashed at once: blocks are shared among the cores
-REHASH = 2**28  # bytes; smaller corpora are verified at each opening, which takes a fraction of a second
 THREADS = 8  # of which each holds a block in memory
-VERIFIED = 1000  # corpora that are remembered
+VERIFIED = "verified.json"
+MACHINES = 100  # of which each reads the files for itself, where the drive is shared
 
 Blocks = Mapping[str, Sequence[str]]  # the SHA-256 of each block, by the file's name
 
@@ -55,26 +55,37 @@ def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Bloc
 
 def verify(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
     """Raise DamagedError, which names the file, where a file differs from the manifest."""
+    state = _state(directory, sizes, blocks)
+    verified = _verified(directory)
+    if verified.get(state) is not True:
+        _compare(directory, blocks)
+        verified.put(state, True)
+        verified.save()
+
+
+def remember_verified(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
+    """Have `verify` not read the files as long as they stay as they are. Raises DamagedError, see there."""
+    verified = _verified(directory)
+    verified.put(_state(directory, sizes, blocks), True)
+    verified.save()
+
+
+def _verified(directory: Path) -> Remembered:
+    return Remembered(directory / VERIFIED, MACHINES)
+
+
+def _state(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> str:
+    """Return a key for the files as they are on this machine, of the sizes that the manifest lists."""
     states = {}
     for name, size in sizes.items():
         try:
-            state = (directory / name).stat()
+            states[name] = file_state(directory / name)
         except OSError:
             raise DamagedError(f"{directory / name} is missing") from None
-        if state.st_size != size:
-            raise DamagedError(f"{directory / name} is damaged: {state.st_size} bytes instead of {size}")
-        states[name] = (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev)
-    if sum(sizes.values()) <= REHASH:
-        _compare(directory, blocks)
-        return
-    # The cache may lie on a drive that several machines share, each of which reads it for itself.
+        if states[name][0] != size:
+            raise DamagedError(f"{directory / name} is damaged: {states[name][0]} bytes instead of {size}")
     about = [platform.node(), str(directory), states, blocks]
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    verified = Remembered(planning_directory() / "verified.json", VERIFIED)
-    if verified.get(key) is not True:
-        _compare(directory, blocks)
-        verified.put(key, True)
-        verified.save()
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(directory: Path, blocks: Blocks) -> None:
@@ -91,12 +102,46 @@ def _compare(directory: Path, blocks: Blocks) -> None:
             raise DamagedError(f"{directory / name} is damaged")
 
 
-def content_digest(directory: Path, names: Sequence[str]) -> str:
-    """Return SHA-256 over the files only: the fingerprint in records of corpora of format 2."""
+class BlockHash:
+    """The digests of the blocks of a file, as it is written."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._digests: list[str] = []
+        self._digest = hashlib.sha256()
+        self._size = 0  # bytes in the block that is not full yet
+        self.update(content)
+
+    def update(self, content: bytes) -> None:
+        """Append to the file."""
+        remaining = memoryview(content)
+        while len(remaining):
+            part = remaining[: BLOCK - self._size]
+            self._digest.update(part)
+            self._size += len(part)
+            remaining = remaining[len(part) :]
+            if self._size == BLOCK:
+                self._digests.append(self._digest.hexdigest())
+                self._digest, self._size = hashlib.sha256(), 0
+
+    def digests(self) -> list[str]:
+        """Return the SHA-256 of each block, of the last one up to the end of the file."""
+        return [*self._digests, *([self._digest.hexdigest()] if self._size else [])]
+
+
+def content_digest(directory: Path, names: Sequence[str], blocks: Blocks) -> str:
+    """Return SHA-256 over the files only: the fingerprint in records of corpora of format 2.
+
+    Raises DamagedError where a file does not have these `blocks`.
+    """
     digest = hashlib.sha256()
     for name in names:
         digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        with (directory / name).open("rb") as file:
-            for block in iter(lambda: file.read(BLOCK), b""):
-                digest.update(block)
+        found = BlockHash()
+        with (directory / name).open("rb") as file, ThreadPoolExecutor(1) as pool:
+            for content in iter(lambda: file.read(BLOCK), b""):
+                hashing = pool.submit(found.update, content)  # hashing leaves Python's lock
+                digest.update(content)
+                hashing.result()
+        if found.digests() != blocks[name]:
+            raise DamagedError(f"{directory / name} is damaged")
     return digest.hexdigest()
