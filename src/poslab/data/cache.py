@@ -129,6 +129,7 @@ def _build(
     Where it is `resumable`, a stop or a kill leaves it to the next command. Errors leave nothing.
     """
     from poslab.data.build import build
+    from poslab.data.workers import KilledError
 
     unfinished = _unfinished_name(directory, RESUMED if resumable else uuid.uuid4().hex[:8])
     unfinished.mkdir(exist_ok=True)
@@ -144,7 +145,8 @@ def _build(
         else:
             remember_written(directory)
     except BaseException as error:
-        if isinstance(error, Exception) or not resumable:
+        stopped = isinstance(error, KilledError) or not isinstance(error, Exception)
+        if not (stopped and resumable):
             shutil.rmtree(unfinished, ignore_errors=True)
         raise
 

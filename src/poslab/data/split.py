@@ -34,7 +34,7 @@ def held_out_share(held_out: float | str, total: int) -> Fraction:
     share = (held_out_bytes(held_out) or Fraction(0)) / total
     if share > MOST:
         raise ConfigError(
-            f"data.held_out={held_out} is more than half of the text ({total:,} bytes): choose less, or a share"
+            f"data.held_out={held_out} is over half of the text ({total:,} bytes): choose less, or a share"
         )
     return share
 
@@ -49,8 +49,8 @@ def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 def hold_out(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction) -> NDArray[np.int64]:
     """Return (n,) where the training part of each document ends: its size, 0, or within it, in bytes.
 
-    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end within a document can
-    lie within a character.
+    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end within a document
+    can lie within a character.
     """
     if len(sizes) >= WHOLE_DOCUMENTS_FROM:
         total = int(sizes.sum())

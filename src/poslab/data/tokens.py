@@ -118,7 +118,7 @@ class Bpe:
 
 
 def train_bpe(sample: Iterable[str], entries: int) -> str:
-    """Return the tokenizer.json of a byte-level BPE of `entries` - 1 tokens, trained on the texts of `sample`.
+    """Return the tokenizer.json of a byte-level BPE of `entries` - 1 tokens, trained on `sample`.
 
     It knows no special tokens. Raises ConfigError where the text has too few pairs for so many entries.
     """

@@ -30,6 +30,10 @@ START = (
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+class KilledError(ConfigError):
+    """A process has ended that should not have."""
+
+
 class Pieces(Protocol):
     """Pieces of text to encode together."""
 
@@ -64,7 +68,7 @@ class Worker:
     def ask(self, messages: Iterable[Any]) -> Any:
         """Send messages and return the answer to them.
 
-        Raises what answering them has raised, and ConfigError where the process has ended.
+        Raises what answering them has raised, and KilledError where the process has ended.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -99,9 +103,9 @@ def _ended_as(process: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, pickle.UnpicklingError, ValueError):
-        raise ConfigError(
-            f"a process that prepares the text was killed or has failed (status {process.wait()}); where memory "
-            "is short let it have fewer cores (taskset); the same command resumes"
+        raise KilledError(
+            f"a process that prepares the text was killed or has failed (status {process.wait()}); the same "
+            "command resumes, with less memory where it may use fewer cores (taskset)"
         ) from None
 
 
