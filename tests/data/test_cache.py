@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, cache, verification
+from poslab.data import unfinished, verification
 from poslab.data.cache import prepare
 from poslab.record.seal import read_sealed, sealed
 from support.texts import options, write_documents
@@ -21,7 +21,7 @@ from support.texts import options, write_documents
 
 def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(options("text", path=str(novels)))
-    monkeypatch.setattr(build, "build", None)
+    monkeypatch.setattr("poslab.data.unfinished.write", None)
     assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
     assert not list(first.directory.parent.glob("*.unfinished"))
 
@@ -147,7 +147,7 @@ def test_several_may_prepare_the_same_at_once(
     novels: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
 ) -> None:
     if not locks:
-        monkeypatch.setattr(cache, "_one_at_a_time", lambda path: contextlib.nullcontext(False))
+        monkeypatch.setattr(unfinished, "_one_at_a_time", lambda path: contextlib.nullcontext(False))
     with ThreadPoolExecutor(6) as pool:
         corpora = list(pool.map(prepare, [options("text", path=str(novels))] * 6))
     assert len({corpus.fingerprint for corpus in corpora}) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, cache, documents, file_state, workers
+from poslab.data import build, documents, unfinished, verification, workers
 from poslab.data.cache import prepare
 from poslab.data.sources import text
 from poslab.record.seal import read_sealed
@@ -151,7 +151,7 @@ def test_a_process_that_is_killed_is_named_and_the_command_resumes(
 ) -> None:
     data = options("text", path=str(novels), vocabulary=300)
     expected = prepare(data)
-    cache._remove(expected.directory)
+    unfinished._remove(expected.directory)
     in_small_steps(monkeypatch)
     append, ask = build.Parts.append, workers.Worker.ask
     written: list[int] = []
@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_text(form: str, tmp_path: Path) -> None:
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have files of this moment count as old enough for a change to show."""
-    monkeypatch.setattr(file_state, "SETTLED", -1.0)
+    monkeypatch.setattr(verification, "SETTLED", -1.0)
 
 
 @pytest.mark.parametrize("form", ["folder", "file", "rows"])
@@ -258,7 +258,7 @@ def test_a_file_that_changed_is_read_again(
 
 
 def test_files_of_this_moment_are_not_trusted(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_state, "SETTLED", 3600.0)
+    monkeypatch.setattr(verification, "SETTLED", 3600.0)
     data = options("text", path=str(novels))
     prepare(data)
     reads: list[int] = []

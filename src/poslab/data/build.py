@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
 from poslab.data import workers
-from poslab.data.corpus import write_manifest
+from poslab.data.blocks import BlockHash, content_digest
+from poslab.data.corpus import FILES, FORMAT, MANIFEST
 from poslab.data.documents import Documents, ReadAgain, Spool, Spooled, Survey, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
 from poslab.data.tokenizer_file import TokenizerFile
 from poslab.data.tokens import Bpe, Bytes, Tokenizer, character_start, chunks, lengths, sample_of, train_bpe
-from poslab.data.verification import BlockHash
+from poslab.data.verification import Blocks, fingerprint
 from poslab.record.seal import DamagedError, read_sealed, sealed
 
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
@@ -102,9 +103,37 @@ def build(
         blocks[name] = BlockHash(part).digests()
     count = int((plan.ends != DUPLICATE).sum())
     entries = len(tokenizer.spellings)
-    write_manifest(directory, key, tokenizer.dtype, entries, tokenizer.separator, count, blocks)
+    _write_manifest(directory, key, tokenizer.dtype, entries, tokenizer.separator, count, blocks)
     for name in (WRITTEN, TOKENIZER, PLAN, SIZES, ENDS):
         (directory / name).unlink(missing_ok=True)
+
+
+def _write_manifest(
+    directory: Path,
+    key: str,
+    dtype: np.dtype[Any],
+    vocabulary: int,
+    separator: int,
+    documents: int,
+    blocks: Blocks,
+) -> None:
+    """Seal the files of a prepared directory, with the facts that are needed to read them.
+
+    `key` is that of the prepared text; the directory has its name. `blocks` are the digests of what was
+    written. Raises DamagedError where the files hold something else.
+    """
+    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
+    sizes = {name: (directory / name).stat().st_size for name in FILES}
+    manifest = {
+        "format": FORMAT,
+        "key": key,
+        **facts,
+        "sizes": sizes,
+        "blocks": blocks,
+        "content": content_digest(directory, FILES, blocks),
+        "fingerprint": fingerprint(facts, sizes, blocks),
+    }
+    (directory / MANIFEST).write_text(sealed(manifest))
 
 
 def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import MULTIPLES, ConfigError
-from poslab.data.verification import Blocks, content_digest, fingerprint, remember_verified, verify
-from poslab.record.seal import DamagedError, sealed, unsealed
+from poslab.data.verification import fingerprint, verify
+from poslab.record.seal import DamagedError, unsealed
 
 FORMAT = 3  # in every cache key: raise it when prepared data would look different
 
@@ -111,40 +111,6 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int) -> None:
     )
 
 
-def write_manifest(
-    directory: Path,
-    key: str,
-    dtype: np.dtype[Any],
-    vocabulary: int,
-    separator: int,
-    documents: int,
-    blocks: Blocks,
-) -> None:
-    """Seal the files of a prepared directory, with the facts that are needed to read them.
-
-    `key` is that of the prepared text; the directory has its name. `blocks` are the digests of what was
-    written. Raises DamagedError where the files hold something else.
-    """
-    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
-    sizes = {name: (directory / name).stat().st_size for name in FILES}
-    manifest = {
-        "format": FORMAT,
-        "key": key,
-        **facts,
-        "sizes": sizes,
-        "blocks": blocks,
-        "content": content_digest(directory, FILES, blocks),
-        "fingerprint": fingerprint(facts, sizes, blocks),
-    }
-    (directory / MANIFEST).write_text(sealed(manifest))
-
-
-def remember_written(directory: Path) -> None:
-    """Have a directory that was just written not be verified again. Raises DamagedError."""
-    manifest = _manifest(directory)
-    remember_verified(directory, manifest["sizes"], manifest["blocks"])
-
-
 def load(directory: Path, name: str) -> Corpus | None:
     """Return the corpus in `directory`, None where there is none.
 
@@ -152,7 +118,7 @@ def load(directory: Path, name: str) -> Corpus | None:
     """
     if not directory.is_dir():
         return None
-    manifest = _manifest(directory)
+    manifest = read_manifest(directory)
     verify(directory, manifest["sizes"], manifest["blocks"])
     try:
         dtype = np.dtype(manifest["dtype"])
@@ -173,7 +139,7 @@ def load(directory: Path, name: str) -> Corpus | None:
         raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
 
 
-def _manifest(directory: Path) -> Mapping[str, Any]:
+def read_manifest(directory: Path) -> Mapping[str, Any]:
     """Return the manifest, checked except for the files. Raises DamagedError."""
     path = directory / MANIFEST
     try:

@@ -1,4 +1,4 @@
-"""Whether prepared text is as it was written: its files, and the facts that say how to read them.
+"""Whether files are as they were: those of a prepared text, with how to read them, and those of a source.
 
 The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is over all of
 these and over the facts, so it changes with the text, with how its tokens are stored and with what they mean.
@@ -11,15 +11,16 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from poslab.data.file_state import file_state
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
+SETTLED = 2.0  # seconds: a change within this of another can leave a file's times as they were
 BLOCK = 2**24  # bytes that are hashed at once: blocks are shared among the cores
 THREADS = 8  # of which each holds a block in memory
 VERIFIED = "verified.json"
@@ -102,46 +103,33 @@ def _compare(directory: Path, blocks: Blocks) -> None:
             raise DamagedError(f"{directory / name} is damaged")
 
 
-class BlockHash:
-    """The digests of the blocks of a file, as it is written."""
-
-    def __init__(self, content: bytes = b"") -> None:
-        self._digests: list[str] = []
-        self._digest = hashlib.sha256()
-        self._size = 0  # bytes in the block that is not full yet
-        self.update(content)
-
-    def update(self, content: bytes) -> None:
-        """Append to the file."""
-        remaining = memoryview(content)
-        while len(remaining):
-            part = remaining[: BLOCK - self._size]
-            self._digest.update(part)
-            self._size += len(part)
-            remaining = remaining[len(part) :]
-            if self._size == BLOCK:
-                self._digests.append(self._digest.hexdigest())
-                self._digest, self._size = hashlib.sha256(), 0
-
-    def digests(self) -> list[str]:
-        """Return the SHA-256 of each block, of the last one up to the end of the file."""
-        return [*self._digests, *([self._digest.hexdigest()] if self._size else [])]
+def file_state(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """Return what differs once a file has been changed or replaced. Raises OSError."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
-def content_digest(directory: Path, names: Sequence[str], blocks: Blocks) -> str:
-    """Return SHA-256 over the files only: the fingerprint in records of corpora of format 2.
+class FilesState(NamedTuple):
+    """The state of several files."""
 
-    Raises DamagedError where a file does not have these `blocks`.
-    """
+    digest: str  # SHA-256 of their paths and states
+    newest: float  # the last time at which one of them changed, in seconds since 1970
+
+    @property
+    def settled(self) -> bool:
+        """Whether a change from now on must show."""
+        return time.time() - self.newest > SETTLED
+
+
+def files_state(paths: Iterable[str | os.PathLike[str]]) -> FilesState | None:
+    """Return the state of files in an order of theirs; None where one cannot be seen."""
     digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        found = BlockHash()
-        with (directory / name).open("rb") as file, ThreadPoolExecutor(1) as pool:
-            for content in iter(lambda: file.read(BLOCK), b""):
-                hashing = pool.submit(found.update, content)  # hashing leaves Python's lock
-                digest.update(content)
-                hashing.result()
-        if found.digests() != blocks[name]:
-            raise DamagedError(f"{directory / name} is damaged")
-    return digest.hexdigest()
+    newest = 0
+    try:
+        for path in paths:
+            state = file_state(path)
+            digest.update(f"{os.path.abspath(path)}\0{state}\0".encode(errors="surrogateescape"))
+            newest = max(newest, state[1], state[2])
+    except OSError:
+        return None
+    return FilesState(digest.hexdigest(), newest / 1e9)

@@ -22,9 +22,9 @@ from pydantic import Field, field_validator
 from poslab.config import registry
 from poslab.config.checking import check
 from poslab.config.schema import HELD_OUT, Options
-from poslab.data.file_state import FilesState
 from poslab.data.split import MOST, held_out_bytes
 from poslab.data.tokens import Text
+from poslab.data.verification import FilesState
 
 MOST_ENTRIES = 2**20
 

@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import Field
 
 from poslab.config.schema import ConfigError
-from poslab.data.file_state import FilesState, files_state
 from poslab.data.sources import TextSource
+from poslab.data.verification import FilesState, files_state
 
 # Not the library itself: its tests, and programs that some distributions leave out.
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}

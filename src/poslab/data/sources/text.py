@@ -16,9 +16,9 @@ from pydantic import Field
 
 from poslab.config.schema import ConfigError
 from poslab.data import rows
-from poslab.data.file_state import FilesState, files_state
 from poslab.data.sources import TextSource
 from poslab.data.tokens import Text
+from poslab.data.verification import FilesState, files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
 GZIP = b"\x1f\x8b"
