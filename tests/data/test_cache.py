@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import cache, verification
+from poslab.data import unfinished, verification
 from poslab.data.cache import prepare
 from poslab.record.seal import read_sealed, sealed
 from support.texts import options, write_documents
@@ -21,21 +21,17 @@ from support.texts import options, write_documents
 
 def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(options("text", path=str(novels)))
-    monkeypatch.setattr(cache, "_build", None)
+    monkeypatch.setattr("poslab.data.unfinished.write", None)
     assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
     assert not list(first.directory.parent.glob("*.unfinished"))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-@pytest.mark.parametrize("rehash", [2**28, 0])  # 0: as if it were too large to be verified at each opening
 def test_damaged_cache_is_named_and_made_again(
     novels: Path,
     damage: str,
-    rehash: int,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(verification, "REHASH", rehash)
     first = prepare(options("text", path=str(novels)))
     content = first.decode(first.train)
     path = first.directory / ("manifest.json" if damage == "manifest" else "train.bin")
@@ -53,7 +49,7 @@ def test_damaged_cache_is_named_and_made_again(
     assert line.endswith("the text is prepared again\n")
 
 
-def test_a_corpus_too_large_to_be_hashed_each_time_is_once_and_after_each_change(
+def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(
     novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def counting(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
@@ -62,7 +58,6 @@ def test_a_corpus_too_large_to_be_hashed_each_time_is_once_and_after_each_change
 
     block_digests = verification.block_digests
     verified: list[Path] = []
-    monkeypatch.setattr(verification, "REHASH", 0)
     monkeypatch.setattr(verification, "BLOCK", 1000)
     first = prepare(options("text", path=str(novels)))
     monkeypatch.setattr(verification, "block_digests", counting)
@@ -152,7 +147,7 @@ def test_several_may_prepare_the_same_at_once(
     novels: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
 ) -> None:
     if not locks:
-        monkeypatch.setattr(cache, "_one_at_a_time", lambda path: contextlib.nullcontext())
+        monkeypatch.setattr(unfinished, "_one_at_a_time", lambda path: contextlib.nullcontext(False))
     with ThreadPoolExecutor(6) as pool:
         corpora = list(pool.map(prepare, [options("text", path=str(novels))] * 6))
     assert len({corpus.fingerprint for corpus in corpora}) == 1

@@ -225,6 +225,7 @@ class ProbeOptions(Options):
         return self
 
 
+HELD_OUT = 0.1  # of a text, also in records that are older than the setting
 CAUSAL = {"kind": "causal"}  # the objective of records that are older than the setting
 
 
@@ -300,6 +301,8 @@ class RunConfig(Options):
             del plain["evaluate"]["documents"]
         if plain["data"].get("windows") == "joined":
             del plain["data"]["windows"]
+        if plain["data"].get("held_out") == HELD_OUT:
+            del plain["data"]["held_out"]
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

@@ -6,6 +6,7 @@ DIRECTORY/
     lengths.bin                 int64: the bytes that each token of the vocabulary stands for
     spellings.bin               these bytes, one token after the other
     manifest.json               how to read them, checksums and the fingerprint; sealed, written last
+    verified.json               as which files they were verified, on which machines
 """
 
 import hashlib
@@ -18,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import MULTIPLES, ConfigError
-from poslab.data.verification import block_digests, content_digest, fingerprint, verify
-from poslab.record.seal import DamagedError, sealed, unsealed
+from poslab.data.verification import fingerprint, verify
+from poslab.record.seal import DamagedError, unsealed
 
 FORMAT = 3  # in every cache key: raise it when prepared data would look different
 
@@ -113,28 +114,6 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int, documents: 
     )
 
 
-def write_manifest(
-    directory: Path, key: str, dtype: np.dtype[Any], vocabulary: int, separator: int, documents: int
-) -> None:
-    """Seal the files of a prepared directory, with the facts that are needed to read them.
-
-    `key` is that of the prepared text; the directory has its name.
-    """
-    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
-    sizes = {name: (directory / name).stat().st_size for name in FILES}
-    blocks = block_digests(directory, FILES)
-    manifest = {
-        "format": FORMAT,
-        "key": key,
-        **facts,
-        "sizes": sizes,
-        "blocks": blocks,
-        "content": content_digest(directory, FILES),
-        "fingerprint": fingerprint(facts, sizes, blocks),
-    }
-    (directory / MANIFEST).write_text(sealed(manifest))
-
-
 def load(directory: Path, name: str) -> Corpus | None:
     """Return the corpus in `directory`, None where there is none.
 
@@ -142,7 +121,7 @@ def load(directory: Path, name: str) -> Corpus | None:
     """
     if not directory.is_dir():
         return None
-    manifest = _manifest(directory)
+    manifest = read_manifest(directory)
     verify(directory, manifest["sizes"], manifest["blocks"])
     try:
         dtype = np.dtype(manifest["dtype"])
@@ -163,7 +142,7 @@ def load(directory: Path, name: str) -> Corpus | None:
         raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
 
 
-def _manifest(directory: Path) -> Mapping[str, Any]:
+def read_manifest(directory: Path) -> Mapping[str, Any]:
     """Return the manifest, checked except for the files. Raises DamagedError."""
     path = directory / MANIFEST
     try:

@@ -1,83 +1,82 @@
-"""Which part of a text is held out for validation.
+"""Which part of a text is held out for validation: `data.held_out` of it, a tenth by default.
 
 Of ten documents or more, whole documents are held out in the order of their content's SHA-256, so that the
-choice depends on nothing else, until they are a tenth of the bytes. Documents longer than a hundredth of the
-text are passed over as long as enough others remain: one of them would decide every loss. Of fewer than ten
-documents the last tenth of each is held out. Nothing is in both parts: exact duplicates are dropped
-beforehand.
+choice depends on nothing else, until they are so much of the bytes. Documents longer than a tenth of what is
+held out are passed over as long as enough others remain: one of them would decide every loss. Of fewer than
+ten documents the end of each is held out. Nothing is in both parts: exact duplicates are dropped beforehand.
 """
 
-import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import BinaryIO
+import math
+import re
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.data.tokens import character_start
+from poslab.config.schema import ConfigError
 
 WHOLE_DOCUMENTS_FROM = 10
+MOST = Fraction(1, 2)  # of a text that can be held out
+UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmg]?b)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Spool:
-    """Documents one after the other in a file, so that their number and size are not limited by memory."""
-
-    ranges: NDArray[np.int64]  # (n, 2) begin and end in the file
-    hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each document's SHA-256
-
-    def __len__(self) -> int:
-        return len(self.ranges)
-
-    def without_duplicates(self) -> "Spool":
-        """Return each document once, in the same order. Two with the same 64-bit hash count as one."""
-        first = np.sort(np.unique(self.hashes, return_index=True)[1])
-        return Spool(self.ranges[first], self.hashes[first])
+def held_out_bytes(held_out: str) -> Fraction | None:
+    """Return the bytes that a size such as 64MB stands for; None where it is no size above 0."""
+    size = BYTES.fullmatch(held_out)
+    return (Fraction(size[1]) * UNITS[size[2].lower()] or None) if size else None
 
 
-def spool(documents: Iterable[bytes], file: BinaryIO) -> Spool:
-    """Append documents to `file`; empty ones are left out."""
-    position = file.tell()
-    ends = [position]
-    hashes = []
-    for document in documents:
-        if document:
-            file.write(document)
-            position += len(document)
-            ends.append(position)
-            hashes.append(int.from_bytes(hashlib.sha256(document).digest()[:8], "big"))
-    ranges = np.stack([np.array(ends[:-1], dtype=np.int64), np.array(ends[1:], dtype=np.int64)], axis=1)
-    return Spool(ranges, np.array(hashes, dtype=np.uint64))
+def held_out_share(held_out: float | str, total: int) -> Fraction:
+    """Return the share of a text of `total` bytes that is held out. Raises ConfigError."""
+    if not isinstance(held_out, str):
+        return Fraction(str(held_out))
+    share = (held_out_bytes(held_out) or Fraction(0)) / total
+    if share > MOST:
+        raise ConfigError(
+            f"data.held_out={held_out} is over half of the text ({total:,} bytes): choose less, or a share"
+        )
+    return share
 
 
-def hold_out(documents: Spool, text: memoryview) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the training and the validation ranges of `text`, each (n, 2)."""
-    if len(documents) >= WHOLE_DOCUMENTS_FROM:
-        sizes = documents.ranges[:, 1] - documents.ranges[:, 0]
-        for most in (int(sizes.sum()) // 100, int(sizes.sum())):
-            held_out = _held_out_documents(documents, most)
+def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return (n,) which documents are no duplicates of an earlier one: two of the same 64-bit hash are."""
+    first = np.zeros(len(hashes), dtype=np.bool_)
+    first[np.unique(hashes, return_index=True)[1]] = True
+    return first
+
+
+def hold_out(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction) -> NDArray[np.int64]:
+    """Return (n,) where the training part of each document ends: its size, 0, or within it, in bytes.
+
+    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end within a document
+    can lie within a character.
+    """
+    if len(sizes) >= WHOLE_DOCUMENTS_FROM:
+        total = int(sizes.sum())
+        for longest in (share * total / 10, Fraction(total)):
+            held_out = _held_out_documents(sizes, hashes, share, int(longest))
             if held_out.any():
-                return documents.ranges[~held_out], documents.ranges[held_out]
-    starts, ends = documents.ranges.T
-    cuts = np.array([character_start(text, int(cut)) for cut in ends - (ends - starts) // 10], dtype=np.int64)
-    train = np.stack([starts, cuts], axis=1)
-    validation = np.stack([cuts, ends], axis=1)
-    return train[starts < cuts], validation[cuts < ends]
+                return np.where(held_out, 0, sizes)
+    ends = [size - size * share.numerator // share.denominator for size in sizes.tolist()]
+    return np.array(ends, dtype=np.int64)
 
 
-def _held_out_documents(documents: Spool, most: int) -> NDArray[np.bool_]:
-    """Return (n,) which documents of at most `most` bytes are held out; none if they are under a tenth."""
-    starts, ends = documents.ranges.T
-    sizes = ends - starts
+def _held_out_documents(
+    sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction, longest: int
+) -> NDArray[np.bool_]:
+    """Return (n,) which documents of at most `longest` bytes are held out; none if they are too few."""
     total = int(sizes.sum())
-    held_out = np.zeros(len(documents), dtype=np.bool_)
+    enough = math.ceil(share * total)
+    # A document that is most of the text stays in training.
+    room = int(min(2 * share, (1 + share) / 2) * total)
+    held_out = np.zeros(len(sizes), dtype=np.bool_)
     taken = 0
-    for index in np.argsort(documents.hashes, kind="stable"):
-        if taken * 10 >= total:
+    for index in np.argsort(hashes, kind="stable").tolist():
+        if taken >= enough:
             return held_out
-        # A document that is most of the text stays in training.
-        if sizes[index] <= most and (taken + int(sizes[index])) * 5 <= total:
+        size = int(sizes[index])
+        if size <= longest and taken + size <= room:
             held_out[index] = True
-            taken += int(sizes[index])
+            taken += size
     return np.zeros_like(held_out)

@@ -6,56 +6,28 @@ No other kind knows which bytes each of its tokens stands for, without which bit
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from poslab.config.schema import ConfigError
-from poslab.data.tokens import SEPARATOR, batches, byte_of_letter, chunks
+from poslab.data.tokens import SEPARATOR, Encoder, byte_of_letter, token_dtype
 
 
 class TokenizerFile:
     """Its tokens, and one more that separates documents. Text that spells a special token stays text.
 
-    Raises ConfigError where the file is no such tokenizer, and later where it does not give a text back.
+    Raises ConfigError where the file is no such tokenizer, and when it encodes where it does not give a text
+    back.
     """
 
     def __init__(self, path: Path) -> None:
-        # Set to anything, this variable stops the library's warning when a data loader forks later.
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        from tokenizers import Tokenizer
-
-        self._where = f"data.vocabulary={path}"
+        where = f"data.vocabulary={path}"
         content = _content(path)
-        self.spellings: Sequence[bytes] = (*_spellings(content, self._where), SEPARATOR)
-        try:
-            self._tokenizer = Tokenizer.from_str(content.decode())
-        except Exception as error:  # the library raises Exception itself
-            raise ConfigError(f"{self._where} is not read as a tokenizer: {str(error)[:200]}") from None
-        self._tokenizer.encode_special_tokens = True
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self.spellings: Sequence[bytes] = (*_spellings(content, where), SEPARATOR)
         self.separator = len(self.spellings) - 1
-        self.dtype = np.dtype("<u2" if len(self.spellings) <= 2**16 else "<u4")
-
-    def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        for batch in batches(documents):
-            pieces = [chunks(document) for document in batch]
-            texts = list(chain.from_iterable(pieces))
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            for text, encoding in zip(texts, encodings, strict=True):
-                if b"".join(map(self.spellings.__getitem__, encoding.ids)) != text.encode():
-                    raise ConfigError(
-                        f"{self._where} changes text (it normalises it, or adds spaces): take another"
-                    )
-            remaining = iter(encodings)
-            for part in pieces:
-                yield np.concatenate([np.array(next(remaining).ids, dtype=self.dtype) for _ in part])
+        self.dtype = token_dtype(len(self.spellings))
+        self.encoder = Encoder(content.decode(), self.spellings, self.dtype, checked=where)
 
 
 def digest(path: Path) -> str:

@@ -6,7 +6,7 @@ separator stands between documents; it counts as the one byte that it would be i
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import ConfigError
 
-CHUNK = 2**18  # bytes that are encoded at once: an Encoding takes some hundred times its text's memory
-BATCH = 2**22  # bytes that the cores share
+CHUNK = 2**18  # bytes that are encoded as one text, by which the tokens of longer documents are decided
+TOGETHER = 2**20  # bytes that are encoded at once: what the library returns takes some 45 times as much
 SAMPLE = 2**28  # bytes that a BPE is trained on at most
 
 SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes
+
+
+class Text(Protocol):
+    """UTF-8 text in memory (bytes) or in a file."""
+
+    def __len__(self) -> int:
+        """Return its bytes."""
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class Tokenizer(Protocol):
@@ -32,8 +41,9 @@ class Tokenizer(Protocol):
     @property
     def dtype(self) -> np.dtype[Any]: ...
 
-    def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        """Yield the tokens of each document, 1-d, without separators."""
+    @property
+    def encoder(self) -> "Encoder | None":
+        """What turns text into tokens; None where bytes are tokens."""
 
 
 class Bytes:
@@ -42,88 +52,136 @@ class Bytes:
     spellings: Sequence[bytes] = tuple(bytes([value]) for value in range(256))
     separator = 0
     dtype = np.dtype("u1")
+    encoder = None
 
-    def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        return (np.frombuffer(document, dtype=np.uint8) for document in documents)
+
+class Encoder:
+    """A byte-level BPE by the content of its tokenizer.json; `spellings` are the bytes of its tokens.
+
+    Special tokens are text where text spells them. `checked` is how a message names a tokenizer that may
+    change text. Raises ConfigError where the library does not read it.
+    """
+
+    def __init__(
+        self, content: str, spellings: Sequence[bytes], dtype: np.dtype[Any], checked: str | None = None
+    ) -> None:
+        # Set to anything, this variable stops the library's warning when a data loader forks later.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        from tokenizers import Tokenizer as Library
+
+        self.content, self.spellings, self.dtype, self.checked = content, spellings, dtype, checked
+        self._lengths = lengths(spellings)
+        try:
+            self._tokenizer = Library.from_str(content)
+        except Exception as error:  # the library raises Exception itself
+            raise ConfigError(f"{checked} is not read as a tokenizer: {str(error)[:200]}") from None
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def encode(self, pieces: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Return the tokens of all pieces of text, 1-d, and how many each has, (pieces,).
+
+        Raises ConfigError where the tokenizer does not give a text back.
+        """
+        tokens: list[NDArray[Any]] = []
+        for together in _batches(pieces):
+            texts = [str(piece, "utf-8") for piece in together]
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for piece, encoding in zip(together, encodings, strict=True):
+                numbers = encoding.ids
+                if self.checked and b"".join(map(self.spellings.__getitem__, numbers)) != piece:
+                    raise ConfigError(
+                        f"{self.checked} changes text (it normalises it, or adds spaces): take another"
+                    )
+                tokens.append(np.array(numbers, dtype=self.dtype))
+        joined = np.concatenate([*tokens, np.empty(0, dtype=self.dtype)])
+        # No text can cause this: a tokenizer that lost bytes would make every bits per byte wrong.
+        spelled = int(self._lengths[joined].sum())
+        assert spelled == sum(map(len, pieces)), f"{spelled} bytes after tokenization"
+        return joined, np.array([len(part) for part in tokens], dtype=np.int64)
 
 
 class Bpe:
-    """A byte-level BPE of `entries` tokens, the separator among them, trained on `documents`.
+    """A byte-level BPE of `entries` tokens, the separator among them, from its tokenizer.json (train_bpe)."""
 
-    The tokenizer knows no special tokens, so text that spells one stays text. Raises ConfigError where the
-    text has too few different pairs for so many entries.
-    """
+    def __init__(self, content: str, entries: int) -> None:
+        from tokenizers import Tokenizer as Library
 
-    def __init__(self, documents: Sequence[memoryview], entries: int) -> None:
-        # Set to anything, this variable stops the library's warning when a data loader forks later.
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-        self._tokenizer = Tokenizer(models.BPE())
-        self._tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        trainer = trainers.BpeTrainer(vocab_size=entries - 1, initial_alphabet=alphabet, show_progress=False)
-        self._tokenizer.train_from_iterator(_sample(documents), trainer)
-        learned = self._tokenizer.get_vocab()
-        if len(learned) != entries - 1:
-            most = len(learned) + 1
-            raise ConfigError(
-                f"data.vocabulary={entries} is more than this text gives; use at most {most} or bytes"
-            )
+        numbers = Library.from_str(content).get_vocab()
         byte_of = byte_of_letter()
-        ordered = sorted(learned, key=learned.__getitem__)
+        ordered = sorted(numbers, key=numbers.__getitem__)
         self.spellings = (*(bytes(byte_of[letter] for letter in token) for token in ordered), SEPARATOR)
         self.separator = entries - 1
-        self.dtype = np.dtype("<u2" if entries <= 2**16 else "<u4")
-
-    def encode(self, documents: Iterable[memoryview]) -> Iterator[NDArray[Any]]:
-        for batch in batches(documents):
-            pieces = [chunks(document) for document in batch]
-            encodings = iter(self._tokenizer.encode_batch_fast(list(chain.from_iterable(pieces))))
-            for part in pieces:
-                yield np.concatenate([np.array(next(encodings).ids, dtype=self.dtype) for _ in part])
+        self.dtype = token_dtype(entries)
+        self.encoder = Encoder(content, self.spellings, self.dtype)
 
 
-def chunks(document: memoryview) -> list[str]:
-    """Return pieces of at most CHUNK bytes, cut after a line where there is one, else between characters."""
-    pieces = []
-    start = 0
-    while start < len(document):
-        end = min(start + CHUNK, len(document))
-        if end < len(document):
-            newline = bytes(document[start:end]).rfind(b"\n")
-            end = start + newline + 1 if newline >= 0 else character_start(document, end)
-        pieces.append(str(document[start:end], "utf-8"))
-        start = end
-    return pieces
+def train_bpe(sample: Iterable[str], entries: int) -> str:
+    """Return the tokenizer.json of a byte-level BPE of `entries` - 1 tokens, trained on `sample`.
+
+    It knows no special tokens. Raises ConfigError where the text has too few pairs for so many entries.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # as above
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers, trainers
+
+    tokenizer = Library(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=entries - 1, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(sample, trainer)
+    learned = tokenizer.get_vocab_size()
+    if learned != entries - 1:
+        raise ConfigError(
+            f"data.vocabulary={entries} is more than this text gives; use at most {learned + 1} or bytes"
+        )
+    return str(tokenizer.to_str())
 
 
-def character_start(text: memoryview, offset: int) -> int:
+def sample_of(pieces: Iterable[bytes], size: int) -> Iterator[str]:
+    """Yield the `pieces` of a text of `size` bytes, evenly spaced ones where it is longer than SAMPLE."""
+    every = -(-size // SAMPLE)
+    return (str(piece, "utf-8") for number, piece in enumerate(pieces) if number % every == 0)
+
+
+def lengths(spellings: Sequence[bytes]) -> NDArray[np.int64]:
+    """Return (vocabulary,) the bytes that each token stands for."""
+    return np.array([len(spelling) for spelling in spellings], dtype="<i8")
+
+
+def token_dtype(entries: int) -> np.dtype[Any]:
+    """Return the type that holds the numbers of so many tokens."""
+    return np.dtype("<u2" if entries <= 2**16 else "<u4")
+
+
+def chunks(text: Text, begin: int, end: int) -> Iterator[bytes]:
+    """Yield text[begin:end] in pieces of at most CHUNK bytes.
+
+    They are cut after a line where there is one, else between characters.
+    """
+    while begin < end:
+        piece = text[begin : min(begin + CHUNK, end)]
+        if begin + len(piece) < end:
+            newline = piece.rfind(b"\n")
+            stop = begin + newline + 1 if newline >= 0 else character_start(text, begin + len(piece))
+            piece = piece[: stop - begin]
+        yield piece
+        begin += len(piece)
+
+
+def character_start(text: Text, offset: int) -> int:
     """Return the last offset at or before `offset` at which a UTF-8 character begins."""
-    while 0 < offset < len(text) and text[offset] & 0xC0 == 0x80:
+    while 0 < offset < len(text) and text[offset : offset + 1][0] & 0xC0 == 0x80:
         offset -= 1
     return offset
 
 
-def batches(documents: Iterable[memoryview]) -> Iterator[list[memoryview]]:
-    """Yield the documents in lists of at least BATCH bytes, but for the last."""
-    batch: list[memoryview] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _sample(documents: Sequence[memoryview]) -> Iterator[str]:
-    """Yield all of the text, or evenly spaced chunks of it where it is longer than SAMPLE."""
-    every = -(-sum(map(len, documents)) // SAMPLE)
-    all_chunks = chain.from_iterable(map(chunks, documents))
-    return (chunk for index, chunk in enumerate(all_chunks) if index % every == 0)
+def _batches(pieces: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Yield the pieces in lists of about TOGETHER bytes."""
+    ends = np.cumsum([len(piece) for piece in pieces])
+    for _, numbered in groupby(zip(ends.tolist(), pieces, strict=True), lambda item: item[0] // TOGETHER):
+        yield [piece for _, piece in numbered]
 
 
 def byte_of_letter() -> dict[str, int]:

@@ -1,29 +1,30 @@
-"""Whether prepared text is as it was written: its files, and the facts that say how to read them.
+"""Whether files are as they were: those of a prepared text, with how to read them, and those of a source.
 
 The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is over all of
 these and over the facts, so it changes with the text, with how its tokens are stored and with what they mean.
 
-Small corpora are verified whenever they are opened. Larger ones, which take seconds to minutes, are verified
-once on a machine, and again after any change of a file's size, times or inode.
+Files are verified once on a machine, when they are written or first read there, and again after any change of
+a file's size, times or inode. What was verified is remembered beside them.
 """
 
 import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
+SETTLED = 2.0  # seconds: a change within this of another can leave a file's times as they were
 BLOCK = 2**24  # bytes that are hashed at once: blocks are shared among the cores
-REHASH = 2**28  # bytes; smaller corpora are verified at each opening, which takes a fraction of a second
 THREADS = 8  # of which each holds a block in memory
-VERIFIED = 1000  # corpora that are remembered
+VERIFIED = "verified.json"
+MACHINES = 100  # of which each reads the files for itself, where the drive is shared
 
 Blocks = Mapping[str, Sequence[str]]  # the SHA-256 of each block, by the file's name
 
@@ -55,26 +56,37 @@ def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Bloc
 
 def verify(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
     """Raise DamagedError, which names the file, where a file differs from the manifest."""
+    state = _state(directory, sizes, blocks)
+    verified = _verified(directory)
+    if verified.get(state) is not True:
+        _compare(directory, blocks)
+        verified.put(state, True)
+        verified.save()
+
+
+def remember_verified(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
+    """Have `verify` not read the files as long as they stay as they are. Raises DamagedError, see there."""
+    verified = _verified(directory)
+    verified.put(_state(directory, sizes, blocks), True)
+    verified.save()
+
+
+def _verified(directory: Path) -> Remembered:
+    return Remembered(directory / VERIFIED, MACHINES)
+
+
+def _state(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> str:
+    """Return a key for the files as they are on this machine, of the sizes that the manifest lists."""
     states = {}
     for name, size in sizes.items():
         try:
-            state = (directory / name).stat()
+            states[name] = file_state(directory / name)
         except OSError:
             raise DamagedError(f"{directory / name} is missing") from None
-        if state.st_size != size:
-            raise DamagedError(f"{directory / name} is damaged: {state.st_size} bytes instead of {size}")
-        states[name] = (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, state.st_dev)
-    if sum(sizes.values()) <= REHASH:
-        _compare(directory, blocks)
-        return
-    # The cache may lie on a drive that several machines share, each of which reads it for itself.
+        if states[name][0] != size:
+            raise DamagedError(f"{directory / name} is damaged: {states[name][0]} bytes instead of {size}")
     about = [platform.node(), str(directory), states, blocks]
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    verified = Remembered(planning_directory() / "verified.json", VERIFIED)
-    if verified.get(key) is not True:
-        _compare(directory, blocks)
-        verified.put(key, True)
-        verified.save()
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def _compare(directory: Path, blocks: Blocks) -> None:
@@ -91,12 +103,33 @@ def _compare(directory: Path, blocks: Blocks) -> None:
             raise DamagedError(f"{directory / name} is damaged")
 
 
-def content_digest(directory: Path, names: Sequence[str]) -> str:
-    """Return SHA-256 over the files only: the fingerprint in records of corpora of format 2."""
+def file_state(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """Return what differs once a file has been changed or replaced. Raises OSError."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+class FilesState(NamedTuple):
+    """The state of several files."""
+
+    digest: str  # SHA-256 of their paths and states
+    newest: float  # the last time at which one of them changed, in seconds since 1970
+
+    @property
+    def settled(self) -> bool:
+        """Whether a change from now on must show."""
+        return time.time() - self.newest > SETTLED
+
+
+def files_state(paths: Iterable[str | os.PathLike[str]]) -> FilesState | None:
+    """Return the state of files in an order of theirs; None where one cannot be seen."""
     digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        with (directory / name).open("rb") as file:
-            for block in iter(lambda: file.read(BLOCK), b""):
-                digest.update(block)
-    return digest.hexdigest()
+    newest = 0
+    try:
+        for path in paths:
+            state = file_state(path)
+            digest.update(f"{os.path.abspath(path)}\0{state}\0".encode(errors="surrogateescape"))
+            newest = max(newest, state[1], state[2])
+    except OSError:
+        return None
+    return FilesState(digest.hexdigest(), newest / 1e9)

@@ -7,9 +7,11 @@ fields; it overrides
     label            the text's name in reports
     read             the documents
     read_validation  documents to validate on, where the source has such a part
-    pinned           True where its options fix the text, such as a commit hash
+    pinned           True where its options fix the text, such as a commit hash; it is read once
+    files_state      for files that need not be read again while they are as they were
 
-The text is split, turned into tokens and cached by poslab.data.cache; a source knows nothing of that.
+A text that is not pinned is read up to three times, and must be the same each time. Texts are split, turned
+into tokens and cached by poslab.data.cache; a source knows nothing of that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,10 @@ from pydantic import Field, field_validator
 
 from poslab.config import registry
 from poslab.config.checking import check
-from poslab.config.schema import Options
+from poslab.config.schema import HELD_OUT, Options
+from poslab.data.split import MOST, held_out_bytes
+from poslab.data.tokens import Text
+from poslab.data.verification import FilesState
 
 MOST_ENTRIES = 2**20
 
@@ -36,6 +41,11 @@ class TextSource(Options):
         default="joined",
         description="of training: joined: anywhere in the text; within: inside of one document; "
         "packed: anywhere, and no document sees another",
+    )
+
+    held_out: float | str = Field(
+        default=HELD_OUT,
+        description="of the text, to validate on and to extrapolate: a share, or bytes such as 64MB",
     )
 
     # Whether the options fix the text, so that prepared data can be found without reading it.
@@ -55,16 +65,30 @@ class TextSource(Options):
             "nor a tokenizer's file, FILE.json"
         )
 
+    @field_validator("held_out", mode="before")
+    @classmethod
+    def _share_or_bytes(cls, value: Any) -> Any:
+        share = isinstance(value, float) and 0 < value <= MOST
+        if share or (isinstance(value, str) and held_out_bytes(value)):
+            return value
+        raise ValueError(
+            f"{value!r} is neither a share (above 0, at most {float(MOST)}) nor bytes such as 64MB"
+        )
+
     def label(self) -> str:
         """Return the name of this text in reports; no path of this machine, since reports are published."""
         raise NotImplementedError
 
-    def read(self) -> Iterator[bytes]:
+    def read(self) -> Iterator[Text]:
         """Yield the documents, in an order that is the same on every machine. Raises ConfigError."""
         raise NotImplementedError
 
-    def read_validation(self) -> Iterator[bytes] | None:
+    def read_validation(self) -> Iterator[Text] | None:
         """Return documents to validate on; None: a part of `read` is held out."""
+        return None
+
+    def files_state(self) -> FilesState | None:
+        """Return the state of the files that are read; None where that does not tell whether they changed."""
         return None
 
 

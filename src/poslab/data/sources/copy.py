@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from poslab.data.sources import TextSource
+from poslab.data.verification import FilesState, files_state
 
 SEPARATOR, END = b"|", b"\n"
 LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
@@ -38,6 +39,10 @@ class Source(TextSource):
     def read_validation(self) -> Iterator[bytes]:
         """Yield one stream, drawn apart from that of `read`."""
         yield self._stream(1, self.tokens // 10)
+
+    def files_state(self) -> FilesState | None:
+        """Return the state of this module, which makes the text of its options."""
+        return files_state([__file__])
 
     def _stream(self, part: int, size: int) -> bytes:
         record = 2 * self.span + 2

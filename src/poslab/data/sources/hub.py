@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, read through `datasets` once; prepared data need no hub afterwards.
+"""Data sets of the Hugging Face hub, streamed through `datasets` once; prepared data need no hub afterwards.
 
 The text must be pinned: by a commit hash, or by its own sha256 where the repository has only a branch that
 can move. NUL bytes, which some crawled rows hold, are dropped, since NUL separates documents.
@@ -117,7 +117,10 @@ class Source(TextSource):
 
 
 def _load(source: Source) -> Any:
-    """Return the rows as a `datasets` Dataset, or an IterableDataset where `documents` limits them."""
+    """Return the rows as an IterableDataset of `datasets`, which streams them.
+
+    A Dataset, downloaded before, where a split is sliced ([:1%]) or there is no network.
+    """
     if Path(source.path).exists():
         raise ConfigError(f"data.path={source.path} would be read from the directory here, not from the hub")
     _look_up(source)
@@ -134,7 +137,7 @@ def _load(source: Source) -> Any:
         if COMMIT.fullmatch(source.revision) and builder.hash != source.revision:
             cached = f"datasets' cache holds {builder.hash}"
             raise ConfigError(f"{source.path} at data.revision={source.revision} cannot be loaded; {cached}")
-        if source.documents is not None:
+        if "[" not in source.split and not datasets.config.HF_HUB_OFFLINE:
             return builder.as_streaming_dataset(source.split)
         builder.download_and_prepare()
         return builder.as_dataset(source.split)

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
+from poslab.data.verification import FilesState, files_state
 
 # Not the library itself: its tests, and programs that some distributions leave out.
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}
@@ -28,16 +29,28 @@ class Source(TextSource):
 
     def read(self) -> Iterator[bytes]:
         """Yield each module's .py file, sorted by its path."""
-        root = Path(sysconfig.get_path("stdlib"))
-        modules = sorted(path for path in _python_files(root) if _is_module(path))
+        modules = _modules()
         if not modules:
             raise ConfigError(
-                f"data=stdlib finds no .py files in {root}; use data=text data.path=FILE or data=copy"
+                f"data=stdlib finds no .py files in {_root()}; use data=text data.path=FILE or data=copy"
             )
         for path in modules:
-            content = (root / path).read_bytes()
+            content = path.read_bytes()
             if content and b"\0" not in content and _is_utf8(content):
                 yield content
+
+    def files_state(self) -> FilesState | None:
+        """Return the state of all of them."""
+        return files_state(_modules())
+
+
+def _root() -> Path:
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def _modules() -> list[Path]:
+    root = _root()
+    return [root / path for path in sorted(path for path in _python_files(root) if _is_module(path))]
 
 
 def _python_files(root: Path) -> Iterator[PurePath]:

@@ -3,10 +3,12 @@
 A directory is read for its text files; for its files of rows where `field` is set or it has no text files.
 """
 
+import codecs
 import gzip
 import os
 import zlib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +17,13 @@ from pydantic import Field
 from poslab.config.schema import ConfigError
 from poslab.data import rows
 from poslab.data.sources import TextSource
+from poslab.data.tokens import Text
+from poslab.data.verification import FilesState, files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
 GZIP = b"\x1f\x8b"
+LARGE = 2**26  # bytes, from which on a file is not read at once
+PIECE = 2**20  # bytes that are checked at once
 
 
 class Source(TextSource):
@@ -32,39 +38,44 @@ class Source(TextSource):
     def label(self) -> str:
         return self._path().resolve().name
 
-    def read(self) -> Iterator[bytes]:
+    def read(self) -> Iterator[Text]:
         """Yield each file that is not empty, sorted by its path. Raises ConfigError where one is no text."""
-        path = self._path()
+        files, field = self._files()
         empty = True
-        for document in self._documents(path):
-            if document:
-                empty = False
-                yield document
+        for file in files:
+            for document in (read_text(Path(file)),) if field is None else rows.documents(Path(file), field):
+                if len(document):
+                    empty = False
+                    yield document
         if empty:
-            raise ConfigError(f"data.path={path} is empty")
+            raise ConfigError(f"data.path={self._path()} is empty")
 
-    def _documents(self, path: Path) -> Iterator[bytes]:
+    def files_state(self) -> FilesState | None:
+        """Return the state of the files, also of those in a folder that `datasets` has saved."""
+        files, _ = self._files()
+        return files_state(
+            chain.from_iterable(_inside(file) if os.path.isdir(file) else [file] for file in files)
+        )
+
+    def _files(self) -> tuple[list[str], str | None]:
+        """Return the files, sorted by their paths, and the field of their rows; None: each is a document."""
+        path = self._path()
         field = self.field or "text"
         if rows.holds_rows(path):
-            yield from rows.documents(path, field)
-            return
+            return [str(path)], field
         if path.is_file():
             if self.field is not None:
                 raise ConfigError(
                     f"data.field={field} is for files of rows ({' '.join(rows.SUFFIXES)}), not {path}"
                 )
-            yield read_text(path)
-            return
-        texts = [] if self.field is not None else _files(path, SUFFIXES)
-        for file in texts:
-            yield read_text(file)
-        if not texts:
-            files = _files(path, tuple(suffix.removesuffix(".gz") for suffix in rows.SUFFIXES))
-            if not files:
-                known = " ".join(rows.SUFFIXES if self.field is not None else (*SUFFIXES, *rows.SUFFIXES))
-                raise ConfigError(f"data.path={path} has no text files ({known}, or text with .gz)")
-            for file in files:
-                yield from rows.documents(file, field)
+            return [str(path)], None
+        if self.field is None and (texts := _below(path, SUFFIXES)):
+            return texts, None
+        files = _below(path, tuple(suffix.removesuffix(".gz") for suffix in rows.SUFFIXES))
+        if not files:
+            known = " ".join(rows.SUFFIXES if self.field is not None else (*SUFFIXES, *rows.SUFFIXES))
+            raise ConfigError(f"data.path={path} has no text files ({known}, or text with .gz)")
+        return files, field
 
     def _path(self) -> Path:
         if self.path is None:
@@ -81,10 +92,37 @@ class Source(TextSource):
         return path
 
 
-def read_text(path: Path) -> bytes:
-    """Return the UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError."""
+class FileText:
+    """The UTF-8 text of a file that is not compressed, from `begin` on, of which parts are read when used."""
+
+    def __init__(self, path: Path, begin: int) -> None:
+        self._path = path
+        self._begin = begin
+        self._size = path.stat().st_size - begin
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        begin, end, _ = part.indices(self._size)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._begin + begin)
+                return file.read(max(end - begin, 0))
+        except OSError as error:
+            raise ConfigError(f"data.path={self._path} cannot be read: {error.strerror}") from None
+
+
+def read_text(path: Path) -> Text:
+    """Return the UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError.
+
+    A file of more than LARGE bytes that is not compressed stays on the disk.
+    """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            head = file.read(len(rows.BOM))
+            large = os.fstat(file.fileno()).st_size > LARGE and not head.startswith(GZIP)
+            content = head if large else head + file.read()
     except OSError as error:
         raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
     if content.startswith(GZIP):
@@ -94,32 +132,51 @@ def read_text(path: Path) -> bytes:
             raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
     elif path.name.lower().endswith(".gz"):
         raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
-    content = content.removeprefix(rows.BOM)
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(f"data.path={path} is UTF-16, not UTF-8; {_conversion('UTF-16')}")
-    if b"\0" in content:
-        raise ConfigError(
-            f"data.path={path} is binary (it holds NUL bytes); poslab reads UTF-8 text or gzip of it"
-        )
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        where = f"byte 0x{content[error.start]:02x} at {error.start:,}"
-        raise ConfigError(f"data.path={path} is not UTF-8 ({where}); {_conversion('LATIN1')}") from None
-    return content
+    text = (
+        FileText(path, len(rows.BOM) if head == rows.BOM else 0) if large else content.removeprefix(rows.BOM)
+    )
+    _check(text, path)
+    return text
+
+
+def _check(text: Text, path: Path) -> None:
+    """Raise ConfigError where a text holds NUL bytes or is not UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for begin in range(0, len(text), PIECE):
+        piece = text[begin : begin + PIECE]
+        if b"\0" in piece:
+            raise ConfigError(
+                f"data.path={path} is binary (it holds NUL bytes); poslab reads UTF-8 text or gzip of it"
+            )
+        pending = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
+        try:
+            decoder.decode(piece, final=begin + PIECE >= len(text))
+        except UnicodeDecodeError as error:
+            position = begin - pending + error.start
+            where = f"byte 0x{text[position : position + 1].hex()} at {position:,}"
+            raise ConfigError(f"data.path={path} is not UTF-8 ({where}); {_conversion('LATIN1')}") from None
 
 
 def _conversion(encoding: str) -> str:
     return f"if it is {encoding}, convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
-def _files(root: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files below `root` with one of the suffixes, sorted by their paths."""
-    return sorted(_walk(root, suffixes), key=lambda file: file.relative_to(root).parts)
+def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files below `root` with one of the suffixes, sorted by the parts of their paths."""
+    return sorted(_walk(root, suffixes), key=lambda file: file.replace(os.sep, "\0"))
 
 
-def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files of `_files` in any order, without hidden ones; links are followed once."""
+def _inside(path: str) -> list[str]:
+    """Return all files in a folder; of a file the file itself."""
+    if not os.path.isdir(path):
+        return [path]
+    return sorted(os.path.join(directory, name) for directory, _, files in os.walk(path) for name in files)
+
+
+def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files of `_below` in any order, without hidden ones; links are followed once."""
     seen = set()
 
     def refuse(error: OSError) -> None:
@@ -134,4 +191,4 @@ def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and name.lower().removesuffix(".gz").endswith(suffixes):
-                yield Path(directory, name)
+                yield os.path.join(directory, name)

@@ -1,0 +1,172 @@
+"""What preparing a text takes: python benchmarks/preparation.py [bytes=2000000000] [text=FILE] [rounds=3]
+
+Documents of 10 KB are made of FILE, or of Python's standard library, over and over in a temporary folder, and
+prepared as bytes and by a BPE of 32,000 entries, each in a process of its own. Printed are the peak of the
+memory of that process and all that it starts (sampled, Linux only) with what `resource` says of each, and the
+speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. That is measured right after on a part
+of the text, and again in turns with preparing that part by the tokenizer that was made (reading, checking,
+hashing and writing among it). Last is what 10 billion tokens would take at the speed of the whole.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+DOCUMENT, PART = 10_000, 32_000_000  # bytes: of a document, and of what is encoded in turns
+ENTRIES = 32_000
+GOAL = 10**10  # tokens
+
+
+def write_documents(folder: Path, text: bytes, size: int) -> None:
+    """Documents of `size` bytes in all, no two alike, ten thousand a file."""
+    folder.mkdir()
+    count = size // DOCUMENT
+    for first in range(0, count, 10_000):
+        with (folder / f"{first:09}.jsonl").open("w") as file:
+            for number in range(first, min(first + 10_000, count)):
+                begin = number * 7919 % max(len(text) - DOCUMENT, 1)
+                document = text[begin : begin + DOCUMENT - 10].decode(errors="ignore")
+                file.write(json.dumps({"text": f"{number:08}\n{document}\n"}) + "\n")
+
+
+def measured(kind: str, folder: Path, vocabulary: str) -> dict[str, Any]:
+    """In a process of its own: what `prepare` or `encode` below returns, with the memory of its processes."""
+    command = [sys.executable, __file__, kind, str(folder), vocabulary]
+    with tempfile.TemporaryDirectory(dir=folder.parent) as cache:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "POSLAB_CACHE": cache}
+        )
+        peaks = [0]
+        sampling = threading.Thread(target=lambda: peaks.extend(resident(process)))
+        sampling.start()
+        output, _ = process.communicate()
+        sampling.join()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return {**json.loads(output), "peak": max(peaks)}
+
+
+def resident(process: subprocess.Popen[str]) -> Iterator[int]:
+    """The resident bytes of a process and its children, ten times a second."""
+    while process.poll() is None:
+        total = 0
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for number in (process.pid, *children):
+                total += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * resource.getpagesize()
+        yield total
+        time.sleep(0.1)
+
+
+def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
+    """Prepare the documents, the first time and again."""
+    from poslab.data import cache, workers
+    from poslab.data.kept_tokenizer import tokenizer_of
+
+    seconds = {"training": 0.0}
+    train = workers.train_apart
+
+    def timed(*arguments: Any) -> str:
+        begun = time.perf_counter()
+        content = train(*arguments)
+        seconds["training"] += time.perf_counter() - begun
+        (folder.parent / "tokenizer.json").write_text(content)
+        return content
+
+    workers.train_apart = timed
+    entries = int(vocabulary) if vocabulary.isdigit() else vocabulary
+    data = {"source": "text", "path": str(folder), "vocabulary": entries}
+    for name in ("whole", "again"):
+        begun = time.perf_counter()
+        corpus = cache.prepare(data)
+        seconds[name] = time.perf_counter() - begun
+    if vocabulary.isdigit() and not seconds["training"]:
+        (folder.parent / "tokenizer.json").write_bytes(tokenizer_of(entries, corpus))
+    own, below = (
+        resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    tokens = len(corpus.train) + len(corpus.validation)
+    return {**seconds, "tokens": tokens, "own": own, "largest child": below}
+
+
+def encode(folder: Path, tokenizer_file: str) -> dict[str, Any]:
+    """Encode the documents by the library alone, in batches of a thousand; only its own time counts."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(tokenizer_file)
+    seconds = 0.0
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open() as file:
+            while lines := list(islice(file, 1000)):
+                texts = [json.loads(line)["text"] for line in lines]
+                begun = time.perf_counter()
+                tokenizer.encode_batch(texts)
+                seconds += time.perf_counter() - begun
+    return {"whole": seconds}
+
+
+def stdlib() -> bytes:
+    """The text of Python's standard library."""
+    from poslab.data import sources
+
+    return b"".join(sources.find({"source": "stdlib", "vocabulary": "bytes"}).read())
+
+
+def memory(found: dict[str, Any]) -> str:
+    """What was used, as a phrase."""
+    peak, own, child = (found[name] / 2**20 for name in ("peak", "own", "largest child"))
+    return f"peak {peak:,.0f} MiB (ru_maxrss {own:,.0f}, largest child {child:,.0f})"
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = {"bytes": "2000000000", "text": "", "rounds": "3"}
+    options |= dict(argument.partition("=")[::2] for argument in arguments)
+    if options.keys() != {"bytes", "text", "rounds"}:
+        raise SystemExit(__doc__)
+    size = int(options["bytes"])
+    text = Path(options["text"]).read_bytes() if options["text"] else stdlib()
+    with tempfile.TemporaryDirectory() as name:
+        folder, part, tokenizer = Path(name, "documents"), Path(name, "part"), f"{name}/tokenizer.json"
+        write_documents(folder, text, size)
+        write_documents(part, text, min(PART, size))
+        as_bytes = measured("prepare", folder, "bytes")
+        by_bpe = measured("prepare", folder, str(ENTRIES))
+        alone = measured("encode", part, tokenizer)["whole"] / min(PART, size)  # seconds a byte
+        print(f"{size:,} bytes, {size // DOCUMENT:,} documents, {len(os.sched_getaffinity(0))} cores")
+        for title, found in (("bytes", as_bytes), ("BPE of 32,000", by_bpe)):
+            seconds = (found["whole"] - found["training"]) / size
+            hours = (found["whole"] - found["training"]) / found["tokens"] * GOAL / 3600
+            print(
+                f"{title}: {memory(found)}; {alone / seconds:.2f} of encode_batch's speed without "
+                f"training the BPE, {alone / (found['whole'] / size):.2f} with it; 10 billion tokens in "
+                f"{hours:.1f} h; found again in {found['again']:.2f} s",
+                flush=True,
+            )
+        turns: tuple[list[float], list[float]] = ([], [])
+        for number in range(int(options["rounds"])):
+            kinds = ("prepare", "encode") if number % 2 else ("encode", "prepare")
+            seconds_of = {kind: measured(kind, part, tokenizer)["whole"] for kind in kinds}
+            turns[0].append(seconds_of["encode"])
+            turns[1].append(seconds_of["prepare"])
+            print(f"round {number + 1}: {seconds_of['encode'] / seconds_of['prepare']:.2f}", flush=True)
+    median = statistics.median(one / other for one, other in zip(*turns, strict=True))
+    print(f"in turns, the median of {len(turns[0])} rounds: {median:.2f} of encode_batch's speed")
+
+
+if __name__ == "__main__":
+    kinds = {"prepare": prepare, "encode": encode}
+    if sys.argv[1:2] and sys.argv[1] in kinds:
+        print(json.dumps(kinds[sys.argv[1]](Path(sys.argv[2]), sys.argv[3])))
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,348 @@
+"""A text as tokens in files, in bounded memory, on all cores, and resumed where a process was killed.
+
+DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
+    plan.json, sizes.bin, ends.bin   the documents and which part of each is to train on
+    text.000000, ...                 their text, where it may be a download (documents.py)
+    tokenizer.json                   of a BPE that was trained on them
+    written.jsonl                    a line per shard whose tokens are written: where the next one begins, how
+                                     long the files are, and the SHA-256 of what the shard has added to them
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
+from poslab.data import workers
+from poslab.data.blocks import BlockHash, content_digest
+from poslab.data.corpus import FILES, FORMAT, MANIFEST
+from poslab.data.documents import Documents, ReadAgain, Spool, Spooled, Survey, survey
+from poslab.data.sources import TextSource
+from poslab.data.split import first_of_each, held_out_share, hold_out
+from poslab.data.tokenizer_file import TokenizerFile
+from poslab.data.tokens import Bpe, Bytes, Tokenizer, character_start, chunks, lengths, sample_of, train_bpe
+from poslab.data.verification import Blocks, fingerprint
+from poslab.record.seal import DamagedError, read_sealed, sealed
+
+SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
+SMALL = 2**25  # bytes; a shorter text is encoded in this process, which takes less time than starting others
+PARTS = ("train.bin", "validation.bin", "documents.bin")
+PLAN, SIZES, ENDS, TOKENIZER, WRITTEN = (
+    "plan.json",
+    "sizes.bin",
+    "ends.bin",
+    "tokenizer.json",
+    "written.jsonl",
+)
+DUPLICATE = -1  # in place of where the training part of a document ends
+
+Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which documents a text has, and which part of each is to train on."""
+
+    sizes: NDArray[np.int64]  # (n,) bytes of each document
+    ends: NDArray[np.int64]  # (n,) where its training part ends, from 0 to its size; or DUPLICATE
+    content: str  # SHA-256 of the text
+
+
+class Piece(NamedTuple):
+    """Text that is encoded as one, and where it belongs."""
+
+    text: bytes
+    validating: bool
+    begins: bool  # the document, or the part of it that is held out
+    ends: bool
+    after: Place  # the place behind it
+
+
+class Shard(NamedTuple):
+    """Pieces that are encoded by one process and written at once."""
+
+    parts: list[Piece]
+
+    @property
+    def pieces(self) -> list[bytes]:
+        """Their text."""
+        return [piece.text for piece in self.parts]
+
+
+def build(
+    source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
+) -> None:
+    """Fill `directory`, which may hold what a killed process has left of the same text.
+
+    `content` is the digest of the text and `surveyed` what is known of it, where it was read already. Raises
+    ConfigError, OSError, and DamagedError where the files are not as they were written.
+    """
+    plan = _stored_plan(directory) or _make_plan(source, content, surveyed, directory)
+    documents = _documents(source, plan.sizes, plan.content, directory)
+    tokenizer = _tokenizer(source, plan, documents, directory)
+    with ExitStack() as stack:
+        parts = Parts(directory, tokenizer, stack)
+        shards = _shards(_pieces(plan, documents, parts.place))
+        for shard, (tokens, counts) in _encoded(shards, tokenizer, int(plan.sizes.sum())):
+            parts.append(shard.parts, tokens, counts)
+            documents.written(parts.place[0])
+        blocks = parts.finish()
+    for name, part in (
+        ("lengths.bin", lengths(tokenizer.spellings).tobytes()),
+        ("spellings.bin", b"".join(tokenizer.spellings)),
+    ):
+        _write(directory / name, part)
+        blocks[name] = BlockHash(part).digests()
+    count = int((plan.ends != DUPLICATE).sum())
+    entries = len(tokenizer.spellings)
+    _write_manifest(directory, key, tokenizer.dtype, entries, tokenizer.separator, count, blocks)
+    for name in (WRITTEN, TOKENIZER, PLAN, SIZES, ENDS):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _write_manifest(
+    directory: Path,
+    key: str,
+    dtype: np.dtype[Any],
+    vocabulary: int,
+    separator: int,
+    documents: int,
+    blocks: Blocks,
+) -> None:
+    """Seal the files of a prepared directory, with the facts that are needed to read them.
+
+    `key` is that of the prepared text; the directory has its name. `blocks` are the digests of what was
+    written. Raises DamagedError where the files hold something else.
+    """
+    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
+    sizes = {name: (directory / name).stat().st_size for name in FILES}
+    manifest = {
+        "format": FORMAT,
+        "key": key,
+        **facts,
+        "sizes": sizes,
+        "blocks": blocks,
+        "content": content_digest(directory, FILES, blocks),
+        "fingerprint": fingerprint(facts, sizes, blocks),
+    }
+    (directory / MANIFEST).write_text(sealed(manifest))
+
+
+def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:
+    return Spooled(directory, sizes) if source.pinned else ReadAgain(source, sizes, content)
+
+
+def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None, directory: Path) -> Plan:
+    """Decide what is held out, and write that; read the text first where it was not."""
+    found = surveyed or survey(source, Spool(directory) if source.pinned else None)
+    if content not in (None, found.digest):
+        raise ConfigError(f"{source.label()} changed while it was read; try again")
+    sizes, hashes = found.sizes, found.hashes
+    given = len(sizes) if found.given is None else found.given
+    first = np.concatenate([first_of_each(hashes[:given]), first_of_each(hashes[given:])])
+    ends = np.where(first, sizes, DUPLICATE)
+    if found.given is not None:
+        if source.held_out != HELD_OUT:
+            raise ConfigError(
+                f"data.held_out={source.held_out} holds out nothing of {source.label()}, which has a part to "
+                f"validate on: leave it at {HELD_OUT}"
+            )
+        ends[given:] = np.where(first[given:], 0, DUPLICATE)
+    else:
+        share = held_out_share(source.held_out, int(sizes[first].sum()))
+        ends[first] = hold_out(sizes[first], hashes[first], share)
+        if ((ends > 0) & (ends < sizes)).any():
+            for number, document in _documents(source, sizes, found.digest, directory).since(0):
+                ends[number] = character_start(document, int(ends[number]))
+    arrays = {SIZES: sizes.astype("<i8").tobytes(), ENDS: ends.astype("<i8").tobytes()}
+    for name, array in arrays.items():
+        _write(directory / name, array)
+    digests = {name: hashlib.sha256(array).hexdigest() for name, array in arrays.items()}
+    _write(directory / PLAN, sealed({"content": found.digest, "digests": digests}).encode())
+    return Plan(sizes, ends, found.digest)
+
+
+def _stored_plan(directory: Path) -> Plan | None:
+    """Return the plan that a killed process has left, None where there is none."""
+    if not (directory / PLAN).exists():
+        return None
+    facts = read_sealed(directory / PLAN)
+    arrays = {}
+    for name, digest in facts["digests"].items():
+        content = (directory / name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise DamagedError(f"{directory / name} is damaged")
+        arrays[name] = np.frombuffer(content, dtype="<i8")
+    return Plan(arrays[SIZES], arrays[ENDS], facts["content"])
+
+
+def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: Path) -> Tokenizer:
+    """Return the tokenizer of `data.vocabulary`; a BPE is trained unless a killed process has done that."""
+    vocabulary = source.vocabulary
+    if vocabulary == "bytes":
+        return Bytes()
+    if is_tokenizer_file(vocabulary):
+        return TokenizerFile(Path(str(vocabulary)))
+    path, entries = directory / TOKENIZER, int(vocabulary)
+    if not path.exists():
+        size = int(np.maximum(plan.ends, 0).sum())
+        training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
+        train = train_bpe if size < SMALL else workers.train_apart
+        _write(path, train(sample_of(training, size), entries).encode())
+    return Bpe(path.read_text(), entries)
+
+
+def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:
+    """Yield all text from `place` on, without duplicates."""
+    first, behind = place
+    for number, document in documents.since(first):
+        cut, size = int(plan.ends[number]), int(plan.sizes[number])
+        if cut == DUPLICATE:
+            continue
+        behind = behind if number == first else 0
+        for validating, begin, end in ((False, 0, cut), (True, cut, size)):
+            start = max(begin, behind)
+            for text in chunks(document, start, end):
+                stop = start + len(text)
+                after = (number, stop) if stop < size else (number + 1, 0)
+                yield Piece(text, validating, start == begin, stop == end, after)
+                start = stop
+
+
+def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
+    shard: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        shard.append(piece)
+        size += len(piece.text)
+        if size >= SHARD:
+            yield Shard(shard)
+            shard, size = [], 0
+    if shard:
+        yield Shard(shard)
+
+
+def _encoded(
+    shards: Iterator[Shard], tokenizer: Tokenizer, size: int
+) -> Iterator[tuple[Shard, workers.Encoded]]:
+    """Yield the shards of a text of `size` bytes with their tokens."""
+    encoder = tokenizer.encoder
+    if encoder is None:
+        for shard in shards:
+            sizes = np.array([len(piece) for piece in shard.pieces], dtype=np.int64)
+            yield shard, (np.frombuffer(b"".join(shard.pieces), dtype=np.uint8), sizes)
+    elif size < SMALL:
+        for shard in shards:
+            yield shard, encoder.encode(shard.pieces)
+    else:
+        yield from workers.encoded(shards, encoder, workers.cores())
+
+
+class Parts:
+    """The files of tokens and of where validation documents begin and end, appended to shard by shard."""
+
+    def __init__(self, directory: Path, tokenizer: Tokenizer, stack: ExitStack) -> None:
+        """Open the files, in `stack`, behind the last shard that a killed process has written in full."""
+        self.place: Place = (0, 0)  # where the next shard begins
+        self._directory = directory
+        self._itemsize = tokenizer.dtype.itemsize
+        self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
+        self._sizes = [0, 0, 0]  # bytes of each file
+        self._blocks = [BlockHash() for _ in PARTS]
+        self._log = stack.enter_context(_opened(directory / WRITTEN))
+        self._files = [stack.enter_context(_opened(directory / name)) for name in PARTS]
+        end = 0
+        for line in self._log:
+            if not self._resumed(line):
+                break
+            end += len(line)
+        for file, size in zip((self._log, *self._files), (end, *self._sizes), strict=True):
+            file.seek(size)
+            file.truncate()
+
+    def _resumed(self, line: bytes) -> bool:
+        """Return whether what a line of the log says is in the files, and count it as written if so."""
+        with suppress(ValueError, KeyError):  # a line that was cut off
+            entry = json.loads(line)
+            added = [
+                file.read(size - before)
+                for file, size, before in zip(self._files, entry["sizes"], self._sizes, strict=True)
+            ]
+            if line.endswith(b"\n") and entry["sha256"] == _digest(added):
+                self._count(added)
+                self.place = (entry["place"][0], entry["place"][1])
+                return True
+        return False
+
+    def append(self, pieces: list[Piece], tokens: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        """Write the tokens of a shard, of which each piece has as many as `counts` says."""
+        added: list[list[bytes]] = [[], [], []]
+        sizes = [*self._sizes]
+        encoded = tokens.tobytes()
+        begin = 0
+        for piece, count in zip(pieces, counts.tolist(), strict=True):
+            part = int(piece.validating)
+            end = begin + count * self._itemsize
+            if piece.begins and sizes[part]:
+                added[part].append(self._separator)
+                sizes[part] += self._itemsize
+            if piece.begins and piece.validating:
+                added[2].append(self._position(sizes[part]))
+            added[part].append(encoded[begin:end])
+            sizes[part] += end - begin
+            if piece.ends and piece.validating:
+                added[2].append(self._position(sizes[part]))
+            begin = end
+        joined = [b"".join(part) for part in added]
+        for file, content in zip(self._files, joined, strict=True):
+            file.write(content)
+            file.flush()
+        self._count(joined)
+        self.place = pieces[-1].after
+        entry = {"place": self.place, "sizes": self._sizes, "sha256": _digest(joined)}
+        self._log.write(json.dumps(entry).encode() + b"\n")
+        self._log.flush()
+
+    def finish(self) -> dict[str, list[str]]:
+        """Return the digests of the blocks of each file, which has reached the disk."""
+        for file in self._files:
+            os.fsync(file.fileno())
+        return {name: blocks.digests() for name, blocks in zip(PARTS, self._blocks, strict=True)}
+
+    def _position(self, size: int) -> bytes:
+        return np.array([size // self._itemsize], dtype="<i8").tobytes()
+
+    def _count(self, added: list[bytes]) -> None:
+        for blocks, part in zip(self._blocks, added, strict=True):
+            blocks.update(part)
+        self._sizes = [size + len(part) for size, part in zip(self._sizes, added, strict=True)]
+
+
+def _opened(path: Path) -> BinaryIO:
+    path.touch()
+    return path.open("r+b")
+
+
+def _digest(parts: list[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file in one step, so that it is whole where it exists."""
+    unfinished = path.with_name(f"{path.name}.new")
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)

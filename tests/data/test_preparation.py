@@ -1,0 +1,359 @@
+"""Texts that are prepared on all cores, in bounded memory, and resumed where the process was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.data import build, documents, unfinished, verification, workers
+from poslab.data.cache import prepare
+from poslab.data.sources import text
+from poslab.record.seal import read_sealed
+from support.commands import ROOT
+from support.texts import ODD, options, trained_tokenizer, words, write_documents
+
+SMALL_STEPS = {"SMALL": 0, "SHARD": 2_000}  # as if the text were too large for one process
+
+KILLED = """
+import json, os, signal, sys
+from poslab.data import build, documents
+from poslab.data.cache import prepare
+
+data, sizes, spooled, shards = json.loads(sys.argv[1])
+for name, value in sizes.items():
+    setattr(build, name, value)
+documents.SPOOLED = spooled
+append = build.Parts.append
+
+def append_and_die(self, *arguments):
+    global shards
+    append(self, *arguments)
+    shards -= 1
+    if not shards:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+build.Parts.append = append_and_die
+print(prepare(data).fingerprint)
+"""
+
+
+def script(source: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """The end of a Python process of this source, which gets the arguments as JSON."""
+    return subprocess.run(
+        [sys.executable, "-c", source, json.dumps(arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL_STEPS.items():
+        monkeypatch.setattr(build, name, value)
+    monkeypatch.setattr(documents, "SPOOLED", 3_000)
+
+
+@pytest.mark.parametrize("vocabulary", ["bytes", 300])
+@pytest.mark.parametrize("source", ["files", "one file", "pinned"])
+def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
+    source: str, vocabulary: Any, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (novels / "odd.txt").write_text(ODD * 30)
+    if source == "one file":
+        monkeypatch.setattr("poslab.data.tokens.CHUNK", 1_000)
+        path = tmp_path / "one.txt"
+        path.write_bytes(b"\n".join(file.read_bytes() for file in sorted(novels.iterdir())))
+    else:
+        path = novels
+    data = options("text", path=str(path), vocabulary=vocabulary)
+    if source == "pinned":
+        monkeypatch.setattr(text.Source, "pinned", True)
+    whole = prepare(data)
+    content = (whole.directory / "train.bin").read_bytes()
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
+    patched = "from poslab.data.sources import text\ntext.Source.pinned = True\n" * (source == "pinned")
+    if source == "one file":
+        patched += "from poslab.data import tokens\ntokens.CHUNK = 1000\n"
+    for _ in range(2):  # killed again while it resumes
+        ended = script(patched + KILLED, data, SMALL_STEPS, 3_000, 3)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
+    assert len((left / "written.jsonl").read_text().splitlines()) == 6
+    in_small_steps(monkeypatch)
+    written: list[int] = []
+    append = build.Parts.append
+
+    def counting(self: build.Parts, pieces: list[build.Piece], *arguments: Any) -> None:
+        written.append(sum(len(piece.text) for piece in pieces))
+        append(self, pieces, *arguments)
+
+    monkeypatch.setattr(build.Parts, "append", counting)
+    resumed = prepare(data)
+    assert resumed.fingerprint == whole.fingerprint
+    assert (resumed.directory / "train.bin").read_bytes() == content
+    total = sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
+    assert sum(written) <= total - 6 * SMALL_STEPS["SHARD"]  # what was written before is not encoded again
+    assert {file.name for file in resumed.directory.iterdir()} == {
+        file.name for file in whole.directory.iterdir()
+    }
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("damaged", ["train.bin", "written.jsonl", "ends.bin"])
+def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
+    damaged: str, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = options("text", path=str(novels))
+    whole = prepare(data).fingerprint
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
+    assert script(KILLED, data, SMALL_STEPS, 3_000, 4).returncode == -signal.SIGKILL
+    (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
+    content = (left / damaged).read_bytes()
+    (left / damaged).write_bytes(content[:-9] + b"!" + content[-8:-1])
+    assert prepare(data).fingerprint == whole
+
+
+def test_processes_give_the_tokens_that_this_one_gives(
+    tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (novels / "odd.txt").write_text(ODD * 30)
+    tokenizer = trained_tokenizer(tmp_path / "mine.json", [words(300, 1)])
+    texts = [options("text", path=str(novels), vocabulary=entries) for entries in (300, str(tokenizer))]
+    alone = [prepare(data).fingerprint for data in texts]
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "another"))
+    in_small_steps(monkeypatch)
+    assert [prepare(data).fingerprint for data in texts] == alone
+
+
+def test_what_a_process_raises_is_the_error_and_leaves_nothing(
+    tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (novels / "00.txt").write_text("The Whale " * 99)
+    in_small_steps(monkeypatch)
+    path = trained_tokenizer(tmp_path / "lower.json", [words(300, 1)])
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "Lowercase"}}))
+    with pytest.raises(ConfigError, match="changes text"):
+        prepare(options("text", path=str(novels), vocabulary=str(path)))
+    with pytest.raises(ConfigError, match=r"data\.vocabulary=5000 is more than this text gives"):
+        prepare(options("text", path=str(novels), vocabulary=5000))
+    assert not list((tmp_path / "cache" / "data").glob("*.unfinished"))
+
+
+def test_a_process_that_is_killed_is_named_and_the_command_resumes(
+    novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = options("text", path=str(novels), vocabulary=300)
+    expected = prepare(data)
+    unfinished._remove(expected.directory)
+    in_small_steps(monkeypatch)
+    append, ask = build.Parts.append, workers.Worker.ask
+    written: list[int] = []
+
+    def counting(self: build.Parts, *arguments: Any) -> None:
+        written.append(1)
+        append(self, *arguments)
+
+    def killed(self: workers.Worker, messages: Any) -> Any:
+        if len(written) == 3:
+            self._process.kill()
+            self._process.wait()
+        return ask(self, messages)
+
+    monkeypatch.setattr(build.Parts, "append", counting)
+    with monkeypatch.context() as patched:
+        patched.setattr(workers.Worker, "ask", killed)
+        with pytest.raises(ConfigError, match="was killed"):
+            prepare(data)
+    before = len(written)
+    assert prepare(data).fingerprint == expected.fingerprint
+    total = sum(len(file.read_bytes()) for file in novels.iterdir())
+    assert (len(written) - before) * SMALL_STEPS["SHARD"] <= total - before * SMALL_STEPS["SHARD"]
+
+
+MEASURED = """
+import json, resource, sys
+from poslab.data.cache import prepare
+
+(data,) = json.loads(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+prepare(data)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units")
+@pytest.mark.parametrize("form", ["one document", "rows"])
+def test_memory_does_not_grow_with_the_text(form: str, tmp_path: Path) -> None:
+    block = words(20_000, 1)
+    path = tmp_path / ("text.txt" if form == "one document" else "text.jsonl")
+    with path.open("w") as file:
+        for number in range(1_000):
+            document = f"{number} {block}\n"
+            file.write(document if form == "one document" else json.dumps({"text": document}) + "\n")
+    size = path.stat().st_size
+    assert size > 90_000_000
+    ended = script(MEASURED, options("text", path=str(path)))
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) * 1024 < 0.8 * size
+
+
+# What is remembered of files
+
+
+def settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have files of this moment count as old enough for a change to show."""
+    monkeypatch.setattr(verification, "SETTLED", -1.0)
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "rows"])
+def test_a_text_in_files_is_found_again_without_reading_them(
+    form: str, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(monkeypatch)
+    if form == "rows":
+        (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": words(90, n)}) for n in range(30)))
+    path = {"folder": novels, "file": novels / "00.txt", "rows": tmp_path / "rows.jsonl"}[form]
+    data = options("text", path=str(path))
+    first = prepare(data).fingerprint
+
+    def read(self: text.Source) -> None:
+        raise AssertionError("the source is read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(text.Source, "read", read)
+        patched.setattr("poslab.data.verification.block_digests", None)
+        assert prepare(data).fingerprint == first
+        with pytest.raises(AssertionError):  # another field of rows, or another name, is another text
+            prepare(options("text", path=str(write_documents(tmp_path / "another", 11))))
+
+
+@pytest.mark.parametrize("change", ["longer", "same size", "same time", "replaced", "added", "removed"])
+def test_a_file_that_changed_is_read_again(
+    change: str, novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(monkeypatch)
+    data = options("text", path=str(novels))
+    first = prepare(data).fingerprint
+    path = novels / "07.txt"
+    content, state = path.read_bytes(), path.stat()
+    if change == "added":
+        (novels / "added.txt").write_text("another document")
+    elif change == "removed":
+        path.unlink()
+    elif change == "replaced":
+        (novels / "new").write_bytes(b"!" + content[1:])
+        (novels / "new").rename(path)
+    else:
+        path.write_bytes(content + b"!" if change == "longer" else b"!" + content[1:])
+        if change == "same time":
+            os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert prepare(data).fingerprint != first
+
+
+def test_files_of_this_moment_are_not_trusted(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "SETTLED", 3600.0)
+    data = options("text", path=str(novels))
+    prepare(data)
+    reads: list[int] = []
+    read = text.Source.read
+    monkeypatch.setattr(text.Source, "read", lambda self: (reads.append(1), read(self))[1])
+    prepare(data)
+    assert reads == [1]
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(
+    novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_plan = build._make_plan
+
+    def changed(*arguments: Any) -> build.Plan:
+        plan = build_plan(*arguments)
+        content = (novels / "07.txt").read_bytes()
+        (novels / "07.txt").write_bytes(b"!" + content[1:])
+        return plan
+
+    monkeypatch.setattr(build, "_make_plan", changed)
+    with pytest.raises(ConfigError, match="changed while it was read"):
+        prepare(options("text", path=str(novels)))
+
+
+def test_a_large_file_gives_the_tokens_of_one_that_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "one.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + f"{ODD}字\n".encode() * 40)
+    data = options("text", path=str(path), vocabulary=300)
+    first = prepare(data).fingerprint
+    monkeypatch.setattr(text, "LARGE", 100)
+    monkeypatch.setattr(text, "PIECE", 64)  # cuts characters
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "another"))
+    assert prepare(data).fingerprint == first
+    content = path.read_bytes()
+    for position in (500, 575, 576, 577):
+        path.write_bytes(content[:position] + b"\xff" + content[position:])
+        with pytest.raises(ConfigError, match="is not UTF-8") as large:
+            prepare(data)
+        with monkeypatch.context() as patched:
+            patched.setattr(text, "LARGE", 10**9)
+            with pytest.raises(ConfigError) as whole:
+                prepare(data)
+        assert str(large.value) == str(whole.value)
+
+
+# The share that is held out
+
+
+@pytest.mark.parametrize("held_out", [0.1, 0.3, "3kB", "0.003MB"])
+def test_as_much_is_held_out_as_was_asked(held_out: Any, tmp_path: Path) -> None:
+    path = write_documents(tmp_path / "texts", 200, size=60)
+    corpus = prepare(options("text", path=str(path), held_out=held_out))
+    total = len(corpus.train) + len(corpus.validation)
+    wanted = 3_000 if isinstance(held_out, str) else held_out * total
+    held = int(corpus.token_bytes[corpus.validation].sum()) - len(corpus.validation_documents) + 1
+    assert wanted <= held <= wanted + 1_000  # whole documents of some 300 bytes
+    assert corpus.documents == 200
+
+
+def test_of_few_documents_the_end_is_held_out(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a" * 10_000)
+    sizes = {}
+    for held_out in (0.1, 0.02, "300B"):
+        corpus = prepare(options("text", path=str(tmp_path / "one.txt"), held_out=held_out))
+        sizes[held_out] = len(corpus.validation)
+    assert sizes == {0.1: 1_000, 0.02: 200, "300B": 300}
+
+
+def test_the_default_is_no_part_of_a_text_and_another_share_is_another_text(novels: Path) -> None:
+    data = options("text", path=str(novels))
+    default, another = prepare(data), prepare({**data, "held_out": 0.3})
+    assert prepare({**data, "held_out": 0.1}).directory == default.directory
+    assert another.fingerprint != default.fingerprint
+    assert "held_out" not in json.dumps(read_sealed(default.directory / "manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("held_out", "message"),
+    [
+        (0.0, "is neither a share"),
+        (0.6, "is neither a share"),
+        (1, "is neither a share"),
+        ("64", "is neither a share"),
+        ("0MB", "is neither a share"),
+        ("1GB", "is over half of the text"),
+    ],
+)
+def test_what_cannot_be_held_out_is_refused(held_out: Any, message: str, novels: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(options("text", path=str(novels), held_out=held_out))
+
+
+def test_a_text_with_a_part_to_validate_on_holds_out_nothing_else() -> None:
+    with pytest.raises(ConfigError, match=r"data\.held_out=0\.2 holds out nothing"):
+        prepare(options("copy", held_out=0.2))
