@@ -8,6 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 from poslab.model.kernels import cross_entropy as in_blocks
 from poslab.objectives import UNSCORED
+from support.devices import CUDA
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 
 TOKENS, WIDTH, VOCABULARY = 96, 8, 300
@@ -59,12 +60,13 @@ def test_no_tensor_is_as_large_as_all_logits(monkeypatch, given):
     assert seen.elements == 10 * VOCABULARY
 
 
-def test_gradients_keep_float32_under_autocast(monkeypatch, given):
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_gradients_keep_float32_under_autocast(monkeypatch, given, device):
     monkeypatch.setattr(in_blocks, "LOGITS", 1000)
-    x, weight, targets = (tensor.detach() for tensor in given)
+    x, weight, targets = (tensor.detach().to(device) for tensor in given)
     x, weight = (tensor.float().requires_grad_() for tensor in (x, weight))
     expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(device, torch.bfloat16):
         found = in_blocks.mean_loss(x, weight, targets)
     torch.testing.assert_close(found, expected, rtol=0.01, atol=0)
     pairs = (torch.autograd.grad(loss, (x, weight)) for loss in (found, expected))
