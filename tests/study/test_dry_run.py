@@ -14,6 +14,7 @@ from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import read_manifest
+from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
 from poslab.study.cost import Costs, rate_for, timed, timed_runs
 from poslab.study.dry_run import print_plan
@@ -34,7 +35,9 @@ def planned(request: Request, wanted: bool | str = True) -> Request:
 def printed(requests: list[Request], capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
     """The exit status of the plan of these requests, and its lines."""
     capsys.readouterr()
-    status = print_plan(requests, "", Console(quiet=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")  # no line is wrapped
+        status = print_plan(requests, "", Console(quiet=True))
     return status, [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -171,12 +174,10 @@ def test_the_state_of_each_run_is_said(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_run_that_another_command_makes_and_one_that_was_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from poslab.record.writer import RunRecord
-
     asked = inline(tmp_path)
     job = plan(asked, tmp_path / "runs")
     RunRecord(job.directory).update(**{**job.facts, "run": job.directory.name, "status": "running"})
-    assert "resumes" in printed([planned(asked)], capsys)[1][-5]
+    assert any(line.endswith("resumes") for line in printed([planned(asked)], capsys)[1])
     with holding(run_lock(job.directory)):
         assert any("1 under way" in line for line in printed([planned(asked)], capsys)[1])
 

@@ -1,5 +1,6 @@
 """The runs that a command would start, as a table in the terminal, and their sums."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ def show_plan(rows: Sequence[Row], where: Where) -> None:
     print(f"{studies}: {counted(len(rows), 'run')} on {where.machine}; nothing is started{alike}")
     print_table(_table(rows, names))
     for line in _sums(rows, where):
-        print(line)
+        print(textwrap.fill(line, terminal_width()))
 
 
 def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
