@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from poslab.data.verification import BLOCK, Blocks
+from poslab.data import verification
+from poslab.data.verification import Blocks
 from poslab.record.seal import DamagedError
 
 
@@ -22,11 +23,11 @@ class BlockHash:
         """Append to the file."""
         remaining = memoryview(content)
         while len(remaining):
-            part = remaining[: BLOCK - self._size]
+            part = remaining[: verification.BLOCK - self._size]
             self._digest.update(part)
             self._size += len(part)
             remaining = remaining[len(part) :]
-            if self._size == BLOCK:
+            if self._size == verification.BLOCK:
                 self._digests.append(self._digest.hexdigest())
                 self._digest, self._size = hashlib.sha256(), 0
 
@@ -45,7 +46,7 @@ def content_digest(directory: Path, names: Sequence[str], blocks: Blocks) -> str
         digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
         found = BlockHash()
         with (directory / name).open("rb") as file, ThreadPoolExecutor(1) as pool:
-            for content in iter(lambda: file.read(BLOCK), b""):
+            for content in iter(lambda: file.read(verification.BLOCK), b""):
                 hashing = pool.submit(found.update, content)  # hashing leaves Python's lock
                 digest.update(content)
                 hashing.result()

@@ -33,7 +33,7 @@ from poslab.data.verification import Blocks, fingerprint
 from poslab.record.seal import DamagedError, read_sealed, sealed
 
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
-SMALL = 2**25  # bytes; a shorter text is encoded in this process, which takes less time than starting others
+SMALL = 2**24  # bytes; a shorter text is encoded in this process, which takes less time than starting others
 PARTS = ("train.bin", "validation.bin", "documents.bin")
 PLAN, SIZES, ENDS, TOKENIZER, WRITTEN = (
     "plan.json",
@@ -243,7 +243,7 @@ def _encoded(
         for shard in shards:
             yield shard, encoder.encode(shard.pieces)
     else:
-        yield from workers.encoded(shards, encoder, workers.cores())
+        yield from workers.encoded(shards, encoder, min(workers.cores(), size // SHARD + 1))
 
 
 class Parts:
