@@ -171,7 +171,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
     ("told", "said"),
     [
         (["study=gone"], "study=gone has no records in runs"),
-        (["study=../made_up"], "studies with records: made_up"),
+        (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
         ([], "give study=NAME; studies with records: made_up"),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],

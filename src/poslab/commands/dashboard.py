@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from poslab.commands.verb import verb
 from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
 from poslab.config.installation import title
-from poslab.config.text import IN_A_URL, one_line
+from poslab.config.text import IN_A_URL, NAME, one_line
 
 if TYPE_CHECKING:
     from poslab.loggers.dashboard.contents import Contents
@@ -60,6 +60,9 @@ def _check(options: dict[str, str], runs: Path) -> None:
     for key in ("project", "entity"):
         if key in options and not IN_A_URL.fullmatch(options[key]):
             raise ArgumentError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
+    if not NAME.fullmatch(options["study"]):
+        shown = one_line(options["study"], 100)
+        raise ArgumentError(f"study={shown!r} cannot be the name of a study; {_known(runs)}")
 
 
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
