@@ -51,7 +51,7 @@ FAIR = StudyCommand("fair", "sweep=fair", 60)
 CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
 ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
-RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=5)
+RESCALING = StudyCommand("rescaling", f"sweep=rescaling {SEEDS}", 30, minutes=2)
 WARPED = StudyCommand("warped", "sweep=claims/warped", 15)
 VARIANTS = StudyCommand("variants", "sweep=claims/variants", 20)
 PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
@@ -60,7 +60,7 @@ PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
 CANON = StudyCommand("canon", "sweep=claims/canon", 20)
 MASKED = StudyCommand("masked", "sweep=masked trainer.max_steps=3600", 18, minutes=10)
 MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
-TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=5)
+TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=2)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
     *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MASKED, MIXERS, TASKS),
