@@ -60,7 +60,7 @@ PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
 CANON = StudyCommand("canon", "sweep=claims/canon", 20)
 MASKED = StudyCommand("masked", "sweep=masked trainer.max_steps=3600", 18, minutes=10)
 MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
-TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=2)
+TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=1)
 ALL = (
     *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
     *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MASKED, MIXERS, TASKS),

@@ -1,0 +1,50 @@
+"""Memory that writing a checkpoint takes: python benchmarks/checkpoint.py
+
+A state of so many millions of parameters in float32, with the two moments of AdamW, is filled in memory, written
+and read again. Printed are the most bytes of the process, less what it had before, over those of the state.
+"""
+
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.training.checkpoints import FACTS, STATE_FORMAT, STATE_KEYS, newest_checkpoint, write_checkpoint
+
+DEFAULTS = {"millions": "350", "tensors": "200", "folder": tempfile.gettempdir()}
+
+
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # bytes, on Linux
+
+
+def main(arguments: list[str]) -> None:
+    try:
+        chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
+    except ArgumentError as error:
+        raise SystemExit(refuse("checkpoint.py", str(error))) from None
+    count = int(chosen["tensors"])
+    size = int(float(chosen["millions"]) * 1e6) // count
+    before = peak()
+    tensors = {f"{kind}/{number}": torch.ones(size) for kind in range(3) for number in range(count)}
+    state = {
+        **dict.fromkeys(FACTS | STATE_KEYS),
+        "format": STATE_FORMAT,
+        "identity": "benchmark",
+        "global_step": 1,
+    }
+    state["state_dict"] = tensors
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    with tempfile.TemporaryDirectory(dir=chosen["folder"]) as folder:
+        write_checkpoint(Path(folder), 1, state)
+        print(f"{total / 2**30:.2f} GiB, written with {(peak() - before) / total:.3f} times that in memory")
+        state["state_dict"] = tensors = {}
+        assert newest_checkpoint(Path(folder), "benchmark", print) is not None
+        print(f"read, after they were let go of, with {(peak() - before) / total:.3f} times that")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""Checkpoints on disk."""
+
+import torch
+
+from poslab.training.checkpoints import (
+    FACTS,
+    STATE_FORMAT,
+    STATE_KEYS,
+    newest_checkpoint,
+    write_checkpoint,
+    writer,
+)
+
+
+def test_a_checkpoint_is_never_whole_in_memory():
+    """A large model has no room for a second copy of its state."""
+
+    class Disk:
+        largest = total = 0
+
+        def write(self, data):
+            self.largest, self.total = max(self.largest, len(data)), self.total + len(data)
+            return len(data)
+
+        def flush(self):
+            pass
+
+    tensors = {str(number): torch.ones(1000, 100) for number in range(20)}
+    disk = Disk()
+    writer(tensors)(disk)
+    assert disk.total > 20 * 400_000 >= 20 * disk.largest
+
+
+def test_a_checkpoint_has_its_checksum_in_its_name_and_the_last_two_stay(tmp_path):
+    for step in (1, 2, 3):
+        state = dict.fromkeys(FACTS | STATE_KEYS) | {
+            "format": STATE_FORMAT,
+            "identity": "x",
+            "global_step": step,
+        }
+        write_checkpoint(tmp_path, step, state)
+    _, newest = sorted(tmp_path.iterdir())
+    assert newest_checkpoint(tmp_path, "x", print)["global_step"] == 3
+    newest.write_bytes(newest.read_bytes()[:-1] + b"?")
+    notes = []
+    assert newest_checkpoint(tmp_path, "x", notes.append)["global_step"] == 2
+    assert "damaged" in notes[0]
