@@ -1,7 +1,8 @@
 """Memory that writing a checkpoint takes: python benchmarks/checkpoint.py
 
-A state of so many millions of parameters in float32, with the two moments of AdamW, is filled in memory, written
-and read again. Printed are the most bytes of the process, less what it had before, over those of the state.
+A state of so many millions of parameters in float32, with the two moments of AdamW, is filled in memory,
+written and read again. Printed are the most bytes of the process, less what it had before, over those of the
+state.
 """
 
 import resource
