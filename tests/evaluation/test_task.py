@@ -71,7 +71,7 @@ class Copier(nn.Module):
 
 @pytest.mark.parametrize("upto", [0, 20, 40])
 def test_a_model_that_copies_up_to_a_size_is_exact_up_to_it(upto):
-    objective = {**OPTION["objective"], "samples": 5}
+    objective = {**OPTION["objective"], "samples": 5, "longest": 16, "tested": 64}
     config = SimpleNamespace(
         objective=objective, trainer=SimpleNamespace(accelerator="cpu", precision="float32")
     )
