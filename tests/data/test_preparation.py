@@ -161,7 +161,7 @@ def test_a_process_that_is_killed_is_named_and_the_command_resumes(
         append(self, *arguments)
 
     def killed(self: workers.Worker, messages: Any) -> Any:
-        if len(written) == 3:
+        if len(written) >= 3:
             self._process.kill()
             self._process.wait()
         return ask(self, messages)
