@@ -1,11 +1,12 @@
 """What preparing a text takes: python benchmarks/preparation.py [bytes=2000000000] [text=FILE] [rounds=3]
 
-Documents of 10 KB are made of FILE, or of Python's standard library, over and over in a temporary folder, and
-prepared as bytes and by a BPE of 32,000 entries, each in a process of its own. Printed are the peak of the
-memory of that process and all that it starts (sampled, Linux only) with what `resource` says of each, and the
-speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. That is measured right after on a part
-of the text, and again in turns with preparing that part by the tokenizer that was made (reading, checking,
-hashing and writing among it). Last is what 10 billion tokens would take at the speed of the whole.
+Documents of 10 KB are made of FILE, or of Python's standard library, over and over in a temporary folder,
+and prepared as bytes and by a BPE of 32,000 entries, each in a process of its own. Printed are the peak of
+the memory of that process and all that it starts (sampled, Linux only) with what `resource` says of each,
+and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. That is measured right after
+on a part of the text, and again in turns with preparing that part by the tokenizer that was made (reading,
+checking, hashing and writing among it). `resource` counts in what a process held before it became Python, so
+a long FILE shows there. Last is what 10 billion tokens would take at the speed of the whole.
 """
 
 import contextlib
