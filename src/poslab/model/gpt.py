@@ -75,11 +75,11 @@ class GPT(nn.Module):
         x = self.scheme.embed(self.embedding(tokens), positions)
         # Not compiled at evaluation, which has many shapes: a block would be compiled for each.
         blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks
+        recompute = self.recompute and self.training and torch.is_grad_enabled()
         for index, block in enumerate(blocks):
             # In the last block, tokens before the final `last` are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
             given = x, self.scheme.layer(index), positions, scored
-            recompute = self.recompute and self.training and torch.is_grad_enabled()
             x = checkpoint(block, *given, use_reentrant=False) if recompute else block(*given)
         x, weight = self.norm(x), self.embedding.weight if self.output is None else self.output.weight
         if targets is None:

@@ -40,7 +40,7 @@ STATE_KEYS = {
 
 
 def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
-    """Return what writes `content`, tensor by tensor: only tensors and plain values, which need no pickle."""
+    """Return what writes `content`, only tensors and plain values, so that weights_only=True loads it."""
     return lambda file: torch.save(dict(content), file)
 
 

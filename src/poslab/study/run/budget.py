@@ -19,7 +19,7 @@ from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_
 
 INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
 TOKENS_A_BATCH = 4_096  # of an evaluation
-LOGITS = 2**24  # at a time
+LOGITS = 2**23  # at a time
 # Settings that a message names.
 MODEL = "model.width, model.layers, data.vocabulary or the numbers of pos and attention"
 BATCH = (
