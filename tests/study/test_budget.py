@@ -132,6 +132,14 @@ def test_where_a_run_computes_is_what_counts(monkeypatch):
         check_memory(size(trainer__batch_size=4096), local=False, gigabytes=4)
 
 
+def test_parts_of_a_model_fit_where_the_whole_does_not(monkeypatch):
+    machine_of(monkeypatch, 1024, 2)
+    shared = {"trainer__accelerator": "cuda", "trainer__devices": 8, "trainer__batch_size": 8}
+    with pytest.raises(BudgetError):
+        check_memory(size("small", data__vocabulary=50_257, **shared))
+    check_memory(size("small", data__vocabulary=50_257, trainer__strategy="fsdp", **shared))
+
+
 def test_a_trained_model_is_judged_by_its_evaluation(monkeypatch):
     machine_of(monkeypatch, 2)
     sizes = {"context_length": 1024, "trainer__batch_size": 512, **SOFTMAX}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from poslab.record.manifest import read_manifest
-from support.commands import command, rows, start, tiny
+from support.commands import called, command, rows, start, tiny
 from support.moments import await_moment
 from support.processes import kill
 from support.runs import assert_equal_results
@@ -14,11 +14,17 @@ from support.runs import assert_equal_results
 SETTINGS = tiny(
     study="killed",
     logger="local",
-    trainer__max_steps=120,
+    trainer__max_steps=60,
     trainer__batch_size=16,
     trainer__checkpoint_seconds=0,
-    evaluate__validations=40,
+    evaluate__validations=20,
 )
+
+
+SHARED = {
+    "ddp": ["trainer.devices=2"],
+    "fsdp": ["trainer.devices=2", "trainer.strategy=fsdp"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +33,11 @@ def single(tmp_path_factory):
     return made(tmp_path_factory.mktemp("single"))
 
 
-@pytest.fixture(scope="module")
-def double(tmp_path_factory):
-    """The run on two processes."""
-    return made(tmp_path_factory.mktemp("double"), "trainer.devices=2")
+@pytest.fixture(scope="module", params=SHARED)
+def shared(request, tmp_path_factory):
+    """The settings of a run on several processes, and the run."""
+    settings = SHARED[request.param]
+    return settings, made(tmp_path_factory.mktemp(request.param), *settings)
 
 
 def made(cwd, *more):
@@ -47,31 +54,50 @@ def losses(directory):
     ]
 
 
-def test_two_processes_train_the_same_curve(single, double):
-    assert losses(double) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
-    assert [row["tokens"] for row in rows(double / "metrics.csv")] == [
+def test_several_processes_train_the_same_curve(single, shared):
+    _, several = shared
+    assert losses(several) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
+    assert [row["tokens"] for row in rows(several / "metrics.csv")] == [
         row["tokens"] for row in rows(single / "metrics.csv")
     ]
-    assert read_manifest(double).status == "done"
+    assert read_manifest(several).status == "done"
+    assert read_manifest(several).kernel == read_manifest(single).kernel
+    assert several.name == single.name
 
 
-def test_two_processes_that_were_stopped_go_on_to_the_same_bits(double, tmp_path):
-    study = start(*SETTINGS, "trainer.devices=2", cwd=tmp_path, output=tmp_path / "printed.txt")
+def test_several_processes_that_were_stopped_go_on_to_the_same_bits(shared, tmp_path):
+    settings, whole = shared
+    stopped_at_a_step(tmp_path, *settings)
+    again = made(tmp_path, *settings)
+    assert_equal_results(whole, again)
+    assert read_manifest(again).processes == 2
+
+
+def stopped_at_a_step(cwd, *settings):
+    study = start(*SETTINGS, *settings, cwd=cwd, output=cwd / "printed.txt")
     try:
-        assert await_moment("step", tmp_path, study, random.Random(1))
+        assert await_moment("step", cwd, study, random.Random(1))
         study.terminate()
         assert study.wait(5) == 143
     finally:
         study.kill()
         study.wait()
-    again = made(tmp_path, "trainer.devices=2")
-    assert_equal_results(double, again)
+
+
+@pytest.mark.parametrize(("before", "after"), [("fsdp", "ddp"), ("ddp", "fsdp")])
+def test_a_run_goes_on_on_other_devices_and_says_so(before, after, single, tmp_path):
+    stopped_at_a_step(tmp_path, *SHARED[before])
+    again = made(tmp_path, *SHARED[after])
+    assert losses(again) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
     assert read_manifest(again).processes == 2
+    (note,) = read_manifest(again).notes
+    assert f"strategy={after} after {before}" in note
 
 
-def test_a_process_that_is_killed_costs_what_was_not_kept(double, tmp_path):
-    """One of the two, which keeps no record: the run goes on from its last checkpoint, and says so."""
-    study = start(*SETTINGS, "trainer.devices=2", cwd=tmp_path, output=tmp_path / "printed.txt")
+def test_a_process_that_is_killed_costs_what_was_not_kept(shared, tmp_path):
+    """One of the others, which keeps no record: the run goes on from its last checkpoint, and says so."""
+    settings, whole = shared
+    study = start(*SETTINGS, *settings, cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
         assert await_moment("step", tmp_path, study, random.Random(1))
         (leader,) = _children(study.pid)
@@ -84,8 +110,28 @@ def test_a_process_that_is_killed_costs_what_was_not_kept(double, tmp_path):
     assert "one of its processes was killed" in printed
     assert "it resumes" in printed
     (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
-    assert_equal_results(double, directory)
+    assert_equal_results(whole, directory)
     assert read_manifest(directory).processes == 2
+
+
+OF_TEXT = {
+    "evaluate__rescale": "[none,ntk,drop]",
+    "evaluate__needles": 4,
+    "probe": "retrieval",
+    "context_length": 128,
+}
+
+
+@pytest.mark.parametrize("asked", [OF_TEXT, {"task": "copy", "data": "none"}], ids=["text", "task"])
+def test_several_processes_measure_what_one_does(asked, tmp_path):
+    """To the last digit: each batch is computed by one of them."""
+    settings = tiny(study="killed", logger="local", evaluate__longest=4, trainer__devices=4, **asked)
+    settings = [text for text in settings if asked is OF_TEXT or not text.startswith("data.")]
+    ended = command(*settings, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
+    alone = called("evaluate", f"checkpoint={directory}", cwd=tmp_path, script="poslab")
+    assert "the same numbers, to the last digit, as the run's own record" in alone.stdout, alone.stdout
 
 
 def _children(process):

@@ -12,7 +12,7 @@ import poslab
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
-from poslab.data.windows import training_batch
+from poslab.data.windows import training_batch, windows_at
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
@@ -99,6 +99,7 @@ BY_DESIGN_WITHOUT_EFFECT = {
     "accelerator",
     "devices",
     "nodes",
+    "strategy",
     "compile",
     "recompute",
     "checkpoint_seconds",
@@ -135,6 +136,20 @@ def test_batches_are_a_function_of_seed_and_step():
     assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
     others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
     assert torch.equal(torch.cat(others), batches[6][0])
+
+
+def test_a_process_reads_its_own_windows_alone(monkeypatch):
+    read = []
+
+    def counted(tokens, starts, size):
+        read.append(len(starts))
+        return windows_at(tokens, starts, size)
+
+    monkeypatch.setattr("poslab.data.windows.windows_at", counted)
+    config = request(trainer__accumulate=2).config
+    batches = TrainingBatches(config, prepare(config.data), rank=1, world=2)
+    assert [len(batches[index].tokens) for index in (0, 1)] == [2, 2]
+    assert read == [config.trainer.batch_size // 2]
 
 
 def test_batches_made_ahead_are_the_same_and_end_with_the_training():

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.schema import ADAMW, GPT2_BLOCK
+from poslab.config.schema import ADAMW, GPT2_BLOCK, SHARING
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 
@@ -204,7 +204,7 @@ def key(config: Mapping[str, Any]) -> str:
 
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections that define an arm, without a probe of no tasks and a scheme rate of 1."""
+    """Return the sections that define an arm, without a probe of no tasks, a scheme rate of 1 and devices."""
     sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
     probe = sections.get("probe")
     if isinstance(probe, Mapping) and not probe.get("tasks"):
@@ -218,6 +218,8 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     trainer = sections.get("trainer")
     if isinstance(trainer, Mapping):
         sections["trainer"] = trainer = {"optimizer": ADAMW, **trainer}
+        for name in SHARING:
+            trainer.pop(name, None)
         if trainer.get("scheme_rate") == 1:
             del trainer["scheme_rate"]
     return sections

@@ -87,6 +87,11 @@ class ModelOptions(BlockOptions):
 ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records that are older than the setting
 
 
+# How devices share a run. This decides no more than the last digits of its numbers: a run may be resumed on
+# others. Each with its value on one device.
+SHARING = {"devices": 1, "nodes": 1, "strategy": "ddp"}
+
+
 class TrainerOptions(Options):
     max_steps: int = Field(ge=1, description="optimizer steps, the budget")
     batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
@@ -115,6 +120,10 @@ class TrainerOptions(Options):
     )
     devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
     nodes: int = Field(ge=1, description="machines with so many devices each")
+    strategy: Literal["ddp", "fsdp"] = Field(
+        default="ddp",
+        description="of several devices; fsdp: each has a part of the parameters and of their moments",
+    )
     compile: Literal["auto"] | bool = Field(
         description="the blocks, for training; auto: on a GPU, where training is long enough to repay it"
     )
@@ -146,6 +155,13 @@ class TrainerOptions(Options):
                 if value > 1
             )
             raise ValueError(f"batch_size={self.batch_size} is not a multiple of {product}")
+        if self.strategy == "fsdp":
+            if self.devices * self.nodes == 1:
+                raise ValueError("strategy=fsdp splits a model among devices: choose devices=2 or more")
+            if self.optimizer == "muon":
+                raise ValueError("optimizer=muon needs whole matrices: choose strategy=ddp or adamw")
+            if self.compile is True:
+                raise ValueError("compile=true compiles whole blocks: choose strategy=ddp or compile=false")
         if self.warmup_steps > self.max_steps:
             raise ValueError(f"warmup_steps={self.warmup_steps} is more than max_steps={self.max_steps}")
         return self
@@ -290,8 +306,9 @@ class RunConfig(Options):
         for name, default in (("callbacks", {}), ("objective", CAUSAL)):
             if plain[name] == default:
                 del plain[name]
-        if plain["trainer"]["optimizer"] == ADAMW:
-            del plain["trainer"]["optimizer"]
+        for name, usual in {"optimizer": ADAMW, "recompute": False, "strategy": "ddp"}.items():
+            if plain["trainer"][name] == usual:
+                del plain["trainer"][name]
         for name, default in GPT2_BLOCK:
             if plain["model"][name] == default:
                 del plain["model"][name]

@@ -36,17 +36,29 @@ class Starts:
 
 
 def training_batch(
-    corpus: Corpus, seed: int, step: int, batch_size: int, context_length: int, starts: Starts | None = None
+    corpus: Corpus,
+    seed: int,
+    step: int,
+    batch_size: int,
+    context_length: int,
+    starts: Starts | None = None,
+    read: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Return (batch_size, context_length + 1) tokens at random starts, decided by (seed, step).
 
-    `starts` are those of this corpus and length; None: anywhere. 0 <= seed, step < 2^64.
+    `starts` are those of this corpus and length; None: anywhere. 0 <= seed, step < 2^64. `read` are the
+    windows to read, the others being zeros; None: all.
     """
     starts = starts or Starts(corpus, context_length)
     # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
     random = np.random.Philox(key=np.array([seed, step], dtype=np.uint64))
     numbers = random.random_raw(batch_size) % np.uint64(starts.count)
-    return windows_at(corpus.train, starts[numbers.astype(np.int64)], context_length + 1)
+    places = starts[numbers.astype(np.int64)]
+    if read is None:
+        return windows_at(corpus.train, places, context_length + 1)
+    batch = np.zeros((batch_size, context_length + 1), dtype=np.int64)
+    batch[read] = windows_at(corpus.train, places[read], context_length + 1)
+    return batch
 
 
 def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArray[np.int64]:

@@ -1,7 +1,10 @@
-"""The loss of a model on given tokens, target by target: for validation and every evaluation."""
+"""The loss of a model on given tokens, target by target: for validation and every evaluation.
+
+The processes of a run share the batches of an evaluation, and all of them have the results.
+"""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,7 +18,6 @@ TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
 LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32
 
 
-@torch.inference_mode()
 def token_losses(
     gpt: GPT,
     tokens: Int[np.ndarray, "N T"],
@@ -25,36 +27,76 @@ def token_losses(
 ) -> Float[np.ndarray, "N last"]:
     """Return the negative log-likelihood in nats of each target, or of the `last` of each row.
 
-    It is 0 where a target is UNSCORED. `on_batch` is called with the number of tokens that went through the
-    model in each batch.
+    It is 0 where a target is UNSCORED. `on_batch` is called with the number of tokens that have gone through
+    the model since its last call.
     """
-    losses = [torch.empty(0, tokens.shape[1] if last is None else last, dtype=torch.float64)]
-    for given, scored in _batches(gpt, tokens, targets, last, most=sys.maxsize):
-        losses.append(gpt(given, last, targets=scored, reduction="none").double().cpu())
-        on_batch(given.numel())
-    return torch.cat(losses).numpy()
+
+    def compute(given: Int[Tensor, "B T"], asked: Int[Tensor, "B last"]) -> Float[Tensor, "B last"]:
+        return gpt(given, last, targets=asked, reduction="none")
+
+    return _computed(gpt, tokens, targets, (last or tokens.shape[1],), compute, last, sys.maxsize, on_batch)
 
 
-def batched_logits(
-    gpt: GPT, tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], last: int | None
-) -> Iterator[tuple[Float[Tensor, "B last V"], Int[Tensor, "B last"]]]:
-    """Yield the logits and the targets of each batch of rows, all or the `last` ones, in evaluation mode."""
+def of_logits(
+    gpt: GPT,
+    tokens: Int[np.ndarray, "N T"],
+    targets: Int[np.ndarray, "N T"],
+    shape: tuple[int, ...],
+    compute: Callable[[Float[Tensor, "B last V"], Int[Tensor, "B last"]], Tensor],
+    last: int | None = None,
+) -> Float[np.ndarray, "N ..."]:
+    """Return what `compute` makes of the logits and the targets of each row, all or the `last` ones.
+
+    It is given a batch of rows, and makes numbers of this `shape` of each.
+    """
     most = LOGITS_A_BATCH // gpt.embedding.num_embeddings * tokens.shape[1] // (last or tokens.shape[1])
-    for given, scored in _batches(gpt, tokens, targets, last, most):
-        yield gpt(given, last), scored
+
+    def of_batch(given: Int[Tensor, "B T"], asked: Int[Tensor, "B last"]) -> Tensor:
+        return compute(gpt(given, last), asked)
+
+    return _computed(gpt, tokens, targets, shape, of_batch, last, most)
 
 
-def _batches(
-    gpt: GPT, tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], last: int | None, most: int
-) -> Iterator[tuple[Int[Tensor, "B T"], Int[Tensor, "B last"]]]:
-    """Yield tokens and targets of batches of rows, each of at most `most` tokens, in evaluation mode."""
+@torch.inference_mode()
+def _computed(
+    gpt: GPT,
+    tokens: Int[np.ndarray, "N T"],
+    targets: Int[np.ndarray, "N T"],
+    shape: tuple[int, ...],
+    compute: Callable[[Int[Tensor, "B T"], Int[Tensor, "B last"]], Tensor],
+    last: int | None,
+    most: int,
+    on_batch: Callable[[int], None] = lambda tokens: None,
+) -> Float[np.ndarray, "N ..."]:
+    """Return what `compute` makes of the rows, of at most `most` tokens at a time, in evaluation mode.
+
+    Each of the run's processes computes every `world`th batch, so that a row has the bits that it has in one
+    process. All compute equally often: under FSDP they take part in each other's forward passes.
+    """
     device = next(gpt.parameters()).device
     size = max(1, min(TOKENS_A_BATCH[device.type], most) // tokens.shape[1])
+    batches = [slice(start, start + size) for start in range(0, len(tokens), size)]
+    rank, world = _process()
+    result = torch.zeros(len(tokens), *shape, dtype=torch.float64)
     training = gpt.training
     gpt.eval()
-    for start in range(0, len(tokens), size):
-        given, scored = (
-            torch.from_numpy(rows[start : start + size]).to(device) for rows in (tokens, targets)
-        )
-        yield given, scored if last is None else scored[:, -last:]
+    for first in range(0, len(batches), world):
+        rows = batches[min(first + rank, len(batches) - 1)]
+        given, asked = (torch.from_numpy(part[rows]).to(device) for part in (tokens, targets))
+        found = compute(given, asked if last is None else asked[:, -last:])
+        if first + rank < len(batches):
+            result[rows] = found.double().cpu()
+        on_batch(sum(tokens[batch].size for batch in batches[first : first + world]))
     gpt.train(training)
+    if world > 1:
+        gathered = result.to(device)  # NCCL has no memory of the processor
+        torch.distributed.all_reduce(gathered)  # exact: of each number all but one are 0
+        result = gathered.cpu()
+    return result.numpy()
+
+
+def _process() -> tuple[int, int]:
+    """Return the number of this process among those of the run, and how many they are."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1

@@ -21,6 +21,7 @@ from poslab.record.schema import TableSchema
 
 if TYPE_CHECKING:
     import pandas
+    from torch import Tensor
 
     from poslab.analysis.estimates import ArmFigures
     from poslab.analysis.statistics import Estimate
@@ -152,15 +153,15 @@ def answers(
     """The loss in nats of each of the `last` targets, and whether it was the most likely token."""
     import torch
 
-    from poslab.evaluation.losses import batched_logits
+    from poslab.evaluation.losses import of_logits
 
-    losses, likeliest = [], []
-    with torch.inference_mode():
-        for logits, targets in batched_logits(gpt, windows[:, :-1], windows[:, 1:], last):
-            wide = logits.double()
-            losses.append(-wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0].cpu())
-            likeliest.append((wide.argmax(dim=-1) == targets).cpu())
-    return torch.cat(losses).numpy(), torch.cat(likeliest).numpy()
+    def both(logits: "Tensor", targets: "Tensor") -> "Tensor":
+        wide = logits.double()
+        losses = -wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
+        return torch.stack([losses, wide.argmax(dim=-1) == targets], dim=-1)
+
+    found = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), both, last)
+    return found[..., 0], found[..., 1] == 1
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from poslab.objectives import UNSCORED, build_objective
 
 if TYPE_CHECKING:
     import pandas
+    from torch import Tensor
 
     from poslab.analysis.curves import Values
     from poslab.analysis.estimates import ArmFigures
@@ -43,7 +44,7 @@ class Task(Measurement):
         import torch
         from torch.nn.functional import cross_entropy
 
-        from poslab.evaluation.losses import batched_logits
+        from poslab.evaluation.losses import of_logits
         from poslab.objectives.tasks import Task as Objective
 
         objective, config = build_objective(trained.config.objective), trained.config
@@ -52,25 +53,35 @@ class Task(Measurement):
         limit = trained.gpt.scheme.max_length
         half = config.trainer.precision == "bfloat16"
         sizes = sizes_of(options.shortest, options.longest, options.tested)
+
+        def counted(logits: "Tensor", asked: "Tensor") -> "Tensor":
+            """Whether a sample is exact, its right tokens, all of them, and their loss in nats."""
+            scored, right = asked != UNSCORED, logits.argmax(dim=-1) == asked
+            losses = cross_entropy(logits.mT.double(), asked, ignore_index=UNSCORED, reduction="none")
+            columns = (right == scored).all(dim=1), right.sum(dim=1), scored.sum(dim=1), losses.sum(dim=1)
+            return torch.stack([column.double() for column in columns], dim=1)
+
         with (
             trained.progress.phase("evaluating the task"),
-            torch.inference_mode(),
             torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
         ):
             for size in sizes:
                 tokens, targets = objective.tests(size)
                 if limit is not None and tokens.shape[1] > limit:
                     break
-                sums = {"exact": 0, "correct": 0, "tokens": 0, "nll": 0.0}
-                for logits, asked in batched_logits(trained.gpt.to(device), tokens, targets, None):
-                    scored, right = asked != UNSCORED, logits.argmax(dim=-1) == asked
-                    losses = cross_entropy(logits.mT.float(), asked, ignore_index=UNSCORED, reduction="sum")
-                    sums["exact"] += int((right == scored).all(dim=1).sum())
-                    sums["correct"] += int(right.sum())
-                    sums["tokens"] += int(scored.sum())
-                    sums["nll"] += float(losses)
-                task = {"task": objective.section()["kind"], "size": size, "longest": options.longest}
-                yield {**task, "samples": len(tokens), **sums}
+                exact, correct, scored, nll = of_logits(
+                    trained.gpt.to(device), tokens, targets, (4,), counted
+                ).sum(axis=0)
+                yield {
+                    "task": objective.section()["kind"],
+                    "size": size,
+                    "longest": options.longest,
+                    "samples": len(tokens),
+                    "exact": int(exact),
+                    "correct": int(correct),
+                    "tokens": int(scored),
+                    "nll": float(nll),
+                }
                 trained.progress.share(f"size {size}", (sizes.index(size) + 1) / len(sizes))
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":

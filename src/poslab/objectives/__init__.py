@@ -46,8 +46,10 @@ class Objective:
     ) -> Examples:
         """Return the tokens that the model is given and, at each of them, its target or UNSCORED.
 
-        The text has tokens from 0 to `vocabulary` - 1. At least one target of each window is scored. What is
-        drawn comes from `random.random_raw`, whose numbers are the same in every release of NumPy.
+        The text has tokens from 0 to `vocabulary` - 1. At least one target of each window is scored, and
+        which ones may depend on `random` alone: of a batch that several processes share, each knows only the
+        tokens of its own windows, and zeros. What is drawn comes from `random.random_raw`, whose numbers are
+        the same in every release of NumPy.
         """
         raise NotImplementedError
 

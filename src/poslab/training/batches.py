@@ -38,7 +38,7 @@ class TrainingBatches:
     """Item i is this process's share of microbatch i % accumulate of step `first_step` + i // accumulate.
 
     The batch of a step depends only on the seed and the step. It is split into accumulate * world parts, and
-    every one of the `world` processes takes each `world`th part.
+    every one of the `world` processes reads and takes each `world`th part.
     """
 
     def __init__(
@@ -52,6 +52,9 @@ class TrainingBatches:
         self.first_step = first_step
         self.rank = rank
         self.world = world
+        # Numbers of the windows that this process reads. It draws the targets of all, and counts them.
+        parts = np.arange(config.trainer.batch_size).reshape(config.trainer.accumulate, world, -1)
+        self.read = parts[:, rank].ravel()
         self.last: tuple[int, Windows, Windows, Windows] | None = None  # the last step, and its batch
 
     def __len__(self) -> int:
@@ -83,7 +86,7 @@ class TrainingBatches:
         """Return the windows, the tokens and the targets of a step, for all processes."""
         seed, length = self.config.seed, self.config.context_length
         windows = training_batch(
-            self.corpus, seed, number, self.config.trainer.batch_size, length, self.starts
+            self.corpus, seed, number, self.config.trainer.batch_size, length, self.starts, self.read
         )
         probe = self.config.probe
         if probe.share is not None:

@@ -20,9 +20,10 @@ import pytorch_lightning as lightning
 import torch
 from lightning_fabric.plugins import CheckpointIO
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.strategies import Strategy
 
 from poslab.config.classes import instantiated
-from poslab.config.schema import RunConfig
+from poslab.config.schema import RunConfig, TrainerOptions
 from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
@@ -236,9 +237,7 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
     copied = copy.deepcopy(gpt)
     copied.scheme.rescale(Rescaling("drop", 1.0))
     steps = config.evaluate.recalibration_steps
-    trainer = config.trainer.model_copy(
-        update={"max_steps": steps, "warmup_steps": math.ceil(steps / 10), "devices": 1, "nodes": 1}
-    )
+    trainer = config.trainer.model_copy(update={"max_steps": steps, "warmup_steps": math.ceil(steps / 10)})
     evaluation = config.evaluate.model_copy(update={"validations": 1})
     short = config.model_copy(update={"trainer": trainer, "evaluate": evaluation})
     module = LanguageModel(copied, trainer, config.seed, first_step=config.trainer.max_steps)
@@ -254,13 +253,15 @@ def _fit(
     callbacks: Sequence[lightning.Callback] = (),
 ) -> None:
     """Train all steps, or those after the state in `recorder.io`."""
-    options = config.trainer
+    options, gpt = config.trainer, module.gpt
+    if options.strategy == "fsdp":  # the model itself stays whole
+        module.gpt = copy.deepcopy(gpt)
     with quiet_lightning():
         trainer = lightning.Trainer(
             accelerator=options.accelerator,
             devices=options.devices,
             num_nodes=options.nodes,
-            strategy="ddp" if options.devices * options.nodes > 1 else "auto",
+            strategy=_strategy(options),
             # poslab starts the processes, on any cluster, and writes the checkpoints.
             plugins=[LightningEnvironment(), recorder.io],
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
@@ -283,15 +284,25 @@ def _fit(
         batches = TrainingBatches(config, corpus, module.first_step, trainer.global_rank, trainer.world_size)
         # On a CPU a prefetching thread would take time from the steps.
         cuda = trainer.strategy.root_device.type == "cuda"
-        try:
-            trainer.fit(
-                module,
-                Prefetcher(batches, pinned=True) if cuda else Loader(batches),
-                ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
-            )
-        finally:
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()  # evaluation runs in one process
+        trainer.fit(
+            module,
+            Prefetcher(batches, pinned=True) if cuda else Loader(batches),
+            ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
+        )
+    if module.gpt is not gpt:
+        from poslab.training.sharded import take_weights
+
+        take_weights(gpt, module.gpt)
+
+
+def _strategy(options: TrainerOptions) -> str | Strategy:
+    """Return how the run's devices share the model."""
+    world = options.devices * options.nodes
+    if options.strategy == "fsdp":
+        from poslab.training.sharded import Sharded
+
+        return Sharded(world)
+    return "ddp" if world > 1 else "auto"
 
 
 def _random_state() -> RandomState:

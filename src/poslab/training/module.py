@@ -46,6 +46,13 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count = 0
         self.batches = ""
 
+    def configure_model(self) -> None:
+        if self.options.strategy == "fsdp":
+            from poslab.training.sharded import shard
+
+            assert self.device_mesh is not None
+            shard(self.gpt, self.device_mesh)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["sums"] = {name: getattr(self, name) for name in CHECKPOINTED}
 
@@ -116,6 +123,8 @@ class LanguageModel(lightning.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         norm = torch.nn.utils.clip_grad_norm_(self.gpt.parameters(), self.options.clip_norm)
+        if self.options.strategy == "fsdp":
+            norm = norm.full_tensor()  # type: ignore[attr-defined]
         self.gradient_norm_sum = self.gradient_norm_sum.to(norm.device) + norm.detach()
         self.gradient_norm_count += 1
 

@@ -77,12 +77,14 @@ def size_of(
     # Weights, gradients and two moments; Muon has one moment of the hidden matrices.
     state = 16 * weights - (4 * hidden if trainer.optimizer == "muon" else 0)
 
-    windows = max(1, trainer.batch_size // (trainer.accumulate * trainer.devices * trainer.nodes))
+    world = trainer.devices * trainer.nodes
+    sharing = world if trainer.strategy == "fsdp" else 1  # devices that have the state in parts
+    windows = max(1, trainer.batch_size // (trainer.accumulate * world))
     tokens = windows * length  # at a time, in one of the run's processes
     kept = 1 if trainer.recompute else model.layers  # blocks of which all is stored at a time
     stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
-        Need(state, "parameters with gradients and optimizer", MODEL),
+        Need(state // sharing, "parameters with gradients and optimizer", MODEL),
         Need(stored * tokens * model.width * kept, "activations", BATCH),
         Need(softmax * 4 * windows * model.heads * length**2 * kept, "attention weights", SOFTMAX),
         Need(8 * min(tokens * vocabulary, LOGITS), "logits", BATCH),

@@ -20,7 +20,7 @@ from typing import Any
 
 from poslab.config.registry import module_name, named_in, part_names, source_of
 from poslab.config.request import Start
-from poslab.config.schema import ConfigError, RunConfig
+from poslab.config.schema import SHARING, ConfigError, RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.run.meaning import deciding, meaning
@@ -128,6 +128,8 @@ def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: St
     """
     settings = config.result_settings()
     settings["data"].pop("path", None)
+    settings["trainer"] |= SHARING  # as on one device
+    del settings["trainer"]["strategy"]
     decides: list[Any] = [settings, code.shared, code.parts, data_fingerprint]
     if start is not None:
         decides += [start.identity, start.checkpoint]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from poslab.config.request import Start
-from poslab.config.schema import ConfigError
+from poslab.config.schema import SHARING, ConfigError
 from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
 from poslab.loggers import Guarded, OpenedRun, open_loggers
@@ -102,6 +102,7 @@ class RunMaker(Observer):
         self.trained: Mapping[str, Any] | None = None  # the final weights, if there are any
         earlier = self._earlier_manifest()
         self._find_state(earlier)
+        self._note_other_devices(earlier)
         self.notes = [*(earlier.notes or []), *self.notes]
         lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
@@ -114,6 +115,7 @@ class RunMaker(Observer):
     def run(self) -> Manifest:
         job = self.job
         failure: Exception | None = None
+        _wait_for_others()
         self._begin_record()
         try:
             self._open_loggers()
@@ -206,9 +208,12 @@ class RunMaker(Observer):
         self._record_place()
         return self.record.ended(**outcome, finished=finished), stopped
 
-    def train_rank(self, gpt: GPT) -> None:
-        """Train as one of the processes that share the batches; number 0 evaluates and writes the record."""
+    def share(self) -> None:
+        """Train and measure as one of the run's processes, of which number 0 writes the record."""
+        _wait_for_others()
+        gpt = build(self.job.config, self.job.corpus.vocabulary)
         self._train(gpt, Observer())
+        measure(self.job, gpt, None, self.display, self.stopper)
 
     def started(self) -> None:
         self.stopper.reinstall_handlers()
@@ -322,8 +327,8 @@ class RunMaker(Observer):
         if trained.digest != start.checkpoint:
             raise ConfigError(f"{start.run} has changed since the command began: give the command again")
         fill_with(gpt, trained.weights)
+        nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
         if writes:
-            nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
             origin = {**start.origin(), "validation_nll": nll, "validation_tokens": tokens}
             self.record.update(origin=origin)
 
@@ -353,11 +358,27 @@ class RunMaker(Observer):
             return
         self.trained = {**state, "sha256": files[FINAL]}
 
+    def _note_other_devices(self, earlier: Manifest) -> None:
+        """Note that training resumes on other devices, if it does: sums are then in another order."""
+        before = {**SHARING, **((earlier.config or {}).get("trainer") or {})}
+        now = self.job.config.trainer.model_dump(include=set(SHARING))
+        changed = [
+            f"{name}={now[name]} after {before[name]}" for name in SHARING if now[name] != before[name]
+        ]
+        if self.state is not None and changed:
+            self._note(f"resumed with {', '.join(changed)}: the last digits may differ")
+
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
+
+
+def _wait_for_others() -> None:
+    """Wait until all of the run's processes have read what an earlier process has written."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 def _out_of_memory(error: Exception) -> bool:

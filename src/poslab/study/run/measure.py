@@ -12,21 +12,29 @@ from poslab.study.run.stopping import Stopper
 from poslab.training.observer import DivergedError, Observer
 
 
-def measure(job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
-    """Measure `gpt` as the run is configured, and record the tables and the seconds that it took."""
+def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, stopper: Stopper) -> None:
+    """Measure `gpt` as the run is configured, and record the tables and the seconds that it took.
+
+    All of a run's processes measure, and only the first has a `record`.
+    """
     started = time.perf_counter()
     recalibration = _Recalibration(job, gpt, record, display, stopper)
     trained = Trained(gpt, job.config, job.corpus, display, recalibration.drop_positions)
     for measurement in wanted(job.config):
-        if (rows := measurement.measure(trained)) is not None:
+        rows = measurement.measure(trained)
+        rows = None if rows is None else list(rows)
+        if rows is not None and record is not None:
             record.write_table(measurement.table, rows)
-    record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
+    if record is not None:
+        record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
 
 class _Recalibration(Observer):
     """Training after the rotation is dropped; its few steps are repeated after a stop."""
 
-    def __init__(self, job: Job, gpt: GPT, record: RunRecord, display: RunDisplay, stopper: Stopper) -> None:
+    def __init__(
+        self, job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, stopper: Stopper
+    ) -> None:
         self.job, self.gpt, self.record = job, gpt, record
         self.display, self.stopper = display, stopper
         self.seconds = 0.0
@@ -41,13 +49,15 @@ class _Recalibration(Observer):
             with self.display.phase("recalibrating", config.evaluate.recalibration_steps):
                 return without_positions(self.gpt, config, self.job.corpus, self)
         except DivergedError as error:
-            self.record.update(recalibration=str(error))
+            if self.record is not None:
+                self.record.update(recalibration=str(error))
             return None
         finally:
             self.seconds = time.perf_counter() - began
 
     def started(self) -> None:
-        self.stopper.reinstall_handlers()
+        if self.record is not None:
+            self.stopper.reinstall_handlers()
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)

@@ -153,7 +153,8 @@ def resolve(config: Config, local: bool = True) -> Config:
             )
     compiled = trainer.compile
     if compiled == "auto":
-        compiled = accelerator == "cuda" and trainer.max_steps >= COMPILED_STEPS
+        long = trainer.max_steps >= COMPILED_STEPS
+        compiled = accelerator == "cuda" and long and trainer.strategy == "ddp"
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):

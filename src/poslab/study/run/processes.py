@@ -55,11 +55,12 @@ def process_group(
     command: Sequence[str],
     on_lost: Callable[[int, int], None],
 ) -> Iterator[int]:
-    """Yield this process's number among those that share the run's batches; number 0 writes the record.
+    """Yield this process's number among those that share the run; number 0 writes the record.
 
-    `ranks` is `Launcher.ranks`: where the launcher has not started all processes, number 0 starts the others
-    with the same `command`, and ends them. `on_lost` is called, from another thread, with the number and the
-    exit status of a process that fails: number 0 might wait for it forever. Raises ConfigError as `ranks`.
+    They are PyTorch's default process group meanwhile. `ranks` is `Launcher.ranks`: where the launcher has
+    not started all processes, number 0 starts the others with the same `command`, and ends them. `on_lost` is
+    called, from another thread, with the number and the exit status of a process that fails: number 0 might
+    wait for it forever. Raises ConfigError as `ranks`.
     """
     world = options.devices * options.nodes
     if world == 1:
@@ -69,18 +70,35 @@ def process_group(
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     if "LOCAL_RANK" not in os.environ:
         os.environ.update(ranks(world) or {})
-    if "LOCAL_RANK" in os.environ:
+    with ExitStack() as stack:
+        stack.callback(_leave)  # last: the others are ended before they miss this process
+        if "LOCAL_RANK" not in os.environ:
+            first = {"LOCAL_RANK": "0", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+            os.environ.update(first, MASTER_PORT=_free_port())
+            for number in range(1, world):
+                stack.enter_context(_started(number, command, on_lost))
         number = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ["LOCAL_RANK"])
         if number:
             for number_of_signal in (signal.SIGTERM, signal.SIGINT):  # number 0 decides when to stop
                 signal.signal(number_of_signal, signal.SIG_IGN)
+        _join(number, world, options.accelerator == "cuda")
         yield number
-        return
-    os.environ.update(LOCAL_RANK="0", NODE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=_free_port())
-    with ExitStack() as stack:
-        for number in range(1, world):
-            stack.enter_context(_started(number, command, on_lost))
-        yield 0
+
+
+def _join(number: int, world: int, cuda: bool) -> None:
+    """Wait for the others, at MASTER_ADDR and MASTER_PORT."""
+    import torch
+
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl" if cuda else "gloo", rank=number, world_size=world)
+
+
+def _leave() -> None:
+    import torch
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _free_port() -> str:

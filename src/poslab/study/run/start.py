@@ -18,7 +18,14 @@ from typing import Any
 from poslab.config.compose import request_from, sections
 from poslab.config.option_files import Conf, load
 from poslab.config.request import Config, Request, Start, flat_settings
-from poslab.config.schema import CAUSAL, GPT2_BLOCK, ConfigError, following_max_steps, is_tokenizer_file
+from poslab.config.schema import (
+    CAUSAL,
+    GPT2_BLOCK,
+    SHARING,
+    ConfigError,
+    following_max_steps,
+    is_tokenizer_file,
+)
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
@@ -40,7 +47,7 @@ TAKEN = (
     "probe",
 )
 # Settings of the machine, not of the run: as in the command.
-OF_THE_MACHINE = ("accelerator", "precision", "compile", "devices", "nodes", "checkpoint_seconds")
+OF_THE_MACHINE = ("accelerator", "precision", "compile", *SHARING, "recompute", "checkpoint_seconds")
 FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # settings that follow max_steps
 KEY = re.compile(r"[+~]*([^=@]+)")
 

@@ -101,7 +101,6 @@ def _request(path: Path) -> dict[str, Any]:
 
 
 def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False) -> int:
-    from poslab.model.gpt import build
     from poslab.study.run.make import RunMaker, run
 
     request = Request(
@@ -132,10 +131,10 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
-        display = RunDisplay(job.request.title, job.directory)
         if number:
-            RunMaker(job, display, stopper).train_rank(build(job.config, job.corpus.vocabulary))
+            RunMaker(job, RunDisplay(job.request.title, quiet=True), stopper).share()
             return 0
+        display = RunDisplay(job.request.title, job.directory)
         with display.copied_to(directory / LOG) if in_command else nullcontext():
             return int(run(job, display, stopper).status != "done")
 

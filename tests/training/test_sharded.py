@@ -1,0 +1,52 @@
+"""A model in parts: that of this process, as one of four that are not there."""
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+import poslab
+from poslab.config.schema import ConfigError
+from poslab.model.gpt import build
+from poslab.training.sharded import shard
+from support.models import SCHEMES
+
+PROCESSES = 4
+
+
+@pytest.fixture
+def mesh():
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=PROCESSES)
+    yield init_device_mesh("cpu", (PROCESSES, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
+    torch.distributed.destroy_process_group()
+
+
+def composed(*settings):
+    return poslab.compose("context_length=32", "model.layers=4", "attention=softmax", *settings).config
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [*([f"pos={name}"] for name in SCHEMES), *([f"attention={name}"] for name in ("retention", "hybrid"))],
+    ids=lambda settings: settings[0],
+)
+def test_each_process_has_its_part_of_every_parameter(settings, mesh):
+    gpt = build(composed(*settings), 256)
+    whole = {name: parameter.shape for name, parameter in gpt.named_parameters()}
+    shard(gpt, mesh)
+    for name, parameter in gpt.named_parameters():
+        part = parameter.to_local()
+        assert part.shape == (-(-whole[name][0] // PROCESSES), *whole[name][1:]), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        (["trainer.devices=1"], "devices=2 or more"),
+        (["trainer.devices=2", "trainer.optimizer=muon"], "adamw"),
+        (["trainer.devices=2", "trainer.compile=true"], "compile=false"),
+    ],
+)
+def test_what_is_not_proved_with_parts_is_refused(settings, advice):
+    with pytest.raises(ConfigError, match=advice):
+        composed("trainer.strategy=fsdp", *settings)
