@@ -1,30 +1,34 @@
-"""Write the weights of a finished run as safetensors, for other programs."""
-
-from pathlib import Path
+"""Write the weights of a finished run for other programs: as safetensors, or as a folder for transformers."""
 
 from poslab.commands.verb import verb
 from poslab.config.arguments import ArgumentError, read_options
 
 USAGE = """\
-Write the weights of a finished run as safetensors, with its configuration, for other programs.
+Write the weights of a finished run, with its configuration, for other programs.
 
-  {command} checkpoint=PATH [to=FILE]
+  {command} checkpoint=PATH [format=safetensors|transformers] [to=PATH]
 
   checkpoint  a run directory (runs/<study>/<run>) or its checkpoint.pt
-  to          the file, which ends in .safetensors; default: model.safetensors in the run directory
-
-poslab.load(FILE) gives the model back in Python, to the bit, on any machine that has poslab.
+  format      safetensors, the default: poslab.load(FILE) gives the model back, to the bit
+              transformers: a folder that AutoModelForCausalLM.from_pretrained opens
+  to          the file or folder; default: model.safetensors or transformers in the run directory
 """
 
 
 @verb("export", USAGE)
 def main(arguments: list[str]) -> int:
     """Write the file and print its size."""
-    options = read_options(arguments, ("checkpoint", "to"))
+    options = read_options(arguments, ("checkpoint", "format", "to"))
     if "checkpoint" not in options:
         raise ArgumentError("give checkpoint=PATH: a run directory or its checkpoint.pt")
+    form = options.get("format", "safetensors")
+    if form not in ("safetensors", "transformers"):
+        raise ArgumentError(f"format={form} is unknown: choose safetensors or transformers")
     from poslab.library.weights import export
 
-    path = export(Path(options["checkpoint"]), Path(options["to"]) if "to" in options else None)
-    print(f"{path}, {path.stat().st_size / 1e6:,.1f} MB")
+    path = export(options["checkpoint"], options.get("to"), form)  # type: ignore[arg-type]
+    size = sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
+    print(f"{path}, {size / 1e6:,.1f} MB")
+    if (path / "modeling_poslab.py").exists():
+        print("transformers has no such model: open the folder with trust_remote_code=True, where poslab is")
     return 0

@@ -33,7 +33,7 @@ def bpe_of(spellings: Sequence[bytes]) -> bytes:
     A token was learned as a pair of older tokens: those that the older merges leave of its bytes. No merge
     that reaches beyond the token can have come first, or the token would not have been formed.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
     names = ["".join(map(letter_of.__getitem__, spelling)) for spelling in spellings]
@@ -41,6 +41,7 @@ def bpe_of(spellings: Sequence[bytes]) -> bytes:
     merges = [_pair(name, number_of, number) for number, name in enumerate(names) if number >= BYTES]
     tokenizer = Tokenizer(models.BPE(number_of, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer.to_str().encode()
 
 

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from poslab.config.checking import check
-from poslab.config.request import BESIDE_THE_RESULT, Config
+from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import GPT
 from poslab.record.facts import Manifest
@@ -28,7 +28,7 @@ from poslab.record.files import write_atomic
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import EXPORTED, FINAL
 from poslab.record.seal import DamagedError, UnreadableError
-from poslab.training.trained import TrainedModel, load_model, read_trained_model
+from poslab.training.trained import TrainedModel, load_model, read_trained_model, settings_of
 
 SUFFIX = ".safetensors"
 FORMAT = 2  # of the metadata under `poslab`
@@ -54,22 +54,27 @@ def load(run: str | PathLike[str]) -> GPT:
     return load_model(path)
 
 
-def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> Path:
-    """Write the weights of a finished run as safetensors; return the path of the file.
+def export(
+    run: str | PathLike[str],
+    to: str | PathLike[str] | None = None,
+    format: Literal["safetensors", "transformers"] = "safetensors",
+) -> Path:
+    """Write the weights of a finished run for other programs; return the path of the file or folder.
 
-    `run` is the run's directory and `to` the file, by default `model.safetensors` in that directory. Its
-    metadata have the run's configuration as JSON, and `poslab.load` reads it back to the bit. The same run
-    gives the same bytes. Raise ConfigError where the run is not finished or damaged, or where `to` does not
-    end in `.safetensors`.
+    `run` is the run's directory. As safetensors `to` is a file, by default `model.safetensors` in that
+    directory: its metadata have the run's configuration as JSON, and `poslab.load` reads it back to the bit.
+    The same run gives the same bytes. For transformers `to` is a folder, by default `transformers` there,
+    which `AutoModelForCausalLM.from_pretrained` opens. Raise ConfigError where the run is not finished or
+    damaged, where `to` does not end in `.safetensors`, and for transformers where the model is not causal.
     """
-    directory = Path(run).expanduser()
-    if directory.is_file() and directory.name == FINAL:
-        directory = directory.parent
+    if format == "transformers":
+        from poslab.library.to_transformers import export_transformers
+
+        return export_transformers(run, to)
+    directory = run_directory(run)
     path = directory / EXPORTED if to is None else Path(to).expanduser()
     if path.suffix != SUFFIX:
         raise ConfigError(f"to={path} must end in {SUFFIX}")
-    if directory.is_file():
-        raise ConfigError(f"{directory} is no run: name a run directory such as runs/STUDY/RUN")
     trained = read_trained_model(directory)
     config = check(Config, trained.settings, "")
     facts = {
@@ -88,6 +93,16 @@ def export(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> P
     metadata = {"format": "pt", "poslab": text, "sha256": _digest(text, tensors)}
     write_atomic(path, _ordered(save(tensors, metadata)))
     return path
+
+
+def run_directory(run: str | PathLike[str]) -> Path:
+    """Return the directory of a run that is named by it, or by its checkpoint. Raise ConfigError."""
+    directory = Path(run).expanduser()
+    if directory.is_file() and directory.name == FINAL:
+        directory = directory.parent
+    if directory.is_file():
+        raise ConfigError(f"{directory} is no run: name a run directory such as runs/STUDY/RUN")
+    return directory
 
 
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
@@ -129,8 +144,7 @@ def _exported(path: Path) -> GPT:
             f"{path} has format {facts['format']}, and this version reads {FORMAT}: export the run again"
         )
     _check_place(facts, path)
-    trainer = {**facts["config"]["trainer"], "checkpoint_seconds": 0}  # which decides no result
-    settings = {**facts["config"], **BESIDE_THE_RESULT, "trainer": trainer}
+    settings = settings_of(facts["config"])
     try:
         return TrainedModel(Manifest(), settings, tensors, threads=1).gpt(check(Config, settings, ""))
     except ConfigError as error:

@@ -78,6 +78,10 @@ def read_trained_model(directory: Path) -> TrainedModel:
         raise type(error)(
             f"{path} {error}: train it again, or use the version of poslab that wrote it"
         ) from None
-    settings = {**saved["config"], **BESIDE_THE_RESULT}
-    settings["trainer"] = {**settings["trainer"], "checkpoint_seconds": 0}
-    return TrainedModel(manifest, settings, saved["weights"], int(saved["threads"]))
+    return TrainedModel(manifest, settings_of(saved["config"]), saved["weights"], int(saved["threads"]))
+
+
+def settings_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a whole configuration from the settings that decide a run's result, to be checked as Config."""
+    trainer = {**recorded["trainer"], "checkpoint_seconds": 0}
+    return {**recorded, **BESIDE_THE_RESULT, "trainer": trainer}

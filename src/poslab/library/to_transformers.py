@@ -1,0 +1,276 @@
+"""Trained models as folders that `AutoModelForCausalLM.from_pretrained` opens.
+
+A model that transformers has, with the same logits, becomes one of its own: GPT-2, GPT-NeoX, Llama or Qwen3.
+Every other one is opened by poslab's class (transformers_model.py), with trust_remote_code=True.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from poslab.config.checking import check
+from poslab.config.request import Config
+from poslab.config.schema import ConfigError
+from poslab.data.kept_tokenizer import BYTES, bpe_of
+from poslab.library.weights import run_directory
+from poslab.model.gpt import GPT
+from poslab.model.norms import EPSILON
+from poslab.objectives import build_objective
+from poslab.record.schema import TOKENIZER
+from poslab.training.trained import read_trained_model
+
+FOLDER = "transformers"  # in a run's directory
+CODE = '''"""The model of this folder, which no class of transformers has: pip install poslab."""
+
+from poslab.library.transformers_model import PoslabConfig, PoslabForCausalLM
+
+__all__ = ["PoslabConfig", "PoslabForCausalLM"]
+'''
+# Names of transformers' modules, by poslab's: the part of a block before the first dot, or the whole name.
+Names = Mapping[str, str]
+Written = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and the tensors
+
+
+def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> Path:
+    """Write a finished run as a folder for transformers, and return its path.
+
+    By default that is `transformers` in the run's directory. It holds config.json, model.safetensors, the
+    tokenizer and, where transformers has no such model, modeling_poslab.py. Raise ConfigError where the run
+    is not finished or predicts no next token.
+    """
+    directory = run_directory(run)
+    trained = read_trained_model(directory)
+    config = check(Config, trained.settings, "")
+    if not build_objective(config.objective).causal:
+        raise ConfigError(
+            "a model that sees both sides is no causal language model: choose format=safetensors"
+        )
+    gpt = trained.gpt(config)
+    settings, tensors = in_transformers(gpt, config)
+    folder = directory / FOLDER if to is None else Path(to).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"config.json": json.dumps(settings, indent=2)}
+    if settings["model_type"] == "poslab":
+        texts["modeling_poslab.py"] = CODE
+    vocabulary = config.data.get("vocabulary")
+    if vocabulary in ("bytes", None):
+        texts["tokenizer.json"] = bpe_of([bytes([byte]) for byte in range(BYTES)]).decode()
+    else:
+        texts["tokenizer.json"] = (directory / TOKENIZER).read_text()
+    texts["tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    save_file(
+        {name: tensor.contiguous().clone() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    return folder
+
+
+def in_transformers(gpt: GPT, config: Config) -> Written:
+    """Return the config.json and the tensors of a model, of the family that has the same logits."""
+    block, scheme = config.model, config.pos.get("scheme")
+    extras = block.output_gate or block.sinks or block.canon
+    softmax = config.attention.get("kind") in ("softmax", "flash")
+    plain = config.pos.keys() <= {"scheme", "base", "pairing", "rate"} and softmax and not extras
+    grouped = block.query_groups not in (None, block.heads)
+    if plain and block.norm == "layer" and block.mlp == "gelu" and not (grouped or block.qk_norm):
+        if scheme == "learned" and block.tied:
+            return _gpt2(gpt, config)
+        if scheme == "rope":
+            return _gpt_neox(gpt, config)
+    qwen3_has_it = not (block.qk_norm and block.bias)
+    if plain and scheme == "rope" and block.norm == "rms" and block.mlp == "swiglu" and qwen3_has_it:
+        return _llama(gpt, config)
+    objective = build_objective(config.objective)
+    names = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
+    settings = {
+        "model_type": "poslab",
+        "architectures": ["PoslabForCausalLM"],
+        "auto_map": {auto: f"modeling_poslab.{name}" for auto, name in names.items()},
+        "settings": config.result_settings(),
+        "vocabulary": gpt.embedding.num_embeddings - objective.extra_tokens,
+        "vocab_size": gpt.embedding.num_embeddings,
+        "num_hidden_layers": config.model.layers,
+        "tie_word_embeddings": False,  # the GPT does that
+    }
+    return settings, dict(gpt.state_dict())
+
+
+def _common(gpt: GPT, config: Config, family: str) -> dict[str, Any]:
+    """Return what all families call alike."""
+    return {
+        "architectures": [family],
+        "vocab_size": gpt.embedding.num_embeddings,
+        "hidden_size": config.model.width,
+        "num_hidden_layers": config.model.layers,
+        "num_attention_heads": config.model.heads,
+        "max_position_embeddings": config.context_length,
+        "tie_word_embeddings": config.model.tied,
+        "dtype": "float32",
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+
+
+def _gpt2(gpt: GPT, config: Config) -> Written:
+    model = config.model
+    settings = {
+        "model_type": "gpt2",
+        **_common(gpt, config, "GPT2LMHeadModel"),
+        "n_embd": model.width,
+        "n_layer": model.layers,
+        "n_head": model.heads,
+        "n_positions": config.context_length,
+        "activation_function": "gelu_new",
+        **{f"{part}_pdrop": 0.0 for part in ("resid", "embd", "attn")},
+    }
+    names = {
+        "embedding": "wte",
+        "norm": "ln_f",
+        "norm_attention": "ln_1",
+        "attention.query_key_value": "attn.c_attn",
+        "attention.project_attention": "attn.c_proj",
+        "norm_perceptron": "ln_2",
+        "perceptron.expand": "mlp.c_fc",
+        "perceptron.project_perceptron": "mlp.c_proj",
+    }
+
+    def transposed(name: str, tensor: Tensor) -> Tensor:  # its matrices have a row for each input
+        return tensor.T if ".c_" in name and tensor.ndim == 2 else tensor
+
+    weights = dict(gpt.state_dict())
+    table = weights.pop("scheme.table")
+    tensors = _renamed(_with_biases(weights), names, "h")
+    tensors = {name: transposed(name, tensor) for name, tensor in tensors.items()}
+    tensors["wpe.weight"] = table
+    return settings, {f"transformer.{name}": tensor for name, tensor in tensors.items()}
+
+
+def _gpt_neox(gpt: GPT, config: Config) -> Written:
+    settings = {
+        "model_type": "gpt_neox",
+        **_common(gpt, config, "GPTNeoXForCausalLM"),
+        "intermediate_size": 4 * config.model.width,
+        "hidden_act": "gelu_new",
+        "use_parallel_residual": False,
+        "layer_norm_eps": 1e-5,
+        **_rotation(config),
+        "rotary_pct": 1.0,
+        "rotary_emb_base": config.pos["base"],
+    }
+    names = {
+        "embedding": "gpt_neox.embed_in",
+        "norm": "gpt_neox.final_layer_norm",
+        "output": "embed_out",
+        "norm_attention": "input_layernorm",
+        "attention.query_key_value": "attention.query_key_value",
+        "attention.project_attention": "attention.dense",
+        "norm_perceptron": "post_attention_layernorm",
+        "perceptron.expand": "mlp.dense_h_to_4h",
+        "perceptron.project_perceptron": "mlp.dense_4h_to_h",
+    }
+    heads = config.model.heads
+
+    def by_head(name: str, tensor: Tensor) -> Tensor:  # rows: of each head its queries, keys and values
+        if "query_key_value" not in name:
+            return tensor
+        shape = 3, heads, -1, *tensor.shape[1:]
+        return _half_pairs(tensor, heads, heads, config).reshape(shape).transpose(0, 1).flatten(0, 2)
+
+    tensors = _renamed(_with_biases(gpt.state_dict()), names, "gpt_neox.layers")
+    return settings, {name: by_head(name, tensor) for name, tensor in tensors.items()}
+
+
+def _llama(gpt: GPT, config: Config) -> Written:
+    model = config.model
+    groups = model.query_groups or model.heads
+    normed = {"model_type": "qwen3"} if model.qk_norm else {"model_type": "llama", "mlp_bias": model.bias}
+    hidden = gpt.blocks[0].perceptron.expand.rows[0]  # type: ignore[union-attr,index]
+    settings = {
+        **_common(gpt, config, "Qwen3ForCausalLM" if model.qk_norm else "LlamaForCausalLM"),
+        **normed,
+        "intermediate_size": hidden,
+        "num_key_value_heads": groups,
+        "head_dim": model.width // model.heads,
+        "attention_bias": model.bias,
+        "hidden_act": "silu",
+        "rms_norm_eps": EPSILON,
+        **_rotation(config),
+    }
+    names = {
+        "embedding": "model.embed_tokens",
+        "norm": "model.norm",
+        "output": "lm_head",
+        "norm_attention": "input_layernorm",
+        "attention.norm_queries": "self_attn.q_norm",
+        "attention.norm_keys": "self_attn.k_norm",
+        "attention.project_attention": "self_attn.o_proj",
+        "norm_perceptron": "post_attention_layernorm",
+        "perceptron.project_perceptron": "mlp.down_proj",
+        **{f"self_attn.{part}_proj": f"self_attn.{part}_proj" for part in "qkv"},
+        **{f"mlp.{part}_proj": f"mlp.{part}_proj" for part in ("gate", "up")},
+    }
+    heads = model.heads, groups, groups
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in gpt.state_dict().items():
+        where, _, kind = name.rpartition(".")
+        if where.endswith("query_key_value"):
+            rows = torch.split(
+                _half_pairs(tensor, *heads[:2], config), [n * settings["head_dim"] for n in heads]
+            )
+            parts = dict(zip(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), rows, strict=True))
+        elif where.endswith("expand"):
+            parts = dict(zip(("mlp.gate_proj", "mlp.up_proj"), tensor.chunk(2), strict=True))
+        else:
+            tensors[name] = tensor
+            continue
+        block = where.rsplit(".", 2)[0]
+        tensors |= {f"{block}.{part}.{kind}": rows for part, rows in parts.items()}
+    return settings, _renamed(tensors, names, "model.layers")
+
+
+def _rotation(config: Config) -> dict[str, Any]:
+    base = float(config.pos["base"])
+    return {"rope_theta": base, "rope_parameters": {"rope_type": "default", "rope_theta": base}}
+
+
+def _half_pairs(rows: Tensor, heads: int, groups: int, config: Config) -> Tensor:
+    """Return the rows of queries, keys and values for pairs (c, c + W/2), in which transformers rotates."""
+    if config.pos.get("pairing") == "half":
+        return rows
+    width = config.model.width // config.model.heads
+    by_head = rows.reshape(-1, width, *rows.shape[1:])
+    turned, values = by_head[: heads + groups], by_head[heads + groups :]
+    turned = torch.cat([turned[:, 0::2], turned[:, 1::2]], dim=1)
+    return torch.cat([turned, values]).flatten(0, 1)
+
+
+def _with_biases(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with biases of 0 where a model of `model.bias=false` has none."""
+    biases = {
+        name.removesuffix("weight") + "bias": tensor.new_zeros(len(tensor))
+        for name, tensor in weights.items()
+        if name.endswith("weight") and not name.startswith(("embedding", "output"))
+    }
+    return {**biases, **weights}
+
+
+def _renamed(weights: Mapping[str, Tensor], names: Names, layers: str) -> dict[str, Tensor]:
+    """Return the weights by the names of transformers, in which blocks are called `layers`."""
+
+    def renamed(name: str) -> str:
+        part, _, kind = name.rpartition(".")
+        if match := re.fullmatch(r"blocks\.(\d+)\.(.+)", part):
+            return f"{layers}.{match[1]}.{names[match[2]]}.{kind}"
+        return f"{names[part]}.{kind}"
+
+    return {renamed(name): tensor for name, tensor in weights.items()}

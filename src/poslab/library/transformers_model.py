@@ -1,0 +1,66 @@
+"""A model of poslab as a causal language model of transformers, for the models that transformers has not.
+
+The modeling_poslab.py of an exported folder imports this module, so it needs poslab where it is loaded.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from poslab.config.checking import check
+from poslab.config.request import Config
+from poslab.model.gpt import build
+from poslab.training.trained import settings_of
+
+
+class PoslabConfig(PretrainedConfig):
+    model_type = "poslab"
+
+    def __init__(self, settings: Any = None, vocabulary: int = 256, **others: Any) -> None:
+        """`settings` are those of the run, and `vocabulary` the tokens of its text."""
+        self.settings = settings
+        self.vocabulary = vocabulary
+        super().__init__(**others)
+
+
+class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
+    config_class = PoslabConfig
+    base_model_prefix = "gpt"  # the names in the file are those of the GPT
+
+    def __init__(self, config: PoslabConfig) -> None:
+        super().__init__(config)
+        with torch.device("cpu"):  # transformers would have its "meta", where ALiBi's slopes are no numbers
+            self.gpt = build(check(Config, settings_of(config.settings), ""), config.vocabulary)
+        self.fixed = {name: buffer.clone() for name, buffer in self.gpt.named_buffers()}
+        self.post_init()  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Fill the buffers that the file has not, and that transformers has emptied; weights are there."""
+        for name, buffer in self.gpt.named_buffers():
+            if name not in self.gpt.state_dict():
+                buffer.copy_(self.fixed[name])
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B T"],
+        attention_mask: Int[Tensor, "B T"] | None = None,
+        labels: Int[Tensor, "B T"] | None = None,
+        **others: Any,
+    ) -> CausalLMOutput:
+        """Return the logits, and with `labels` the mean loss in nats. Raise ValueError for padded tokens."""
+        if attention_mask is not None and not attention_mask.all():
+            raise ValueError("poslab's models have no padding: pass sequences of one length")
+        logits = self.gpt(input_ids)
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits[:, :-1].mT, labels[:, 1:])
+        return CausalLMOutput(loss=loss, logits=logits)
+
+    def prepare_inputs_for_generation(self, input_ids: Any, *_: Any, **others: Any) -> dict[str, Any]:
+        """Pass the whole text for each token: no keys and values are kept."""
+        return {"input_ids": input_ids}

@@ -1,0 +1,141 @@
+"""A model is the same in transformers: its logits, and what it writes with and without a cache."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import poslab
+from poslab.library.to_transformers import in_transformers
+from poslab.model.gpt import build
+from support.commands import called
+from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.runs import make, plan, request
+
+OF_THEIR_OWN = {
+    "gpt2": ["pos=learned"],
+    "gpt_neox": ["pos=rope", "pos.pairing=interleaved", "model.tied=false"],
+    "llama": ["pos=rope_2k", "model=llama_nano", "model.query_groups=2"],
+    "qwen3": ["pos=rope", "model=llama_nano", "model.qk_norm=true"],
+}
+
+
+def composed(*settings):
+    small = ["model.layers=4", "model.width=32", "model.heads=4", "context_length=32"]
+    return poslab.compose("attention=softmax", *settings, *small).config
+
+
+def drawn(config):
+    """A model with random weights everywhere, also where training begins with 0 or 1."""
+    gpt = build(config, 256)
+    stream = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=stream) * 0.2)
+    return gpt.eval()
+
+
+def opened(gpt, config, folder, kind):
+    """What transformers makes of the files of a model."""
+    from safetensors.torch import save_file
+
+    from poslab.library.to_transformers import CODE
+
+    settings, tensors = in_transformers(gpt, config)
+    assert settings["model_type"] == kind
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "modeling_poslab.py").write_text(CODE)
+    tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder, trust_remote_code=kind == "poslab", output_loading_info=True
+    )
+    assert not any(found[kept] for kept in ("missing_keys", "unexpected_keys", "mismatched_keys")), found
+    return model
+
+
+def assert_same(gpt, model):
+    tokens = torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).logits, gpt(tokens), rtol=1e-5, atol=1e-5)
+        loss = torch.nn.functional.cross_entropy(gpt(tokens)[:, :-1].mT, tokens[:, 1:])
+        torch.testing.assert_close(model(tokens, labels=tokens).loss, loss)
+    written = [
+        model.generate(tokens[:1, :8], max_new_tokens=20, do_sample=False, use_cache=cache, pad_token_id=0)
+        for cache in (True, False)
+    ]
+    assert torch.equal(*written)
+    text = tokens[:1, :8]
+    with torch.no_grad():
+        for _ in range(20):
+            text = torch.cat([text, gpt(text)[:, -1:].argmax(dim=-1)], dim=1)
+    assert torch.equal(written[0], text)
+
+
+@pytest.mark.parametrize("kind", OF_THEIR_OWN)
+def test_a_model_that_transformers_has_becomes_its_own(kind, tmp_path):
+    config = composed(*OF_THEIR_OWN[kind])
+    gpt = drawn(config)
+    assert_same(gpt, opened(gpt, config, tmp_path, kind))
+
+
+@pytest.mark.parametrize("bias", ["learned", "rope"])
+def test_biases_that_a_model_has_not_are_0(bias, tmp_path):
+    config = composed(f"pos={bias}", "model.bias=false")
+    gpt = drawn(config)
+    assert_same(gpt, opened(gpt, config, tmp_path, {"learned": "gpt2", "rope": "gpt_neox"}[bias]))
+
+
+OTHERS = [f"pos={name}" for name in SCHEMES if name not in ("learned", "rope")]
+RECIPES = [f"recipe={name}" for name in ("as_gemma4", "as_gpt_oss", "as_inkling")]
+
+
+@pytest.mark.parametrize("setting", [*OTHERS, *RECIPES, "attention=linear", "attention=gated_delta"])
+def test_every_other_model_opens_with_poslab(setting, tmp_path):
+    config = (
+        composed(setting)
+        if "attention" not in setting
+        else composed().model_copy(update={"attention": ATTENTIONS[setting.removeprefix("attention=")]})
+    )
+    gpt = drawn(config)
+    assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
+
+
+def test_padded_tokens_are_refused(tmp_path):
+    config = composed("pos=alibi")
+    model = opened(drawn(config), config, tmp_path, "poslab")
+    with pytest.raises(ValueError, match="one length"):
+        model(torch.zeros(1, 4, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1, 1]]))
+
+
+@pytest.mark.parametrize("vocabulary", ["bytes", 300])
+def test_the_command_writes_a_folder_with_its_tokenizer(vocabulary, tmp_path):
+    wanted = request(
+        pos=POSITIONS["learned"], data__vocabulary=vocabulary, trainer__max_steps=2, trainer__warmup_steps=1
+    )
+    assert make(wanted, tmp_path).status == "done"
+    directory = plan(wanted, tmp_path).directory
+    ended = called("export", f"checkpoint={directory}", "format=transformers", cwd=tmp_path, script="poslab")
+    assert ended.returncode == 0, ended.stderr
+    folder = directory / "transformers"
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    tokens = tokenizer("a b", return_tensors="pt").input_ids
+    assert tokenizer.decode(tokens[0]) == "a b"
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).logits, poslab.load(directory)(tokens), rtol=1e-5, atol=1e-5)
+    if vocabulary == "bytes":
+        assert tokens.tolist() == [list(b"a b")]
+
+
+def test_a_masked_model_is_refused(tmp_path):
+    wanted = request(
+        objective={"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1},
+        trainer__max_steps=2,
+        trainer__warmup_steps=1,
+    )
+    assert make(wanted, tmp_path).status == "done"
+    directory = plan(wanted, tmp_path).directory
+    ended = called("export", f"checkpoint={directory}", "format=transformers", cwd=tmp_path, script="poslab")
+    assert ended.returncode == 2
+    assert "format=safetensors" in ended.stderr
