@@ -20,6 +20,7 @@ from poslab.report.charts import LineChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
+from poslab.report.sections import texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -48,6 +49,8 @@ def answer(results: Results) -> Answer:
     said, sure = tuple(sentences(results)), tuple(belief(results))
     if (led := leading(results)) is not None:
         return Answer(said, sure, *led)
+    if results.texts:
+        return Answer(said, sure, texts.chart(results), texts.table(results))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
 
@@ -65,6 +68,9 @@ def sentences(results: Results) -> Iterator[str]:
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
+    if results.texts:
+        yield from texts.sentences(results)
+        return
     measured = tuple(_measured(results))
     if results.primary is None and measured:
         yield from measured
