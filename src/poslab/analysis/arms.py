@@ -30,8 +30,8 @@ WORDS = {
     "model.layers": "{} layers",
     "model.heads": "{} heads",
     "model.norm": "norm={}",  # and not the other settings of a block that change with it
-    "data.source": "{}",
     "data.name": "{}",  # of a text from a package
+    "data.source": "{}",
     "trainer.learning_rate": "lr {}",
     "trainer.max_steps": "{} steps",
 }

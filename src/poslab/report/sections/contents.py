@@ -91,8 +91,8 @@ def document(results: Results) -> Document:
         origin=provenance.origin(results),
         arms={number: item.arm.label for number, item in arms(results)},
         terminal=tuple(
-            {**row, "scheme": f"{row['scheme']}, {part.text}"} if results.texts else row
-            for part in results.texts or (results,)
+            {**row, "scheme": f"{row['scheme']} {name}".rstrip()}
+            for name, part in (texts.names(results) or {"": results}).items()
             for row in overview.terminal_rows(part)
         ),
     )

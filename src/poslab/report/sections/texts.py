@@ -18,12 +18,13 @@ from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, context_used, is_context_unused
+from poslab.report.verdict import GATE, NAMED, context_used, is_context_unused
 
 
 def names(results: Results) -> dict[str, Results]:
-    """Return the figures of each text by a name for files and columns: `linux_documentation`."""
-    short = [re.sub(r"\W+", "_", text.text).strip("_").lower()[:30] for text in results.texts]
+    """Return the figures of each text by a short name for files, columns and the terminal: `sotu`."""
+    sections = [text.reference.arm.finished[0].config.get("data") or {} for text in results.texts]
+    short = [re.sub(r"\W+", "_", str(data.get("name") or data.get("source")))[:30] for data in sections]
     return {
         name if short.count(name) == 1 else f"{name}_{place}": text
         for place, (name, text) in enumerate(zip(short, results.texts, strict=True), 1)
@@ -48,6 +49,10 @@ def sentences(results: Results) -> Iterator[str]:
             label = texts[0].reference.arm.label
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
         yield from filter(None, [_order(results, figure)])
+    if all(map(is_context_unused, texts)):
+        lost = f"half of the L tokens before a target are worth less than {GATE:g} nats to every arm"
+        yield f"On no text is a context of L used ({lost}), so nothing is said of extrapolation."
+        return
     for text in texts:
         if used := context_used(text):
             yield f"{text.text}: {used}"
@@ -152,7 +157,7 @@ def section(results: Results) -> Section:
         Column("tau", "Kendall's tau", cells.rounded(lambda value: number(value, 2))),
         cells.words("changed", "Lower on the text, higher on the other"),
     )
-    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. Without noise, so not tested."
+    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. Without an interval: nothing is tested."
     title = "Order of the arms, text against text"
     tables = (Table(title, caption, columns, found, ("text_orders.csv",)),) if found else ()
     return Section(
