@@ -48,10 +48,11 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: P
     assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
     assert {text.reference.arm.label for text in results.texts} == {"rope"}
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
-    assert {arm: (item.lower, item.separated) for arm, item in found.items()} == {
-        "t5": (3, 3),
-        "alibi": (2, 3),
-        "none": (0, 3),
+    sides = "lower", "higher"
+    assert {arm: (item.lower, *map(item.separated, sides)) for arm, item in found.items()} == {
+        "t5": (3, 3, 0),
+        "alibi": (2, 2, 1),
+        "none": (0, 0, 3),
     }
     for text, compared in zip(LOSSES, found["alibi"].comparisons, strict=True):
         seeds = [0.004 * ((3 * s + 4 * s * s) % 7 - 3 * s % 7) for s in range(5)]
@@ -60,9 +61,9 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: P
         assert compared.difference.mean == pytest.approx(paired)
     first, tested, order, *_ = sentences(results)
     assert "no test" in first
-    assert "t5 lower on 3 of 3 (separated on 3; " in tested
-    assert "alibi lower on 2 of 3" in tested
-    assert "none higher on 3 of 3" in tested
+    assert "t5 lower on 3 of 3 (3 separated)" in tested
+    assert "alibi lower on 2 of 3 (2 separated) and higher on 1 of 3 (1 separated)" in tested
+    assert "none higher on 3 of 3 (3 separated)" in tested
     assert "alibi and rope change places" in order
 
 

@@ -30,11 +30,9 @@ class Agreement:
         """Count the texts with a mean below 0."""
         return sum(mean < 0 for mean in self.means)
 
-    @property
-    def separated(self) -> int:
-        """Count the texts whose own test finds a difference, corrected over the claims of all texts."""
-        found = (item.reading for item in self.comparisons if item is not None)
-        return sum(reading.startswith(("lower", "higher")) for reading in found)
+    def separated(self, side: str) -> int:
+        """Count the texts whose test finds it `lower` or `higher`, corrected over the claims of all texts."""
+        return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 
 def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:

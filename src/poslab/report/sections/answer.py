@@ -49,7 +49,7 @@ def answer(results: Results) -> Answer:
     said, sure = tuple(sentences(results)), tuple(belief(results))
     if (led := leading(results)) is not None:
         return Answer(said, sure, *led)
-    if results.texts:
+    if results.texts and results.primary is not None:
         return Answer(said, sure, texts.chart(results), texts.table(results))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
@@ -68,7 +68,7 @@ def sentences(results: Results) -> Iterator[str]:
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
-    if results.texts:
+    if results.texts and results.primary is not None:
         yield from texts.sentences(results)
         return
     measured = tuple(_measured(results))

@@ -34,14 +34,20 @@ def names(results: Results) -> dict[str, Results]:
 def figures(results: Results) -> list[str]:
     """Return the tested figure and the loss at L, as far as they are different and may be spoken of."""
     primary = results.primary or ""
-    spoken = [] if all(map(is_context_unused, results.texts)) else [primary]
+    spoken = [] if _is_context_unused(results) else [primary]
     return list(dict.fromkeys([*spoken, loss_at_length(results.reference, primary)]))
+
+
+def _is_context_unused(results: Results) -> bool:
+    """Return whether a length past L is tested, and no arm uses a context of L on any text."""
+    return results.tested_multiple > 1 and all(map(is_context_unused, results.texts))
 
 
 def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
     exploratory = f", {results.seeds} seeds and so exploratory" if results.seeds < EXPLORATORY else ""
+    exploratory = ", in one run each" if results.seeds == 1 else exploratory
     yield f"On {len(texts)} texts, each by itself{exploratory}: a count of so few is no test."
     for figure in figures(results):
         arms = [_in_words(item, len(texts)) for item in agreements(texts, figure)]
@@ -49,22 +55,30 @@ def sentences(results: Results) -> Iterator[str]:
             label = texts[0].reference.arm.label
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
         yield from filter(None, [_order(results, figure)])
-    if all(map(is_context_unused, texts)):
+    if _is_context_unused(results):
         lost = f"half of the L tokens before a target are worth less than {GATE:g} nats to every arm"
         yield f"On no text is a context of L used ({lost}), so nothing is said of extrapolation."
         return
-    for text in texts:
+    for text in texts if results.tested_multiple > 1 else ():
         if used := context_used(text):
             yield f"{text.text}: {used}"
 
 
 def _in_words(item: Agreement, texts: int) -> str:
-    """Return `t5 lower on 3 of 3 (separated on 2; -0.10 to -0.04 nats)`."""
-    several = 2 * item.lower >= len(item.means)
-    count, side = (item.lower, "lower") if several else (len(item.means) - item.lower, "higher")
-    compared = "" if len(item.means) == texts else f", compared on {len(item.means)}"
+    """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
     size = cells.span([number(mean, 2) for mean in item.means])
-    return f"{item.arm} {side} on {count} of {texts}{compared} (separated on {item.separated}; {size} nats)"
+    compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
+    return f"{item.arm} {_sides(item)}{compared}, {size} nats"
+
+
+def _sides(item: Agreement) -> str:
+    """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
+    counts = {"lower": item.lower, "higher": len(item.means) - item.lower}
+    return " and ".join(
+        f"{side} on {count} of {len(item.means)} ({item.separated(side)} separated)"
+        for side, count in counts.items()
+        if count
+    )
 
 
 def _order(results: Results, figure: str) -> str:
@@ -107,7 +121,9 @@ def rows(results: Results) -> Rows:
                 row |= {f"{name}_{end}": getattr(known, end, None) for end in ("n", "mean", "half_width")}
                 row |= {f"{name}_p_holm": getattr(compared, "p_holm", None)}
                 row |= {f"{name}_reading": getattr(compared, "reading", None)}
-            found.append({**row, "lower": item.lower, "separated": item.separated, "texts": len(item.means)})
+            row |= {"texts": len(item.means), "lower": item.lower, "agreement": _sides(item)}
+            row |= {f"{side}_separated": item.separated(side) for side in ("lower", "higher")}
+            found.append(row)
     return found
 
 
@@ -120,14 +136,11 @@ def table(results: Results) -> Table:
         note = ", not separated" if reading.startswith("not separated") else note
         return replace(cell, text=f"{cell.text}{note}")
 
-    def agree(row: Row, key: str) -> Cell:
-        return Cell(f"{row['lower']} of {row['texts']}, {row['separated']} separated")
-
     columns = (
         cells.named(cells.looks(results.texts[0])),
         Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
         *(Column(name, text.text, against, "Difference") for name, text in names(results).items()),
-        Column("lower", "Lower on", agree, number=False),
+        cells.words("agreement", "Texts"),
     )
     caption = (
         "Arm less the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
@@ -157,7 +170,7 @@ def section(results: Results) -> Section:
         Column("tau", "Kendall's tau", cells.rounded(lambda value: number(value, 2))),
         cells.words("changed", "Lower on the text, higher on the other"),
     )
-    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. Without an interval: nothing is tested."
+    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. No interval, no test."
     title = "Order of the arms, text against text"
     tables = (Table(title, caption, columns, found, ("text_orders.csv",)),) if found else ()
     return Section(
