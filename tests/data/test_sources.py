@@ -105,7 +105,7 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"source": "web"}, "there are copy, hub, none, stdlib, text"),
+        ({"source": "web"}, "there are copy, hub, none, package, stdlib, text"),
         ({"spam": 1}, r"data\.spam is not"),
         ({"vocabulary": 256}, r"data\.vocabulary: 256 is neither"),
         ({"vocabulary": "words"}, r"data\.vocabulary: 'words' is neither"),

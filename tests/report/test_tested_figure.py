@@ -157,7 +157,7 @@ def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte
         for vocabulary, entries, loss, size in (("bytes", 256, 1.0, 1), ("512", 512, 2.0 + seed / 100, 4)):
             names.append(f"{vocabulary}-{seed}")
             data = {"name": "book", "fingerprint": vocabulary, "vocabulary": entries, "documents": 7}
-            losses = dict.fromkeys(LENGTHS, loss + seed / 50)
+            losses = dict.fromkeys(LENGTHS, loss + seed / 50) | {0.5: loss + seed / 50 + 0.1}
             write_protocols(
                 runs,
                 names[-1],

@@ -21,7 +21,7 @@ from poslab.record.reader import PART, Rates, Records, ReportError, Run
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
-ABSENT = {"from": "from drawn weights"}  # what an arm without a setting is called
+ABSENT = {"from": "from drawn weights", "data.name": ""}  # what an arm without a setting is called
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
 # What labels call settings that studies often compare; the first are named where others follow from them.
 WORDS = {
@@ -30,10 +30,13 @@ WORDS = {
     "model.layers": "{} layers",
     "model.heads": "{} heads",
     "model.norm": "norm={}",  # and not the other settings of a block that change with it
+    "data.name": "{}",  # of a text from a package
     "data.source": "{}",
     "trainer.learning_rate": "lr {}",
     "trainer.max_steps": "{} steps",
 }
+
+BESIDE_A_TEXT = {"vocabulary", "windows", "held_out"}  # of data: how a text is used
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
 BLOCK = tuple(f"model.{name}" for name, _ in GPT2_BLOCK)
@@ -112,7 +115,8 @@ def choose_reference(
 ) -> tuple[Arm, str | None]:
     """Return the reference arm, and a warning where the study's own choice fits none, or several.
 
-    The first study's choice counts. Raises ReportError where `requested` fits no arm, or several.
+    Of arms that fit on a text each, the first is meant. The first study's choice counts. Raises ReportError
+    where `requested` fits no arm, or several.
     """
     scope, pronoun = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
     if requested is not None:
@@ -121,18 +125,29 @@ def choose_reference(
         option = f"reference={plain(requested, 60)}"
         if not fitting:
             raise ReportError(f"{option} is no arm of {scope}; {pronoun} arms: {listed}")
-        if len(fitting) > 1:
+        if len(fitting) > 1 and not _on_texts_of_their_own(fitting):
             raise ReportError(f"{option} fits {len(fitting)} arms, name one: {listed}")
         return fitting[0], None
     planned = studies[0].reference
     if planned is None:
         return next((arm for arm in candidates if arm.finished), candidates[0]), None
     fitting = _fitting(candidates, plain(planned))
-    if len(fitting) == 1:
+    if len(fitting) == 1 or _on_texts_of_their_own(fitting):
         return fitting[0], None
     arm = (fitting or candidates)[0]
     how = "fits several arms" if fitting else f"is no arm of {scope}"
     return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
+
+
+def _on_texts_of_their_own(fitting: Sequence[Arm]) -> bool:
+    """Return whether there are arms, and each is the only one on its text: the reference of that text."""
+    return bool(fitting) and len({text_of(arm.runs[0]) for arm in fitting}) == len(fitting)
+
+
+def text_of(run: Run) -> str:
+    """Return a text that is equal for runs whose `data` settings choose the same text, in whatever tokens."""
+    data = run.config.get("data") or {}
+    return json.dumps({k: v for k, v in data.items() if k not in BESIDE_A_TEXT}, sort_keys=True, default=str)
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
@@ -311,7 +326,7 @@ def _telling(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
 
 def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
     """Return the label with the values of `keys`."""
-    return " ".join([label, *(_setting(key, options, keys) for key in keys)])
+    return " ".join(filter(None, [label, *(_setting(key, options, keys) for key in keys)]))
 
 
 def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:

@@ -77,12 +77,14 @@ def claims(
     comparisons: Sequence[Comparison],
     pairs: Sequence[Pair],
     multiples: Sequence[float],
+    families: int = 1,
 ) -> Claims:
     """Return every test that a verdict rests on, corrected together.
 
     The tested figure between all arms; the loss at L, and the time to the target at 75 % of the reference's
     budget, against the reference; context gain at the longest length against 0. A test without a p value (one
-    seed, no spread) is not in the family.
+    seed, no spread) is not in the family. A study that has several such `families`, one for each text, gives
+    each the same share of its false alarms (Bonferroni).
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
@@ -97,7 +99,8 @@ def claims(
     whole = sum(group.share for group in Group if count[group])
     weights = {i: test.group.share / count[test.group] / whole for i, test in enumerate(tests)}
     adjusted = holm({i: test.p for i, test in enumerate(tests)}, weights)
-    family = tuple(replace(test, weight=weights[i], p_holm=adjusted[i]) for i, test in enumerate(tests))
+    shared = {i: min(1.0, families * p) for i, p in adjusted.items()}
+    family = tuple(replace(test, weight=weights[i], p_holm=shared[i]) for i, test in enumerate(tests))
     by_ends = {(test.figure, *sorted((test.arm, test.against or ""))): test.p_holm for test in family}
 
     def corrected(figure: str | None, arm: str, against: str) -> float | None:

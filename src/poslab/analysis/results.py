@@ -3,11 +3,11 @@
 import math
 import statistics as order_statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from poslab.analysis.arms import Arm, arms, choose_reference
+from poslab.analysis.arms import Arm, arms, choose_reference, text_of
 from poslab.analysis.claims import Claim, claims
 from poslab.analysis.comparisons import (
     Comparison,
@@ -78,6 +78,7 @@ class Results:
     earlier: tuple[Run, ...]  # of commands before the reported one: no figure counts them
     earlier_rows: tuple[Mapping[str, Value], ...]  # beside `earlier`
     subject: Subject
+    texts: "tuple[Results, ...]" = ()  # a study on several texts again, text by text; else empty
 
     @property
     def study(self) -> str:
@@ -104,6 +105,11 @@ class Results:
         """Whether all finished runs read the text of the reference, in whatever tokens."""
         first = self.reference.arm.finished[0]
         return all(same_text(run, first) for run in self.finished)
+
+    @property
+    def text(self) -> str:
+        """The name of the reference's text."""
+        return plain(self.reference.arm.finished[0].data_name, 40)
 
     @property
     def is_about_learning(self) -> bool:
@@ -163,13 +169,70 @@ def subject_of(study: str, earlier: bool = False) -> Subject:
 def figures(
     records: tuple[Records, ...], subject: Subject, reference: str | None, primary: str | None = None
 ) -> Results:
-    """Return all figures of these records. Raises ReportError as `gather` does."""
+    """Return all figures of these records, and text by text where they are of several.
+
+    Raises ReportError as `gather` does.
+    """
     listed, every_arm = arms(records)
-    finished = [run for run in listed if run.status == "done" and not run.tunes]
+    finished = {run.study for run in listed if run.status == "done" and not run.tunes}
     for record in records:
-        if record.study not in {run.study for run in finished}:
+        if record.study not in finished:
             raise ReportError(_no_runs(record))
     against, warning = choose_reference(every_arm, records, reference)
+    texts = _texts(records, against)
+    families = max(1, len(texts))
+    whole = _figures(records, (listed, every_arm), against, subject, primary, families)
+    by_text = []
+    for part, of_part, base in texts:
+        planned = tuple(replace(record, primary=whole.primary) for record in part)
+        by_text.append(_figures(planned, of_part, base, subject, None, families))
+    return replace(whole, reference_warning=warning, texts=tuple(by_text))
+
+
+RunsAndArms = tuple[tuple[Run, ...], tuple[Arm, ...]]
+
+
+def _texts(
+    records: tuple[Records, ...], reference: Arm
+) -> list[tuple[tuple[Records, ...], RunsAndArms, Arm]]:
+    """Return the records of each text, their runs and arms, and its reference: `reference` but for the text.
+
+    Of texts with a finished reference and another finished arm; nothing where only one text has these.
+    """
+    names = dict.fromkeys(text_of(run) for record in records for run in record.runs if run.readable)
+    parts, label = [], ""
+    for name in names if len(names) > 1 else ():
+        of_text = (
+            replace(record, runs=tuple(run for run in record.runs if run.readable and text_of(run) == name))
+            for record in records
+        )
+        part = tuple(replace(record, earlier=()) for record in of_text if record.runs)
+        of_part = arms(part)
+        parts.append((part, of_part))
+        for arm in of_part[1]:
+            if arm.runs[0].name == reference.runs[0].name:
+                label = arm.label
+    texts = [
+        (part, of_part, base)
+        for part, of_part in parts
+        if sum(bool(arm.finished) for arm in of_part[1]) > 1
+        for base in of_part[1]
+        if base.label == label and base.finished
+    ]
+    return texts if len(texts) > 1 else []
+
+
+def _figures(
+    records: tuple[Records, ...],
+    runs_and_arms: RunsAndArms,
+    against: Arm,
+    subject: Subject,
+    primary: str | None,
+    families: int,
+) -> Results:
+    """Return all figures of these records against one arm, as one of several `families` of tests."""
+    listed, every_arm = runs_and_arms
+    finished = [run for run in listed if run.status == "done" and not run.tunes]
     multiples = measures.multiples(finished)
     targets = _targets(against)
     same_data = {
@@ -206,6 +269,7 @@ def figures(
         compare(all_figures, base, figure, multiples),
         pairs(all_figures, base, figure),
         multiples,
+        families,
     )
     commands = dict.fromkeys(plain(line, 1000) for record in records for line in record.commands)
     return Results(
@@ -216,7 +280,7 @@ def figures(
         rows=tuple(rows[run.name] for run in listed),
         arms=all_figures,
         reference=base,
-        reference_warning=warning,
+        reference_warning=None,
         multiples=multiples,
         targets=targets,
         aulc_interval=interval,

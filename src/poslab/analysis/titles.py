@@ -21,6 +21,7 @@ def compared(results: Results) -> str:
     if len(schemes) < len(results.arms):
         keys = results.arms[0].arm.differing
         ways = ["attention" if key.startswith("attention.") else key for key in keys]
+        ways = ["text" if key.startswith("data.") and results.texts else key for key in ways]
         options = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
         varied = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")] or options
         text += f" by {listing(varied, NAMED)}" if varied else f", {len(results.arms)} arms"

@@ -17,6 +17,7 @@ COMMANDS = {
     "dashboard": "make a study's workspace and Report in W&B",
     "grid": "print which scheme works under which attention",
     "check-scheme": "try a positional scheme of your own under every attention",
+    "fetch-text": "fetch a text from a package of npm or Debian, for data=NAME",
     "clean": "remove the runs of a study that failed or were abandoned",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.

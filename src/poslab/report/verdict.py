@@ -16,11 +16,43 @@ from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import number
 
 NAMED = 3  # arms in one list; the tables have them all
+GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens before it, else L is not used
 
 
 def extrapolation(results: Results) -> tuple[str, ...]:
     """Return what the tables past the training length do not say by themselves."""
+    if is_context_unused(results):
+        return ()
     return _sentences(_other_protocol(results), _gains(results))
+
+
+def without_context(results: Results) -> list[ArmFigures]:
+    """Return the arms that hardly use a context of L: in sliding windows of L/2 they lose less than GATE.
+
+    What such an arm keeps past L it would not miss.
+    """
+    gains = [(item, item.mean(gain(1 / 2))) for item in results.arms]
+    return [item for item, value in gains if value is not None and -value < GATE]
+
+
+def is_context_unused(results: Results) -> bool:
+    """Return whether no arm is shown to use a context of L, so that a study says nothing of extrapolation."""
+    finished = [item for item in results.arms if item.rows]
+    return bool(finished) and len(without_context(results)) == len(finished)
+
+
+def context_used(results: Results) -> str:
+    """Return which arms hardly use a context of L, and how much they use where it was measured; or ""."""
+    unused = without_context(results)
+    if not unused:
+        return ""
+    lengths = [used for item in unused for used in item.by_seed("context_used").values()]
+    tokens = f" and a context of at most {max(lengths):.0f} tokens is used" if lengths else ""
+    lost = f"where targets keep half of the L tokens before them, less than {GATE:g} nats are lost{tokens}"
+    if is_context_unused(results):
+        return f"No arm uses a context of L ({lost}), so nothing is said of extrapolation."
+    labels = listing([item.arm.label for item in unused], NAMED)
+    return f"Nothing is said past L of arms that hardly use a context of L: {labels} ({lost})."
 
 
 def convergence(results: Results) -> tuple[str, ...]:

@@ -26,7 +26,27 @@ def rates_text(rates: Rates) -> str:
 
 
 def warnings_of(results: Results) -> list[str]:
-    """Return what may make the answer wrong: missing runs, and runs that do not compare."""
+    """Return what may make the answer wrong: missing runs, and runs that do not compare.
+
+    Of a study on several texts, what is so on each text by itself comes last.
+    """
+    whole = _warnings_of(results)
+    by_text = [
+        f"{text.text}: {each}" for text in results.texts for each in _warnings_of(text) if each not in whole
+    ]
+    known = {run.name for text in results.texts for run in text.finished}
+    apart = [
+        item.arm.label
+        for item in results.arms
+        if item.arm.finished and item.arm.finished[0].name not in known
+    ]
+    if results.texts and apart:
+        whole.append(f"Without the reference on the same text, so compared with nothing: {listing(apart)}.")
+    return whole + by_text
+
+
+def _warnings_of(results: Results) -> list[str]:
+    """Return the warnings of all runs together."""
     finished = results.finished
     warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
     uncounted = [run for run in results.compared if run.status != "done"]
@@ -36,7 +56,11 @@ def warnings_of(results: Results) -> list[str]:
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
-    warnings += [*_differences(finished), *_far_from_normal(results), *_rate_warnings(results)]
+    warnings += [
+        *_differences(finished, across_texts=bool(results.texts)),
+        *_far_from_normal(results),
+        *_rate_warnings(results),
+    ]
     seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
     if len({frozenset(values) for values in seeds.values()}) > 1:
         warnings.append("The arms have different seeds; differences are taken over shared seeds.")
@@ -53,15 +77,19 @@ def warnings_of(results: Results) -> list[str]:
     return warnings + [f"{run} has losses that are not finite." for run in dict.fromkeys(unfit)]
 
 
-def _differences(runs: tuple[Run, ...]) -> list[str]:
-    """Warn of settings in which runs differ and that make arms hard to compare."""
-    sentences = list(filter(None, (*(_differing(question, runs) for question in QUESTIONS), *_parts(runs))))
+def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
+    """Warn of settings in which runs differ and that make arms hard to compare.
+
+    Runs on several texts (`across_texts`) are compared text by text, so that these may differ.
+    """
+    questions = QUESTIONS[across_texts:]
+    sentences = list(filter(None, (*(_differing(question, runs) for question in questions), *_parts(runs))))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
             tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
-    if any(len(entries) > 1 for entries in scored.values()):
+    if not across_texts and any(len(entries) > 1 for entries in scored.values()):
         sentences.append("Lengths or arms differ in the target tokens that were scored.")
     return sentences
 
@@ -114,7 +142,7 @@ class Question:
     but: str = ""  # what follows from it
 
 
-QUESTIONS = (
+QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",

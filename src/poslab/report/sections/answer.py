@@ -20,13 +20,24 @@ from poslab.report.charts import LineChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
+from poslab.report.sections import texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, at_length, convergence, left_out, on_text, without_winner
+from poslab.report.verdict import (
+    NAMED,
+    at_length,
+    context_used,
+    convergence,
+    is_context_unused,
+    left_out,
+    on_text,
+    without_context,
+    without_winner,
+)
 
 SOURCES = ("arms.csv", "differences.csv")
 HOLM = "paired t tests with Holm's correction"
@@ -38,6 +49,8 @@ def answer(results: Results) -> Answer:
     said, sure = tuple(sentences(results)), tuple(belief(results))
     if (led := leading(results)) is not None:
         return Answer(said, sure, *led)
+    if results.texts and results.primary is not None:
+        return Answer(said, sure, texts.chart(results), texts.table(results))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
 
@@ -55,6 +68,9 @@ def sentences(results: Results) -> Iterator[str]:
 
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
+    if results.texts and results.primary is not None:
+        yield from texts.sentences(results)
+        return
     measured = tuple(_measured(results))
     if results.primary is None and measured:
         yield from measured
@@ -66,6 +82,11 @@ def sentences(results: Results) -> Iterator[str]:
         yield from in_short(results)
         return
     tested = multiple(results.primary)
+    if tested > 1 and is_context_unused(results):
+        yield from filter(None, [context_used(results), at_length(results)])
+        yield from measured
+        yield from in_short(results)
+        return
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
     exploratory = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
@@ -75,7 +96,8 @@ def sentences(results: Results) -> Iterator[str]:
     first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        yield from filter(None, [_within_tolerance(results, tested), at_length(results)])
+        kept = _within_tolerance(results, tested), context_used(results)
+        yield from filter(None, [*kept, at_length(results)])
     yield from measured
     yield from in_short(results)
 
@@ -110,17 +132,19 @@ def _lowest(results: Results) -> str:
 
 def _within_tolerance(results: Results, tested: float) -> str:
     """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
+    unused = without_context(results)
     usable = {
         item.arm.label: min(lengths)
         for item in results.arms
-        if (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
+        if item not in unused
+        and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
         and any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
     }
     if not usable:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
     arms = f"only for {listing(reaching, NAMED)}" if reaching else "for no arm"
-    arms = "for every arm measured there" if len(reaching) == len(usable) else arms
+    arms = "for every arm measured there" if len(reaching) == len(usable) and not unused else arms
     return f"The loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
 
 

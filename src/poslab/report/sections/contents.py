@@ -20,6 +20,7 @@ from poslab.report.sections import (
     overview,
     provenance,
     rescalings,
+    texts,
 )
 from poslab.report.sections.answer import answer
 from poslab.report.study_tables import StudyTables
@@ -27,6 +28,8 @@ from poslab.report.warnings import remarks_on, warnings_of
 
 Findings = Callable[[Results], Sequence[str]]
 Sections = tuple[Callable[[Results], Section | None], ...]
+
+MADE = "made"  # the chapter on runs, which is of the whole study
 
 # The name, the title, what it comes to in words and the sections of each.
 CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
@@ -44,7 +47,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
     ),
     ("what", "What the schemes do", lambda results: (), ()),
     (
-        "made",
+        MADE,
         "How it was made",
         lambda results: (*verdict.belief(results), *remarks_on(results)),
         (overview.runs, overview.earlier),
@@ -52,18 +55,32 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
 )
 
 
-def document(results: Results) -> Document:
-    """Return the whole report of these results."""
-    chapters = []
+def _sections(
+    results: Results, chapter: str, builds: Sequence[Callable[[Results], Section | None]]
+) -> tuple[Section, ...]:
+    """Return the sections of a chapter, those of measurements last."""
     study = StudyTables(results)
+    measured = (item.section(study) for item in measurements() if item.chapter == chapter)
+    built = (*(build(results) for build in builds), *measured)
+    return joined(section for section in built if section is not None)
+
+
+def document(results: Results) -> Document:
+    """Return the whole report of these results; of several texts, chapters but the last go text by text."""
+    chapters = []
     past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (*first, *rest):
-        measured = (item.section(study) for item in measurements() if item.chapter == chapter)
-        built = (*(build(results) for build in builds), *measured)
-        sections = joined(section for section in built if section is not None)
+        by_text = {} if chapter == MADE else texts.names(results)
+        said = [] if by_text else [*findings(results)]
+        sections = [] if by_text else [*_sections(results, chapter, builds)]
+        if by_text and chapter == "past":
+            sections.append(texts.section(results))
+        for name, part in by_text.items():
+            said += [f"{part.text}: {finding}" for finding in findings(part)]
+            sections += [texts.of_text(each, name, part.text) for each in _sections(part, chapter, builds)]
         if any(section.charts or section.tables for section in sections):
-            chapters.append(Chapter(chapter, title, tuple(findings(results)), sections))
+            chapters.append(Chapter(chapter, title, tuple(said), tuple(sections)))
     return Document(
         name=results.study,
         title=titles.title(results),
@@ -73,5 +90,9 @@ def document(results: Results) -> Document:
         chapters=tuple(chapters),
         origin=provenance.origin(results),
         arms={number: item.arm.label for number, item in arms(results)},
-        terminal=tuple(overview.terminal_rows(results)),
+        terminal=tuple(
+            {**row, "scheme": f"{row['scheme']} {name}".rstrip()}
+            for name, part in (texts.names(results) or {"": results}).items()
+            for row in overview.terminal_rows(part)
+        ),
     )

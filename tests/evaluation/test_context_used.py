@@ -1,0 +1,125 @@
+"""How much context a model uses: by the plain sums of one window a target block, and what a report says."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+
+from poslab.analysis.results import Results, gather
+from poslab.measures import context_used as measure
+from poslab.measures.context_used import ContextUsed, contexts, ends
+from poslab.record.writer import RunRecord
+from poslab.report.sections.answer import sentences
+from poslab.report.study_tables import StudyTables
+from poslab.report.verdict import extrapolation
+from support.evaluation import plain_losses
+from support.models import ATTENTIONS, SCHEMES, make_gpt
+from support.records import L, plan, seal, write_protocols, write_run
+
+LENGTH = 64
+
+
+def test_the_same_targets_are_scored_in_every_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "WINDOWS", 5)
+    text = np.random.default_rng(0).integers(0, 50, 1000)
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
+    trained = SimpleNamespace(
+        gpt=gpt,
+        config=SimpleNamespace(context_length=LENGTH, objective={"kind": "causal"}),
+        corpus=SimpleNamespace(validation=text, validation_documents=np.array([[0, 1000]]), vocabulary=50),
+        progress=SimpleNamespace(phase=lambda name: nullcontext()),
+    )
+    starts = [
+        place
+        for place in range(1000 - LENGTH)
+        if any(np.array_equal(text[place : place + LENGTH + 1], window) for window in windows(trained))
+    ]
+    rows = {row["context"]: row for row in ContextUsed().measure(trained)}
+    assert list(rows) == [2, 4, 8, 16, 32, 64]
+    for context, row in rows.items():
+        scored = max(1, context // 8)
+        places = [place + end for place in starts for end in range(LENGTH - 8 + scored, LENGTH + 1, scored)]
+        cut = np.stack([text[place - context : place + 1] for place in places])
+        assert row["tokens"] == 5 * 8
+        assert row["nll"] == pytest.approx(plain_losses(gpt, cut, scored).sum())
+
+
+def windows(trained: SimpleNamespace) -> np.ndarray:
+    from poslab.data.windows import validation_windows
+
+    return validation_windows(trained.corpus, 5, LENGTH)
+
+
+@pytest.mark.parametrize("length", [128, 64, 48, 100, 7, 1])
+def test_every_target_is_scored_once_at_any_length(length: int) -> None:
+    for context in contexts(length):
+        places = ends(length, context)
+        step = max(1, length // 8) // len(places)
+        scored = [end - 1 - back for end in places for back in range(step)]
+        assert sorted(scored) == list(range(length - max(1, length // 8), length))
+        assert step <= context <= length
+
+
+def test_used_is_the_shortest_context_within_the_tolerance() -> None:
+    table = pandas.DataFrame(
+        [
+            {"run": run, "context": context, "nll": 10 * loss, "tokens": 10}
+            for run, losses in {"a": (2.2, 2.009, 2.0), "b": (1.0, 1.3, 1.1)}.items()
+            for context, loss in zip((32, 64, 128), losses, strict=True)
+        ]
+    )
+    assert dict(ContextUsed().summarise(table).context_used) == {"a": 64, "b": 32}
+
+
+def study(runs: Path, lost: dict[str, float], measured: bool = True) -> Results:
+    """Arms that lose so many nats with L/2 in place of L tokens, and use half of it by their own tables."""
+    names = []
+    for pos, more in lost.items():
+        for seed in range(5):
+            loss = 2.0 + 0.1 * len(pos) + 0.01 * seed + 0.001 * (seed * len(pos) % 3)
+            losses = {0.5: loss + more, 1.0: loss, 8.0: loss + 0.01}
+            names.append(f"{pos}-{seed}")
+            directory = write_protocols(runs, names[-1], losses, losses, pos=pos, seed=seed)
+            if measured:
+                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((4, 2.0), (L, 2.0))]
+                RunRecord(directory).write_table(ContextUsed.table, table)
+                seal(directory)
+    plan(runs, names, "rope")
+    return gather("made_up", runs, None)
+
+
+def test_nothing_is_said_of_extrapolation_where_no_arm_uses_its_context(tmp_path: Path) -> None:
+    results = study(tmp_path / "a", {"rope": 0.001, "alibi": -0.01})
+    first, at_length = sentences(results)
+    assert "nothing is said of extrapolation" in first
+    assert "at most 4 tokens" in first
+    assert at_length.startswith("At L ")
+    assert extrapolation(results) == ()
+    older = study(tmp_path / "b", {"rope": 0.001, "alibi": -0.01}, measured=False)  # by its losses at L/2
+    assert "nothing is said of extrapolation" in next(sentences(older))
+    assert StudyTables(older).table(ContextUsed()) is None
+
+
+def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(tmp_path: Path) -> None:
+    said = " ".join(sentences(study(tmp_path, {"rope": 0.1, "alibi": 0.1, "none": 0.001})))
+    assert "stays within 5 % of its value at L for every arm measured there" not in said
+    assert "only for rope and alibi" in said
+    assert "hardly use a context of L: none (" in said
+
+
+def test_records_without_half_the_length_are_judged_as_before(tmp_path: Path) -> None:
+    for pos in ("rope", "alibi"):
+        for seed in range(2):
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed)
+    assert "nothing is said" not in " ".join(sentences(gather("made_up", tmp_path, None)))
+
+
+def test_the_section_has_what_each_arm_loses_with_less(tmp_path: Path) -> None:
+    section = ContextUsed().section(StudyTables(study(tmp_path, {"rope": 0.1, "none": 0.001})))
+    assert section is not None
+    (table,) = section.tables
+    assert [column.title for column in table.columns] == ["Arm", "Context used", "L/2"]
+    assert [row["context_used_mean"] for row in table.records] == [4, 4]

@@ -1,0 +1,127 @@
+"""A study on several texts is compared text by text, and says of all only how many agree."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poslab.analysis.results import Results, gather
+from poslab.analysis.texts import agreements, orders
+from poslab.record.reader import ReportError
+from poslab.report.sections.answer import sentences
+from poslab.report.sections.contents import document
+from poslab.report.warnings import warnings_of
+from poslab.report.write import write_report
+from support.records import plan, read, write_run
+
+# The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
+LOSSES = {
+    "sotu": {"rope": 3.0, "t5": 2.7, "alibi": 2.8, "none": 3.1},
+    "code": {"rope": 1.0, "t5": 0.9, "alibi": 1.2, "none": 1.3},
+    "docs": {"rope": 2.0, "t5": 1.8, "alibi": 1.9, "none": 2.2},
+}
+
+
+def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int = 5, **more: Any) -> Results:
+    names = []
+    for text, by_arm in losses.items():
+        for place, (pos, loss) in enumerate(by_arm.items()):
+            for seed in range(seeds):
+                by = 0.01 * seed + 0.004 * ((3 * seed + 2 * place * seed * seed) % 7)
+                names.append(f"{text}-{pos}-{seed}")
+                data = {"source": "package", "name": text}
+                write_run(
+                    runs,
+                    names[-1],
+                    pos,
+                    seed,
+                    sliding={0.5: loss + by + 0.1, 1.0: loss + by, 8.0: loss + by},
+                    config={"data": {**data, "vocabulary": "bytes"}},
+                    data={"name": f"The {text}", "fingerprint": text, "vocabulary": 256},
+                )
+    plan(runs, names, "rope", **more)
+    return gather("made_up", runs, None)
+
+
+def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: Path) -> None:
+    results = study(tmp_path)
+    assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
+    assert {text.reference.arm.label for text in results.texts} == {"rope"}
+    found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
+    sides = "lower", "higher"
+    assert {arm: (item.lower, *map(item.separated, sides)) for arm, item in found.items()} == {
+        "t5": (3, 3, 0),
+        "alibi": (2, 2, 1),
+        "none": (0, 0, 3),
+    }
+    for text, compared in zip(LOSSES, found["alibi"].comparisons, strict=True):
+        seeds = [0.004 * ((3 * s + 4 * s * s) % 7 - 3 * s % 7) for s in range(5)]
+        paired = LOSSES[text]["alibi"] - LOSSES[text]["rope"] + sum(seeds) / 5
+        assert compared is not None
+        assert compared.difference.mean == pytest.approx(paired)
+    first, tested, order, *_ = sentences(results)
+    assert "no test" in first
+    assert "t5 lower on 3 of 3 (3 separated)" in tested
+    assert "alibi lower on 2 of 3 (2 separated) and higher on 1 of 3 (1 separated)" in tested
+    assert "none higher on 3 of 3 (3 separated)" in tested
+    assert "alibi and rope change places" in order
+
+
+def test_the_tests_of_all_texts_are_corrected_together(tmp_path: Path) -> None:
+    alone = study(tmp_path / "a", {"code": LOSSES["code"]})
+    assert alone.texts == ()
+    together = study(tmp_path / "b").texts[1]
+    for single, shared in zip(alone.claims, together.claims, strict=True):
+        assert (single.arm, single.figure, single.p) == (shared.arm, shared.figure, shared.p)
+        assert shared.p_holm == pytest.approx(min(1, 3 * single.p_holm))
+
+
+def test_kendalls_tau_is_that_of_scipy(tmp_path: Path) -> None:
+    from scipy.stats import kendalltau
+
+    results = study(tmp_path, seeds=2)
+    for order in orders(results.texts, "sliding_8x"):
+        first, second = (next(text for text in results.texts if text.text == name) for name in order.texts)
+        losses = [[item.mean("sliding_8x") for item in text.arms] for text in (first, second)]
+        assert order.tau == pytest.approx(kendalltau(*losses).statistic)
+        assert order.arms == 4
+    same, reverse = orders(results.texts, "sliding_8x")[1], orders(results.texts, "sliding_8x")[0]
+    assert (same.tau, same.changed) == (1.0, ())
+    assert reverse.changed == (("alibi", "rope"),)
+
+
+def test_a_report_compares_no_losses_of_different_texts(tmp_path: Path) -> None:
+    results = study(tmp_path)
+    made = document(results)
+    names = [section.name for section in made.sections]
+    assert len(names) == len(set(names))
+    assert len({chart.name for chart in made.charts}) == len(made.charts)
+    for section in made.sections:
+        for table in section.tables:
+            assert {*table.sources} <= {f"{name}.csv" for name in made.sheets}, table.title
+            arms = [row["arm"] for row in table.records if "arm" in row]
+            assert table.title == "Runs" or all(label in LOSSES["code"] for label in arms)
+    write_report("made_up", tmp_path, tmp_path / "reports")
+    folder = tmp_path / "reports" / "made_up"
+    rows = {(row["figure"], row["arm"]): row for row in read(folder / "texts.csv")}
+    assert rows["sliding_8x", "t5"]["lower"] == "3"
+    assert float(rows["sliding_8x", "t5"]["code_mean"]) == pytest.approx(-0.1, abs=0.02)
+    assert {row["arm"] for row in read(folder / "differences_docs.csv")} == {"t5", "alibi", "none"}
+
+
+def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path: Path) -> None:
+    losses = {**LOSSES, "more": {"alibi": 2.0, "t5": 2.1}}
+    results = study(tmp_path, losses)
+    assert len(results.texts) == 3
+    (warning,) = [text for text in warnings_of(results) if "compared with nothing" in text]
+    assert "more" in warning
+
+
+def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path: Path) -> None:
+    assert study(tmp_path / "a", seeds=2).reference_warning is None
+    assert gather("made_up", tmp_path / "a", "t5").texts[2].reference.arm.label == "t5"
+    data = {"source": "package", "name": "sotu", "vocabulary": "bytes"}
+    more = {"name": "The sotu", "fingerprint": "sotu", "vocabulary": 256}
+    write_run(tmp_path / "a", "wide", "rope", config={"data": data, "model": {"width": 32}}, data=more)
+    with pytest.raises(ReportError, match="fits 4 arms"):
+        gather("made_up", tmp_path / "a", "rope")
