@@ -21,8 +21,6 @@ GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens befor
 
 def extrapolation(results: Results) -> tuple[str, ...]:
     """Return what the tables past the training length do not say by themselves."""
-    if is_context_unused(results):
-        return ()
     return _sentences(_other_protocol(results), _gains(results))
 
 
@@ -35,24 +33,22 @@ def without_context(results: Results) -> list[ArmFigures]:
     return [item for item, value in gains if value is not None and -value < GATE]
 
 
-def is_context_unused(results: Results) -> bool:
-    """Return whether no arm is shown to use a context of L, so that a study says nothing of extrapolation."""
-    finished = [item for item in results.arms if item.rows]
-    return bool(finished) and len(without_context(results)) == len(finished)
-
-
 def context_used(results: Results) -> str:
-    """Return which arms hardly use a context of L, and how much they use where it was measured; or ""."""
+    """Return which arms hardly use a context of L, and how much they use where it was measured; or "".
+
+    It is one-sided: that an arm keeps its loss past L says nothing then, that it loses it does.
+    """
     unused = without_context(results)
     if not unused:
         return ""
     lengths = [used for item in unused for used in item.by_seed("context_used").values()]
     tokens = f" and a context of at most {max(lengths):.0f} tokens is used" if lengths else ""
     lost = f"where targets keep half of the L tokens before them, less than {GATE:g} nats are lost{tokens}"
-    if is_context_unused(results):
-        return f"No arm uses a context of L ({lost}), so nothing is said of extrapolation."
     labels = listing([item.arm.label for item in unused], NAMED)
-    return f"Nothing is said past L of arms that hardly use a context of L: {labels} ({lost})."
+    named = f"The arm {labels} hardly uses" if len(unused) == 1 else f"The arms {labels} hardly use"
+    every = len(unused) == len([item for item in results.arms if item.rows])
+    arms = "Every arm hardly uses" if every else named
+    return f"{arms} a context of L ({lost}): to keep the loss past L shows little there, to lose it does."
 
 
 def convergence(results: Results) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from poslab.report.verdict import (
     at_length,
     context_used,
     convergence,
-    is_context_unused,
     left_out,
     on_text,
     without_context,
@@ -82,11 +81,6 @@ def sentences(results: Results) -> Iterator[str]:
         yield from in_short(results)
         return
     tested = multiple(results.primary)
-    if tested > 1 and is_context_unused(results):
-        yield from filter(None, [context_used(results), at_length(results)])
-        yield from measured
-        yield from in_short(results)
-        return
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
     exploratory = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""

@@ -18,7 +18,7 @@ from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import GATE, NAMED, context_used, is_context_unused
+from poslab.report.verdict import NAMED, context_used
 
 
 def names(results: Results) -> dict[str, Results]:
@@ -32,15 +32,9 @@ def names(results: Results) -> dict[str, Results]:
 
 
 def figures(results: Results) -> list[str]:
-    """Return the tested figure and the loss at L, as far as they are different and may be spoken of."""
+    """Return the tested figure and the loss at L, once where they are the same."""
     primary = results.primary or ""
-    spoken = [] if _is_context_unused(results) else [primary]
-    return list(dict.fromkeys([*spoken, loss_at_length(results.reference, primary)]))
-
-
-def _is_context_unused(results: Results) -> bool:
-    """Return whether a length past L is tested, and no arm uses a context of L on any text."""
-    return results.tested_multiple > 1 and all(map(is_context_unused, results.texts))
+    return list(dict.fromkeys([primary, loss_at_length(results.reference, primary)]))
 
 
 def sentences(results: Results) -> Iterator[str]:
@@ -55,10 +49,6 @@ def sentences(results: Results) -> Iterator[str]:
             label = texts[0].reference.arm.label
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
         yield from filter(None, [_order(results, figure)])
-    if _is_context_unused(results):
-        lost = f"half of the L tokens before a target are worth less than {GATE:g} nats to every arm"
-        yield f"On no text is a context of L used ({lost}), so nothing is said of extrapolation."
-        return
     for text in texts if results.tested_multiple > 1 else ():
         if used := context_used(text):
             yield f"{text.text}: {used}"
@@ -113,7 +103,7 @@ def chart(results: Results) -> PanelChart:
 def rows(results: Results) -> Rows:
     """texts.csv: a row per arm and figure, with the difference from the reference on each text."""
     found: Rows = []
-    for figure in dict.fromkeys([results.primary or "", *figures(results)]):
+    for figure in figures(results):
         for item in agreements(results.texts, figure):
             row: dict[str, Value] = {"figure": figure, "arm": item.arm}
             for name, compared in zip(names(results), item.comparisons, strict=True):
