@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from poslab.analysis.sheets import Sheet, sheet
-from poslab.report.charts import Chart, LineChart
+from poslab.report.charts import Chart, LineChart, PanelChart
 from poslab.report.tables import Table
 
 
@@ -47,7 +47,7 @@ class Answer:
 
     sentences: tuple[str, ...]
     belief: tuple[tuple[str, str], ...]  # how far to believe it, as labels with short values
-    chart: LineChart | None
+    chart: LineChart | PanelChart | None
     table: Table
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.facts import origin_of, tokens_per_parameter
+from poslab.analysis.ladder import ladder
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
@@ -23,6 +24,7 @@ from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.sections.ladder import charts, findings
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
@@ -38,6 +40,8 @@ def answer(results: Results) -> Answer:
     said, sure = tuple(sentences(results)), tuple(belief(results))
     if (led := leading(results)) is not None:
         return Answer(said, sure, *led)
+    if (rungs := ladder(results)) is not None:
+        return Answer(said, sure, charts(results, rungs)[0], table(results))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
 
@@ -65,6 +69,8 @@ def sentences(results: Results) -> Iterator[str]:
         yield from measured
         yield from in_short(results)
         return
+    if (rungs := ladder(results)) is not None:
+        yield from findings(rungs, rungs.figures[0])
     tested = multiple(results.primary)
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
@@ -75,7 +81,7 @@ def sentences(results: Results) -> Iterator[str]:
     first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        yield from filter(None, [_within_tolerance(results, tested), at_length(results)])
+        yield from filter(None, [_within_tolerance(results, tested), "" if rungs else at_length(results)])
     yield from measured
     yield from in_short(results)
 

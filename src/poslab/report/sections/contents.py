@@ -16,6 +16,7 @@ from poslab.report.sections import (
     convergence,
     cost,
     extrapolation,
+    ladder,
     learning_rates,
     overview,
     provenance,
@@ -30,6 +31,7 @@ Sections = tuple[Callable[[Results], Section | None], ...]
 
 # The name, the title, what it comes to in words and the sections of each.
 CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
+    ("ladder", "Budget and size", lambda results: (), (ladder.section,)),
     (
         "past",
         "Past the training length",
@@ -56,9 +58,9 @@ def document(results: Results) -> Document:
     """Return the whole report of these results."""
     chapters = []
     study = StudyTables(results)
-    past, learning, *rest = CHAPTERS
+    rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
-    for chapter, title, findings, builds in (*first, *rest):
+    for chapter, title, findings, builds in (rungs, *first, *rest):
         measured = (item.section(study) for item in measurements() if item.chapter == chapter)
         built = (*(build(results) for build in builds), *measured)
         sections = joined(section for section in built if section is not None)
