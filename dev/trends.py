@@ -16,8 +16,8 @@ import numpy as np
 from poslab.analysis.arms import Arm
 from poslab.analysis.estimates import ArmFigures, estimates
 from poslab.analysis.ladder import Ladder, Rung, design, shares_of, trend
+from poslab.record.facts import Manifest
 from poslab.record.losses import LossSum
-from poslab.record.manifest import Manifest
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 
