@@ -21,6 +21,7 @@ from poslab.report.sections import (
     overview,
     provenance,
     rescalings,
+    signal,
 )
 from poslab.report.sections.answer import answer
 from poslab.report.study_tables import StudyTables
@@ -36,7 +37,14 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         "past",
         "Past the training length",
         verdict.extrapolation,
-        (overview.arms, overview.differences, extrapolation.section, rescalings.section, overview.protocols),
+        (
+            overview.arms,
+            overview.differences,
+            signal.section,
+            extrapolation.section,
+            rescalings.section,
+            overview.protocols,
+        ),
     ),
     (
         "learning",
