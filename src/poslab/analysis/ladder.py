@@ -234,9 +234,7 @@ class Trend:
     steady: bool  # whether b keeps its sign with any one size (of fewer than three, any one rung) left out
     first: Difference  # the gap of the rung with the least compute
     last: Difference  # and of that with the most
-    residual: (
-        float | None
-    )  # root mean square of what the fit leaves, in nats; None where nothing is left over
+    residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
     low: float  # compute of the first rung, FLOP
     high: float
 
