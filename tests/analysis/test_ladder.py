@@ -12,6 +12,7 @@ from dev.trends import coverage
 from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import TextNoise, combined
+from poslab.report.charts import PanelChart
 from poslab.report.sections.contents import document
 from support.records import BATCH, L, plan, words, write_run
 
@@ -120,13 +121,15 @@ def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
 
 
 def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(tmp_path):
-    study(tmp_path, {"rope": [2.0] * 5, "t5": [1.9] * 5}, SIZES)
-    results = gather("made_up", tmp_path, None)
-    page = document(results)
-    assert [panel.title for panel in page.answer.chart.panels] == [
-        "0.39 tokens per parameter",
-        "3.9 tokens per parameter",
-    ]
+    """Of two sizes or more: a line takes two points."""
+    sizes = [*SIZES[:2], (96, 2250), (64, 1000), (128, 40000)]
+    study(tmp_path, {"rope": [2.0] * 5, "t5": [1.9] * 5}, sizes)
+    page = document(gather("made_up", tmp_path, None))
+    chart = page.answer.chart
+    assert isinstance(chart, PanelChart)
+    titles = [panel.title for panel in chart.panels]
+    assert titles == ["0.39 tokens per parameter", "3.9 tokens per parameter"]
+    assert "Only in the table: 16.4 k, 39 tokens a parameter." in chart.caption
     assert len(page.sheets["ladder"][1]) == 10
     assert page.sheets["ladder_order"][1][0]["order_loss_1x"] == "t5, rope"
 

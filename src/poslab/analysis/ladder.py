@@ -248,9 +248,9 @@ class Trend:
         """The trend in a word."""
         if not self.seen:
             return "no trend seen"
-        if self.first.mean * self.last.mean < 0:
+        if decided(self.first) and decided(self.last) and self.first.mean * self.last.mean < 0:
             return "turns"
-        return "shrinks" if self.per_tenfold.mean * self.last.mean < 0 else "grows"
+        return "shrinks" if abs(self.last.mean) < abs(self.first.mean) else "grows"
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:

@@ -12,7 +12,7 @@ from poslab.analysis.statistics import FALSE_ALARMS, Difference
 from poslab.config.text import counted, listing
 from poslab.record.measures import Value
 from poslab.report import cells
-from poslab.report.charts import LineChart, PanelChart, Series, decades
+from poslab.report.charts import LineChart, PanelChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import interval, number, quantity
 from poslab.report.tables import Cell, Column, Table
@@ -48,9 +48,9 @@ def section(results: Results) -> Section | None:
 def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
     """Return the gap to the reference over budget or compute, a figure for each loss.
 
-    A panel has the rungs of about the same tokens per parameter, if any two rungs have: else there is one.
+    A panel has rungs of about the same tokens per parameter, two or more; where no two have, all are in one.
     """
-    together = rungs.shares if len(rungs.shares) < len(rungs.rungs) else [list(rungs.rungs)]
+    together = [part for part in rungs.shares if len(part) > 1] or [list(rungs.rungs)]
     return tuple(_chart(results, rungs, figure, together) for figure in rungs.figures)
 
 
@@ -73,12 +73,12 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     panels = [
         LineChart(
             f"gap_{figure}",
-            _shares(part) if len(together) > 1 else "",
+            _shares(part) if len(part) < len(rungs.rungs) else "",
             "",
             "Training tokens per parameter" if by_budget else "Training compute (FLOP)",
             f"Gap to {rungs.reference} (nats per token)",
             10,
-            _ticks(part, by_budget) if len(together) == 1 else decades(lines),
+            _ticks(part, by_budget),
             None,
             tuple(lines),
             frame=(min(ends), max(ends)),
@@ -88,6 +88,10 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     over = "tokens per parameter" if by_budget else "compute"
     crossed = crossings(rungs, figure)[0]
     marks = f" {_crossed(crossed)}" if crossed else ""
+    alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
+    marks += (
+        f" Only in the table: {listing([_named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
+    )
     caption = (
         f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
         f"paired by seed. {_sure(results)}{marks}"
