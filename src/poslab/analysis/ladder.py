@@ -258,7 +258,7 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
 
     The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval has the
     variance over seeds of each gap, and over documents, which all rungs score, of the sum. A percentile
-    bootstrap of seeds and documents covers 77 to 92 % where this covers 94 to 97 % (dev/trends.py).
+    bootstrap of seeds and documents covers 77 to 94 % where this covers 95 to 97 % (dev/trends.py).
     """
     base = rungs.reference
     used = [rung for rung in rungs.rungs if rung.gap(arm, base, figure) is not None]
