@@ -1,9 +1,12 @@
 """What can be asked for on the command line; what cannot is refused in one line."""
 
 import pytest
+from omegaconf import OmegaConf
 
+import poslab
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError, RunConfig
+from poslab.study.cost import Costs
 from poslab.study.run.plan import plan
 from support.commands import ROOT, called
 from support.runs import request
@@ -84,6 +87,20 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
     assert "mode: MULTIRUN" in told
     assert "max_steps: 5000\n" in told  # the size for a GPU: its budget and its length too
     assert "context_length: 512\n" in told
+    swept = OmegaConf.load(path).hydra.sweeper.params
+    for name in ("model", "trainer", "context_length", "trainer.max_steps"):  # only as the question
+        assert name not in swept or "," in str(swept[name])
+
+
+@pytest.mark.parametrize("size", ["ladder_64", "ladder_96", "ladder_128", "ladder_192", "ladder_64_long"])
+def test_sizes_of_the_ladder_are_in_proportion(size):
+    """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
+    config = poslab.compose(f"model={size}", "evaluate.longest=8").config
+    cost = Costs().of(config, vocabulary=128)
+    assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)
+    assert config.model.width == 32 * config.model.heads
+    assert config.model.width == pytest.approx(32 * config.model.layers)
+    assert config.trainer.learning_rate == pytest.approx(2e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
 
 
 def test_a_sweep_may_be_made_under_another_name(tmp_path):

@@ -44,15 +44,15 @@ def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float
 
 
 def text_noise(
-    arms: Sequence[tuple[ArmFigures, int]], terms: Mapping[str, int], seeds: Set[int], by_segment: bool
+    arms: Sequence[tuple[ArmFigures, float]], terms: Mapping[str, int], seeds: Set[int], by_segment: bool
 ) -> TextNoise | None:
-    """Return how far other text would change a sum of arms with their signs, averaged over `seeds` of all.
+    """Return how far other text would change a sum of arms with their weights, averaged over `seeds` of all.
 
-    Terms are losses by length with their signs. The draws are documents; in records without them,
-    segments, if all runs have scored the same. A loss is a ratio of sums, nats over tokens, so a draw adds
-    what it loses beyond its share of the mean (Cochran, Sampling Techniques, 1977, section 2.11); what one
-    draw adds in all runs is summed, which pairs the arms. Degrees of freedom are Satterthwaite's of draws of
-    these sizes. None of too few draws.
+    A weight is 1 or -1 in a difference. Terms are losses by length with their signs. The draws are documents;
+    in records without them, segments, if all runs have scored the same. A loss is a ratio of sums, nats over
+    tokens, so a draw adds what it loses beyond its share of the mean (Cochran, Sampling Techniques, 1977,
+    section 2.11); what one draw adds in all runs is summed, which pairs the arms. Degrees of freedom are
+    Satterthwaite's of draws of these sizes. None of too few draws.
     """
     signed = [
         (_measured(run, term), side * sign, is_in_bits(term))

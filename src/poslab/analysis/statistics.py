@@ -142,6 +142,29 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
     return max(half, _half_width(differences, CONFIDENCE)), max(p, p_value(differences) or 0.0)
 
 
+def combined(groups: Sequence[Sequence[float]], text: TextNoise | None) -> Difference | None:
+    """Return the sum of the means of groups that share no run, such as the weighted gaps at several budgets.
+
+    A group has a value by seed, two or more; `text` is the noise of the documents in the sum. Variances are
+    added, with the degrees of freedom of Satterthwaite (1946). None without groups.
+    """
+    if not groups:
+        return None
+    mean = math.fsum(math.fsum(values) / len(values) for values in groups)
+    fewest = min(map(len, groups))
+    if fewest < 2:
+        return Difference(fewest, mean, None, None, None, text)
+    parts = [(_deviation(values) ** 2 / len(values), len(values) - 1.0) for values in groups]
+    parts += [(text.variance, text.freedom)] if text and text.documents else []
+    variance = math.fsum(part for part, _ in parts)
+    if variance == 0:
+        return Difference(fewest, mean, 0.0, None, None, text)
+    freedom = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
+    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    p = 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
+    return Difference(fewest, mean, half, p, None, text)
+
+
 @dataclass(frozen=True)
 class Time:
     """How long a run took to a target in tokens; where it did not get there, how long it certainly took."""

@@ -171,7 +171,7 @@ GPT2_BLOCK = BlockOptions()  # that of records that are older than these setting
 
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 VALIDATIONS = 100  # what convergence figures need
-Multiple = Literal[1, 2, 4, 8, 16]  # of L: the lengths that a model can be evaluated up to
+Multiple = Literal[1, 2, 4, 8, 16, 32, 64]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
 Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
 RESCALINGS: tuple[Rescale, ...] = get_args(Rescale)

@@ -121,7 +121,8 @@ def _panels(chart: charts.PanelChart) -> Figure:
     height = (HEIGHT if n == 1 else PANEL * down) + LEGEND_ROW * math.ceil(len(chart.legend) / columns) + 0.2
     figure = canvas(width, height)
     grid = figure.subplots(down, across, squeeze=False, sharey=True).flatten()
-    bounds = limits([series for panel in chart.panels for series in panel.series], chart.panels[0].ceiling)
+    first, every = chart.panels[0], [series for panel in chart.panels for series in panel.series]
+    bounds = first.frame or limits(every, first.ceiling)
     for axes, panel in zip(grid, chart.panels, strict=False):
         axes_of(axes, panel, panel.series)
         axes.set_ylim(*bounds)

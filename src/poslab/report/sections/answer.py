@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.facts import origin_of, tokens_per_parameter
+from poslab.analysis.ladder import ladder
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
@@ -24,6 +25,7 @@ from poslab.report.sections import texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.sections.ladder import charts, findings
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
@@ -50,6 +52,8 @@ def answer(results: Results) -> Answer:
         return Answer(said, sure, *led)
     if results.texts and results.primary is not None:
         return Answer(said, sure, texts.chart(results), texts.table(results))
+    if (rungs := ladder(results)) is not None:
+        return Answer(said, sure, charts(results, rungs)[0], table(results))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
 
@@ -80,6 +84,8 @@ def sentences(results: Results) -> Iterator[str]:
         yield from measured
         yield from in_short(results)
         return
+    if (rungs := ladder(results)) is not None:
+        yield from findings(rungs, rungs.figures[0])
     tested = multiple(results.primary)
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
@@ -91,7 +97,7 @@ def sentences(results: Results) -> Iterator[str]:
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
         kept = _within_tolerance(results, tested), context_used(results)
-        yield from filter(None, [*kept, at_length(results)])
+        yield from filter(None, [*kept, "" if rungs else at_length(results)])
     yield from measured
     yield from in_short(results)
 

@@ -16,10 +16,12 @@ from poslab.report.sections import (
     convergence,
     cost,
     extrapolation,
+    ladder,
     learning_rates,
     overview,
     provenance,
     rescalings,
+    signal,
     texts,
 )
 from poslab.report.sections.answer import answer
@@ -33,11 +35,19 @@ MADE = "made"  # the chapter on runs, which is of the whole study
 
 # The name, the title, what it comes to in words and the sections of each.
 CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
+    ("ladder", "Budget and size", lambda results: (), (ladder.section,)),
     (
         "past",
         "Past the training length",
         verdict.extrapolation,
-        (overview.arms, overview.differences, extrapolation.section, rescalings.section, overview.protocols),
+        (
+            overview.arms,
+            overview.differences,
+            signal.section,
+            extrapolation.section,
+            rescalings.section,
+            overview.protocols,
+        ),
     ),
     (
         "learning",
@@ -68,9 +78,9 @@ def _sections(
 def document(results: Results) -> Document:
     """Return the whole report of these results; of several texts, chapters but the last go text by text."""
     chapters = []
-    past, learning, *rest = CHAPTERS
+    rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
-    for chapter, title, findings, builds in (*first, *rest):
+    for chapter, title, findings, builds in (rungs, *first, *rest):
         by_text = {} if chapter == MADE else texts.names(results)
         said = [] if by_text else [*findings(results)]
         sections = [] if by_text else [*_sections(results, chapter, builds)]

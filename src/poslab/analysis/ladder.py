@@ -1,0 +1,352 @@
+"""Arms at several budgets or sizes: their gaps to the reference at each, where two change places, and trends.
+
+A rung is one size with one budget. What the arms of a rung differ in besides, such as the scheme, is a
+contender, and a gap is its loss less the reference's in the same rung, paired by seed on the same targets.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from poslab.analysis.arms import RATES, Arm, key, labels, settings
+from poslab.analysis.comparisons import comparable
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.facts import tokens_per_parameter
+from poslab.analysis.protocols import loss_at_length
+from poslab.analysis.results import Results
+from poslab.analysis.spread import difference, text_noise
+from poslab.analysis.statistics import Difference, combined, holm
+from poslab.record.measures import is_in_bits
+from poslab.record.reader import Run
+
+SIZE = ("model.layers", "model.width", "model.heads")
+BUDGET = ("trainer.max_steps", "trainer.batch_size")
+# What follows the size or the budget, or is chosen for each arm.
+FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
+SAME_SHARE = 1.25  # tokens a parameter up to this factor apart are one budget: steps are whole numbers
+COLLINEAR = 0.95  # correlation of compute and tokens a parameter from which on a fit cannot part them
+FEWEST_RUNGS = 3  # of a trend
+
+
+@dataclass(frozen=True, eq=False)
+class Rung:
+    """One size with one budget; its numbers are those of the reference."""
+
+    arms: Mapping[str, ArmFigures]  # by contender, the reference among them
+    parameters: int
+    share: float  # training tokens per parameter
+    flops: float  # of training
+    _gaps: dict[tuple[str, str, str], Difference | None] = field(default_factory=dict, repr=False)
+
+    def gap(self, arm: str, against: str, figure: str) -> Difference | None:
+        """Return a contender's loss less another's, paired by seed; None where either lacks it."""
+        place = arm, against, figure
+        if place not in self._gaps:
+            known = arm in self.arms and against in self.arms
+            self._gaps[place] = difference(self.arms[arm], self.arms[against], figure) if known else None
+        return self._gaps[place]
+
+    def order(self, figure: str) -> list[str]:
+        """Return the contenders by their mean loss, the lowest first."""
+        means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
+        return sorted(means, key=means.__getitem__)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs of a study, the least compute first."""
+
+    reference: str  # a contender
+    contenders: tuple[str, ...]  # in the order of the arms
+    rungs: tuple[Rung, ...]
+    figures: tuple[str, ...]  # the loss at L, and the tested one past L
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The contenders that are compared with the reference."""
+        return tuple(label for label in self.contenders if label != self.reference)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The parameters of each size, the smallest first."""
+        return sorted({rung.parameters for rung in self.rungs})
+
+    @property
+    def shares(self) -> list[list[Rung]]:
+        """The rungs by tokens per parameter, those with about the same together."""
+        groups: list[list[Rung]] = []
+        for rung in sorted(self.rungs, key=lambda rung: rung.share):
+            if groups and rung.share <= SAME_SHARE * groups[-1][0].share:
+                groups[-1].append(rung)
+            else:
+                groups.append([rung])
+        return [sorted(group, key=lambda rung: rung.flops) for group in groups]
+
+
+def ladder(results: Results) -> Ladder | None:
+    """Return the rungs of a study; None of fewer than two, or where a rung has a contender twice.
+
+    A rung without the reference is left out, and so is an arm whose losses do not compare with the
+    reference's there. A study of learning rates has arms that differ in nothing else, so none.
+    """
+    finished = [item for item in results.arms if item.rows]
+    if not finished or not results.reference.rows or results.primary is None:
+        return None
+    names = _contenders(finished)
+    reference = names[results.reference.arm.label]
+    by_rung: dict[str, dict[str, ArmFigures]] = {}
+    for item in finished:
+        members = by_rung.setdefault(_rung(item.arm), {})
+        if names[item.arm.label] in members:
+            return None
+        members[names[item.arm.label]] = item
+    in_bits = is_in_bits(results.primary)
+    rungs = [rung for members in by_rung.values() if (rung := _described(members, reference, in_bits))]
+    if len(rungs) < 2:
+        return None
+    at_length = loss_at_length(results.reference, results.primary)
+    figures = (at_length, results.primary) if results.tested_multiple > 1 else (results.primary,)
+    rungs.sort(key=lambda rung: rung.flops)
+    return Ladder(
+        reference, tuple(dict.fromkeys(names.values())), tuple(rungs), tuple(dict.fromkeys(figures))
+    )
+
+
+def _contenders(items: Sequence[ArmFigures]) -> dict[str, str]:
+    """Return the contender of each arm, by the arm's label."""
+    stripped = {item.arm.label: _without_rung(item.arm.finished[0]) for item in items}
+    runs = {key(run.config): run for run in reversed(stripped.values())}
+    named = labels([[run] for run in runs.values()], ())
+    by_key = dict(zip(runs, named, strict=True))
+    return {label: by_key[key(run.config)] for label, run in stripped.items()}
+
+
+def _without_rung(run: Run) -> Run:
+    """Return the run without the settings of its rung, as one of a single study."""
+    left_out = {*SIZE, *BUDGET, *FOLLOWING}
+    config: dict[str, Any] = {
+        section: {name: value for name, value in values.items() if f"{section}.{name}" not in left_out}
+        if isinstance(values, Mapping)
+        else values
+        for section, values in run.config.items()
+    }
+    return replace(run, study="", manifest=run.manifest.updated(config=config))
+
+
+def _rung(arm: Arm) -> str:
+    values = settings(arm.runs[0].config)
+    return json.dumps([values.get(name) for name in (*SIZE, *BUDGET)])
+
+
+def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) -> Rung | None:
+    """Return the rung of these arms; None without a comparison, or where its compute is not on record."""
+    if (base := arms.get(reference)) is None:
+        return None
+    alike = {
+        label: item
+        for label, item in arms.items()
+        if all(comparable(run, base.arm, in_bits) for run in item.arm.finished)
+    }
+    run, flops = base.arm.finished[0], base.mean("flops")
+    share = tokens_per_parameter(run)
+    if len(alike) < 2 or flops is None or share is None or run.manifest.parameters is None:
+        return None
+    return Rung(alike, run.manifest.parameters, share, flops)
+
+
+def decided(between: Difference | None) -> bool:
+    """Return whether the 95 % interval of a difference leaves 0 out."""
+    return between is not None and between.half_width is not None and abs(between.mean) > between.half_width
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Two contenders whose gaps in two rungs have opposite signs, and intervals that both leave 0 out."""
+
+    arm: str
+    against: str
+    before: Rung
+    after: Rung
+    gap_before: Difference
+    gap_after: Difference
+    p_holm: float  # that not both signs are so, over all pairs of contenders and of rungs
+
+
+def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
+    """Return the crossings of every pair of contenders, and how many pairs of gaps were looked at.
+
+    A crossing lies between a rung with a decided gap and the next one with a decided gap. Its p is the larger
+    of the two (an intersection-union test, Berger 1982), corrected over all that was looked at.
+    """
+    found: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
+    tests: dict[tuple[str, str, int, int], float] = {}
+    for arm, against in combinations((*rungs.others, rungs.reference), 2):
+        known = {i: at for i, rung in enumerate(rungs.rungs) if (at := rung.gap(arm, against, figure))}
+        for (i, first), (j, second) in combinations(known.items(), 2):
+            opposite = first.mean * second.mean < 0
+            p = [1.0 if at.p is None or not opposite else at.p for at in (first, second)]
+            tests[arm, against, i, j] = max(p)
+            between = [at for k, at in known.items() if i < k < j and decided(at)]
+            if opposite and decided(first) and decided(second) and not between:
+                found[arm, against, i, j] = first, second
+    adjusted = holm(tests)
+    listed = tuple(
+        Crossing(arm, against, rungs.rungs[i], rungs.rungs[j], *gaps, adjusted[arm, against, i, j])
+        for (arm, against, i, j), gaps in found.items()
+    )
+    return listed, len(tests)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Decision accuracy of a rung: how many pairs of contenders it orders by mean as the last rung does."""
+
+    same: int
+    pairs: int
+    same_decided: int  # of the pairs that the last rung decides
+    pairs_decided: int
+
+
+def agreement(rungs: Ladder, rung: Rung, figure: str) -> Agreement:
+    """Return how far a rung orders the contenders as the one with the most compute does."""
+    same = {True: 0, False: 0}
+    pairs = {True: 0, False: 0}
+    for arm, against in combinations(rungs.contenders, 2):
+        here, last = (at.gap(arm, against, figure) for at in (rung, rungs.rungs[-1]))
+        if here is not None and last is not None:
+            pairs[decided(last)] += 1
+            same[decided(last)] += here.mean * last.mean > 0
+    return Agreement(sum(same.values()), sum(pairs.values()), same[True], pairs[True])
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How the gap of a contender changes as compute grows: fit 1, Delta = a + b ln(C / C0) + c ln(D / N)."""
+
+    arm: str
+    per_tenfold: Difference  # b ln 10: nats per tenfold compute
+    per_tenfold_share: Difference | None  # c ln 10, where budgets vary beside compute
+    steady: bool  # whether b keeps its sign with any one size (of fewer than three, any one rung) left out
+    first: Difference  # the gap of the rung with the least compute
+    last: Difference  # and of that with the most
+    residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
+    low: float  # compute of the first rung, FLOP
+    high: float
+
+    @property
+    def seen(self) -> bool:
+        """Whether there is a trend: the interval of b leaves 0 out, and b is steady."""
+        return self.steady and decided(self.per_tenfold)
+
+    @property
+    def reading(self) -> str:
+        """The trend in a word."""
+        if not self.seen:
+            return "no trend seen"
+        if decided(self.first) and decided(self.last) and self.first.mean * self.last.mean < 0:
+            return "turns"
+        return "shrinks" if abs(self.last.mean) < abs(self.first.mean) else "grows"
+
+
+def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
+    """Return the trend of a contender's gap over three rungs or more; None of fewer.
+
+    The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval has the
+    variance over seeds of each gap, and over documents, which all rungs score, of the sum. A percentile
+    bootstrap of seeds and documents covers 77 to 94 % where this covers 95 to 97 % (dev/trends.py).
+    """
+    base = rungs.reference
+    used = [rung for rung in rungs.rungs if rung.gap(arm, base, figure) is not None]
+    weights = _weights(used, shares_of(rungs))
+    if len(used) < FEWEST_RUNGS or weights is None:
+        return None
+    slope = _weighted(used, arm, base, figure, weights[1])
+    first, last = (used[i].gap(arm, base, figure) for i in (0, -1))
+    if slope is None or first is None or last is None:
+        return None
+    share = _weighted(used, arm, base, figure, weights[2]) if len(weights) > 2 else None
+    return Trend(
+        arm,
+        slope,
+        share,
+        _steady(rungs, used, arm, figure, slope.mean),
+        first,
+        last,
+        _residual(rungs, used, arm, figure),
+        used[0].flops,
+        used[-1].flops,
+    )
+
+
+def shares_of(rungs: Ladder) -> dict[Rung, float]:
+    """Return tokens per parameter by rung, one number for those that are about the same."""
+    return {
+        rung: math.exp(math.fsum(math.log(one.share) for one in group) / len(group))
+        for group in rungs.shares
+        for rung in group
+    }
+
+
+def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
+    """Return the columns 1, ln(C / C0) and, where it can be told apart, ln(D / N); a row a rung."""
+    compute = np.log([rung.flops / used[-1].flops for rung in used])
+    share = np.log([shares[rung] for rung in used])
+    columns = [np.ones(len(used)), compute]
+    if len(used) > FEWEST_RUNGS and np.ptp(share) > 0 and abs(np.corrcoef(compute, share)[0, 1]) < COLLINEAR:
+        columns.append(share)
+    return np.stack(columns, axis=1)
+
+
+def _weights(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray | None:
+    """Return the weights of the gaps in each coefficient per tenfold, a row each; None without a fit."""
+    if len({rung.flops for rung in used}) < 2:
+        return None
+    return np.asarray(np.linalg.pinv(design(used, shares)) * math.log(10))
+
+
+def _weighted(
+    used: Sequence[Rung], arm: str, base: str, figure: str, weights: Iterable[float]
+) -> Difference | None:
+    """Return a weighted sum of gaps over the seeds that all their runs share; None without any."""
+    weighted = list(zip(used, map(float, weights), strict=True))
+    values = [(rung.arms[label].by_seed(figure)) for rung, _ in weighted for label in (arm, base)]
+    seeds = set.intersection(*map(set, values))
+    if not seeds:
+        return None
+    groups = [
+        [weight * (ours[seed] - theirs[seed]) for seed in sorted(seeds)]
+        for (_, weight), ours, theirs in zip(weighted, values[::2], values[1::2], strict=True)
+    ]
+    parts = [
+        (rung.arms[label], sign * weight)
+        for rung, weight in weighted
+        for label, sign in ((arm, 1), (base, -1))
+    ]
+    return combined(groups, text_noise(parts, {figure: 1}, seeds, False))
+
+
+def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: float) -> bool:
+    """Return whether the slope keeps its sign without any one size, or of fewer than three any one rung."""
+    sizes = {rung.parameters for rung in used}
+    parts = [[rung for rung in used if rung.parameters == size] for size in sizes]
+    for part in parts if len(sizes) >= FEWEST_RUNGS else [[rung] for rung in used]:
+        left = [rung for rung in used if rung not in part]
+        weights = _weights(left, shares_of(rungs))
+        without = None if weights is None else _weighted(left, arm, rungs.reference, figure, weights[1])
+        if without is None or without.mean * slope <= 0:
+            return False
+    return True
+
+
+def _residual(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str) -> float | None:
+    columns = design(used, shares_of(rungs))
+    gaps = [at.mean for rung in used if (at := rung.gap(arm, rungs.reference, figure)) is not None]
+    left = len(used) - columns.shape[1]
+    if not left:
+        return None
+    return float(np.sqrt(np.sum((gaps - columns @ np.linalg.pinv(columns) @ gaps) ** 2) / left))

@@ -1,0 +1,123 @@
+"""Signal and noise of each figure: how far arms lie apart, beside what seeds and the last checkpoints do.
+
+Heineman et al. 2025 (Signal and Noise) divide the range over models by the standard deviation over the last
+checkpoints of one; over seeds it is that of runs that differ in nothing else.
+"""
+
+import math
+import statistics as order_statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from poslab.analysis.comparisons import comparable
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.ladder import ladder
+from poslab.analysis.protocols import counterpart, loss_at_length
+from poslab.analysis.results import Results
+from poslab.analysis.spread import difference
+from poslab.analysis.statistics import FALSE_ALARMS, holm
+from poslab.record.measures import is_in_bits, name
+
+CHECKPOINTS = 5  # the last validations of a run
+VALIDATION = "validation_loss"  # the one figure that is measured at every checkpoint
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a figure shows of the arms of a study, or of those of one size and budget."""
+
+    parameters: int | None  # of the reference there; None where a study has one size and budget
+    share: float | None  # training tokens per parameter, likewise
+    figure: str
+    spread: float  # of the arms' means, the highest less the lowest
+    seeds: float | None  # standard deviation over seeds, pooled over arms; None of one seed
+    checkpoints: float | None  # over the last validations of a run, pooled over runs; only of VALIDATION
+    half_width: float | None  # the median of half the 95 % intervals of differences from the reference
+    apart: int  # arms that differ from the reference, with Holm's correction over the arms of the figure
+    compared: int  # with it, from two seeds on
+
+    @property
+    def decides(self) -> bool:
+        return self.apart > 0
+
+
+def signals(results: Results) -> tuple[Signal, ...]:
+    """Return signal and noise of the losses that a report compares, at each size and budget of a ladder."""
+    if results.primary is None or not results.reference.rows:
+        return ()
+    figures = tuple(dict.fromkeys(_figures(results)))
+    if (rungs := ladder(results)) is not None:
+        return tuple(
+            found
+            for rung in rungs.rungs
+            for found in _of(
+                tuple(rung.arms.values()), rung.arms[rungs.reference], figures, (rung.parameters, rung.share)
+            )
+        )
+    in_bits = is_in_bits(results.primary)
+    alike = tuple(
+        item
+        for item in results.arms
+        if item.rows and all(comparable(run, results.reference.arm, in_bits) for run in item.arm.finished)
+    )
+    return tuple(_of(alike, results.reference, figures, (None, None)))
+
+
+def _figures(results: Results) -> Iterator[str]:
+    primary = results.primary
+    assert primary is not None
+    yield loss_at_length(results.reference, primary)
+    yield primary
+    yield counterpart(primary)
+    if results.tested_multiple > 1:
+        yield f"context_gain_{name(results.tested_multiple)}"
+    yield VALIDATION
+    yield "aulc"
+
+
+def _of(
+    arms: Sequence[ArmFigures],
+    reference: ArmFigures,
+    figures: Iterable[str],
+    rung: tuple[int | None, float | None],
+) -> Iterator[Signal]:
+    for figure in figures:
+        values = {item.arm.label: found for item in arms if (found := item.by_seed(figure))}
+        if len(values) < 2 or reference.arm.label not in values:
+            continue
+        means = [math.fsum(found.values()) / len(found) for found in values.values()]
+        gaps = {
+            item.arm.label: gap
+            for item in arms
+            if item is not reference and (gap := difference(item, reference, figure)) is not None
+        }
+        tests = {label: gap.p for label, gap in gaps.items() if gap.p is not None}
+        halves = [gap.half_width for gap in gaps.values() if gap.half_width is not None]
+        yield Signal(
+            *rung,
+            figure,
+            max(means) - min(means),
+            pooled(found.values() for found in values.values()),
+            _checkpoints(arms) if figure == VALIDATION else None,
+            order_statistics.median(halves) if halves else None,
+            sum(p < FALSE_ALARMS for p in holm(tests).values()),
+            len(tests),
+        )
+
+
+def pooled(groups: Iterable[Iterable[float]]) -> float | None:
+    """Return the standard deviation inside groups, pooled; None where no group has two values."""
+    listed = [list(values) for values in groups]
+    freedom = sum(len(values) - 1 for values in listed)
+    squares = ((value - math.fsum(values) / len(values)) ** 2 for values in listed for value in values)
+    return math.sqrt(math.fsum(squares) / freedom) if freedom else None
+
+
+def _checkpoints(arms: Iterable[ArmFigures]) -> float | None:
+    last = ([at.loss for at in run.validations[-CHECKPOINTS:]] for item in arms for run in item.arm.finished)
+    return pooled(losses for losses in last if losses)
+
+
+def over(signal: float, noise: float | None) -> float | None:
+    """Return signal to noise; None without noise on record."""
+    return signal / noise if noise else None

@@ -1,0 +1,375 @@
+"""Several budgets or sizes: each arm's gap to the reference over them, the order, crossings and trends."""
+
+from collections.abc import Iterator, Sequence
+
+from poslab.analysis.curves import Point
+from poslab.analysis.estimates import ESTIMATE, estimate_columns
+from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, ladder, trend
+from poslab.analysis.palette import arm_numbers
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.statistics import FALSE_ALARMS, Difference
+from poslab.config.text import counted, listing
+from poslab.record.measures import Value
+from poslab.report import cells
+from poslab.report.charts import LineChart, PanelChart, Series
+from poslab.report.document import Section
+from poslab.report.formatting import interval, number, quantity
+from poslab.report.tables import Cell, Column, Table
+from poslab.report.verdict import NAMED
+
+
+def section(results: Results) -> Section | None:
+    """Return figures and tables of a study with several budgets or sizes; None of another."""
+    if (rungs := ladder(results)) is None:
+        return None
+    crossed = _crossings(rungs)
+    trends = [
+        (figure, found)
+        for figure in rungs.figures
+        for arm in rungs.others
+        if (found := trend(rungs, arm, figure)) is not None
+    ]
+    gaps, orders, changes = _gap_rows(rungs), _order_rows(rungs), [_trend_row(*found) for found in trends]
+    tables = [_gaps_table(results, rungs, gaps), _orders_table(rungs, orders)]
+    tables += [_crossings_table(crossed, _looked_at(rungs))] if crossed else []
+    tables += [_trends_table(rungs, changes)] if changes else []
+    sheets = {"ladder": sheet(gaps), "ladder_order": sheet(orders), "ladder_crossings": sheet(crossed)}
+    return Section(
+        "ladder",
+        "By budget" if len(rungs.sizes) == 1 else "By size and budget",
+        findings=tuple(_findings(rungs)),
+        charts=charts(results, rungs)[1:],
+        tables=tuple(tables),
+        sheets=sheets | {"ladder_trends": sheet(changes)},
+    )
+
+
+def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
+    """Return the gap to the reference over budget or compute, a figure for each loss.
+
+    A panel has rungs of about the same tokens per parameter, two or more; where no two have, all are in one.
+    """
+    together = [part for part in rungs.shares if len(part) > 1] or [list(rungs.rungs)]
+    return tuple(_chart(results, rungs, figure, together) for figure in rungs.figures)
+
+
+def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequence[Rung]]) -> PanelChart:
+    by_budget = len(rungs.sizes) == 1
+    numbers = _looks(rungs)
+    drawn = [
+        [
+            Series(numbers[arm], arm, line)
+            for arm in rungs.contenders
+            if (line := _line(rungs, part, arm, figure))
+        ]
+        for part in together
+    ]
+    every = [line for lines in drawn for line in lines]
+    ends = [
+        0.0,
+        *(at.mean + side * (at.half_width or 0) for s in every for at in s.points for side in (-1, 1)),
+    ]
+    panels = [
+        LineChart(
+            f"gap_{figure}",
+            _shares(part) if len(part) < len(rungs.rungs) else "",
+            "",
+            "Training tokens per parameter" if by_budget else "Training compute (FLOP)",
+            f"Gap to {rungs.reference} (nats per token)",
+            10,
+            _ticks(part, by_budget),
+            None,
+            tuple(lines),
+            frame=(min(ends), max(ends)),
+        )
+        for part, lines in zip(together, drawn, strict=True)
+    ]
+    over = "tokens per parameter" if by_budget else "compute"
+    crossed = crossings(rungs, figure)[0]
+    marks = f" {_crossed(crossed)}" if crossed else ""
+    alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
+    marks += (
+        f" Only in the table: {listing([_named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
+    )
+    caption = (
+        f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
+        f"paired by seed. {_sure(results)}{marks}"
+    )
+    rows: Rows = [
+        {"arm": line.label, **point.row} for lines in drawn for line in lines for point in line.points
+    ]
+    legend = tuple((numbers[arm], arm) for arm in rungs.contenders if any(s.label == arm for s in every))
+    return PanelChart(
+        f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), legend, "Arms", rows
+    )
+
+
+def _sure(results: Results) -> str:
+    if results.seeds < 2:
+        return "One seed: no interval."
+    over = "seeds and documents" if results.documents else "seeds"
+    return f"95 % intervals over {over}, none corrected for their number."
+
+
+def _looks(rungs: Ladder) -> dict[str, int]:
+    """Return the number of each contender's look."""
+    arms = {label: item.arm for rung in rungs.rungs for label, item in rung.arms.items()}
+    ordered = [label for label in rungs.contenders if label in arms]
+    numbers = arm_numbers((arms[label].pos, arms[label].attention) for label in ordered)
+    return dict(zip(ordered, numbers, strict=True))
+
+
+def _line(rungs: Ladder, part: Sequence[Rung], arm: str, figure: str) -> tuple[Point, ...]:
+    by_budget = len(rungs.sizes) == 1
+    points = []
+    for rung in part:
+        if (gap := rung.gap(arm, rungs.reference, figure)) is not None:
+            ours, theirs = (rung.arms[label].by_seed(figure) for label in (arm, rungs.reference))
+            each = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+            half = None if arm == rungs.reference else gap.half_width
+            ends = min(each), max(each)
+            x = rung.share if by_budget else rung.flops
+            points.append(Point(gap.n, gap.mean, half, *ends, x, _described(rung)))
+    return tuple(points)
+
+
+def _ticks(part: Sequence[Rung], by_budget: bool) -> tuple[tuple[float, str], ...]:
+    return tuple(
+        (rung.share, number(rung.share, 2)) if by_budget else (rung.flops, quantity(rung.flops))
+        for rung in part
+    )
+
+
+def _described(rung: Rung) -> dict[str, Value]:
+    return {"parameters": rung.parameters, "tokens_per_parameter": rung.share, "flops": rung.flops}
+
+
+def _shares(part: Sequence[Rung]) -> str:
+    """Return the tokens per parameter of rungs that have about the same."""
+    ends = [number(share, 2) for share in sorted(rung.share for rung in part)]
+    return f"{cells.span(ends)} tokens per parameter"
+
+
+def _named(rungs: Ladder, rung: Rung) -> str:
+    """Return a rung in words, with its size where there are several."""
+    share = f"{number(rung.share, 2)} tokens a parameter"
+    return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
+
+
+def _reading(rungs: Ladder, figure: str) -> str:
+    orders = {_named(rungs, rung): rung.order(figure) for rung in rungs.rungs}
+    same = len({tuple(order) for order in orders.values()}) == 1
+    first = cells.figure_place(figure)
+    if same:
+        return f"{first}, the order of the means is {', '.join(next(iter(orders.values())))} throughout"
+    ends = [
+        f"{', '.join(order)} at {name}" for name, order in list(orders.items())[:: max(1, len(orders) - 1)]
+    ]
+    return f"{first}, the order of the means is {'; '.join(ends)}"
+
+
+def _findings(rungs: Ladder) -> Iterator[str]:
+    """Yield what the first screen does not say."""
+    for figure in rungs.figures:
+        if figure != rungs.figures[0]:
+            yield from findings(rungs, figure)
+        trends = [found for arm in rungs.others if (found := trend(rungs, arm, figure)) is not None]
+        if trends:
+            yield _trends(rungs, figure, trends)
+
+
+def findings(rungs: Ladder, figure: str) -> Iterator[str]:
+    """Yield the order at both ends, and who change places."""
+    text = _reading(rungs, figure)
+    yield f"{text[0].upper()}{text[1:]}."
+    crossed, looked_at = crossings(rungs, figure)
+    if crossed:
+        yield _crossed(crossed)
+    elif looked_at:
+        yield "No two arms are seen to change places, with both gaps' intervals leaving 0 out."
+
+
+def _crossed(crossed: Sequence[Crossing]) -> str:
+    """Return a sentence on who change places, with both gaps."""
+    parts = [
+        f"{cross.arm} and {cross.against} between {number(cross.before.share, 2)} and "
+        f"{number(cross.after.share, 2)} tokens a parameter ({_gap(cross.gap_before)}, then "
+        f"{_gap(cross.gap_after)} nats)"
+        for cross in crossed
+    ]
+    sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
+    corrected = "all" if sure == len(crossed) else str(sure or "none")
+    return f"Changing places: {listing(parts, NAMED)}; after Holm's correction {corrected} of these."
+
+
+def _gap(gap: Difference) -> str:
+    return interval(gap.mean, gap.half_width, 3, sign=True)
+
+
+def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
+    """Return a sentence on which gaps shrink or grow, and at which none is seen."""
+    low, high = quantity(trends[0].low), quantity(trends[0].high)
+    seen = [
+        f"that of {found.arm} {found.reading} by {_size(found.per_tenfold)} nats per tenfold compute, from "
+        f"{_gap(found.first)} to {_gap(found.last)}"
+        for found in trends
+        if found.seen
+    ]
+    unseen = [found.arm for found in trends if not found.seen]
+    none = f"no trend is seen for {listing(unseen, NAMED)}" if unseen else ""
+    parts = "; ".join(filter(None, (", ".join(seen), none)))
+    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}, from {low} to {high} FLOP: {parts}."
+
+
+def _size(change: Difference) -> str:
+    return interval(abs(change.mean), change.half_width, 3)
+
+
+def _cells(name: str, gap: Difference | None) -> dict[str, Value]:
+    """Return a difference as columns of a CSV file."""
+    values = (None,) * 3 if gap is None else (gap.n, gap.mean, gap.half_width)
+    return {f"{name}_{end}": value for end, value in zip(ESTIMATE, values, strict=True)}
+
+
+def _gap_rows(rungs: Ladder) -> Rows:
+    """ladder.csv: a row per rung and arm, with its losses and gaps."""
+    rows: Rows = []
+    for rung in rungs.rungs:
+        for arm in (label for label in rungs.contenders if label in rung.arms):
+            item = rung.arms[arm]
+            row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung), "arm": arm}
+            row["reference"] = arm == rungs.reference
+            for figure in rungs.figures:
+                row |= estimate_columns(item.figures, [figure])
+                gap = None if row["reference"] else rung.gap(arm, rungs.reference, figure)
+                row |= _cells(f"gap_{figure}", gap) | {f"gap_{figure}_p": None if gap is None else gap.p}
+            rows.append(row)
+    return rows
+
+
+def _gaps_table(results: Results, rungs: Ladder, rows: Rows) -> Table:
+    def against(row: Row, key: str) -> Cell:
+        return Cell("reference") if row["reference"] is True else cells.nats(row, key)
+
+    columns = [
+        Column("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget", cells.text, number=False)
+    ]
+    columns.append(cells.named(_looks(rungs)))
+    for figure in rungs.figures:
+        columns += [Column(figure, "Loss", cells.loss, cells.figure_title(figure))]
+        columns += [Column(f"gap_{figure}", f"Gap to {rungs.reference}", against, cells.figure_title(figure))]
+    caption = f"A gap is paired by seed at one size and budget, nats per token. {_sure(results)}"
+    return Table("Losses and gaps", caption, tuple(columns), rows, ("ladder.csv",), grouped=True)
+
+
+def _order_rows(rungs: Ladder) -> Rows:
+    """ladder_order.csv: a row per rung, with its order and how far that is the last rung's."""
+    rows: Rows = []
+    for rung in rungs.rungs:
+        row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung)}
+        for figure in rungs.figures:
+            same = agreement(rungs, rung, figure)
+            row[f"order_{figure}"] = ", ".join(rung.order(figure))
+            row |= {f"{key}_{figure}": value for key, value in vars(same).items()}
+        rows.append(row)
+    return rows
+
+
+def _orders_table(rungs: Ladder, rows: Rows) -> Table:
+    def accuracy(row: Row, key: str) -> Cell:
+        same, pairs, sure, of = (
+            cells.figure(row, f"{name}_{key}") for name in ("same", "pairs", "same_decided", "pairs_decided")
+        )
+        return Cell(
+            f"{same:g} of {pairs:g} ({sure:g} of {of:g})",
+            (same / pairs) if same is not None and pairs else None,
+        )
+
+    columns = [
+        Column("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget", cells.text, number=False)
+    ]
+    for figure in rungs.figures:
+        group = cells.figure_title(figure)
+        columns.append(Column(f"order_{figure}", "Order of means", cells.text, group, number=False))
+        columns.append(Column(figure, "Decision accuracy", accuracy, group))
+    last = _named(rungs, rungs.rungs[-1])
+    caption = (
+        f"Decision accuracy: the pairs of arms that a row orders by mean as the last row ({last}) does; in "
+        "brackets of those whose gap there has an interval that leaves 0 out."
+    )
+    return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
+
+
+def _looked_at(rungs: Ladder) -> int:
+    return sum(crossings(rungs, figure)[1] for figure in rungs.figures)
+
+
+def _crossings(rungs: Ladder) -> Rows:
+    """ladder_crossings.csv: two arms whose gaps have both signs, with intervals that leave 0 out."""
+    return [
+        {
+            "figure": figure,
+            "arm": cross.arm,
+            "against": cross.against,
+            "before": _named(rungs, cross.before),
+            "after": _named(rungs, cross.after),
+            **_cells("gap_before", cross.gap_before),
+            **_cells("gap_after", cross.gap_after),
+            "p_holm": cross.p_holm,
+        }
+        for figure in rungs.figures
+        for cross in crossings(rungs, figure)[0]
+    ]
+
+
+def _crossings_table(rows: Rows, looked_at: int) -> Table:
+    columns = (
+        Column("figure", "Loss", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        *(Column(key, key.capitalize(), cells.text, number=False) for key in ("arm", "against", "before")),
+        Column("gap_before", "Gap", cells.nats),
+        Column("after", "After", cells.text, number=False),
+        Column("gap_after", "Gap", cells.nats),
+        Column("p_holm", "p (Holm)", cells.probability),
+    )
+    caption = (
+        "Two arms whose gaps have opposite signs, with 95 % intervals that both leave 0 out; p is the larger "
+        f"of the two, corrected over {counted(looked_at, 'pair')} of gaps."
+    )
+    return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
+
+
+def _trend_row(figure: str, found: Trend) -> dict[str, Value]:
+    """ladder_trends.csv: fit 1 of an arm's gap."""
+    row: dict[str, Value] = {
+        "figure": figure,
+        "arm": found.arm,
+        "flops_from": found.low,
+        "flops_to": found.high,
+    }
+    for name in ("per_tenfold", "per_tenfold_share", "last"):
+        row |= _cells(name, getattr(found, name))
+    return row | {"residual": found.residual, "steady": found.steady, "reading": found.reading}
+
+
+def _trends_table(rungs: Ladder, rows: Rows) -> Table:
+    columns = [
+        Column("figure", "Loss", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        cells.named(_looks(rungs)),
+        Column("per_tenfold", "Per tenfold compute", cells.nats),
+        *(
+            [Column("per_tenfold_share", "Per tenfold tokens a parameter", cells.nats)]
+            if any(row["per_tenfold_share_mean"] is not None for row in rows)
+            else []
+        ),
+        Column("residual", "Left over", cells.rounded(lambda value: number(value, 2))),
+        Column("last", "Gap at most compute", cells.nats),
+        Column("reading", "Reading", cells.text, number=False),
+    ]
+    caption = (
+        "Least squares of each gap on the logarithm of compute, and of tokens a parameter where budgets vary "
+        "beside it. A trend is seen if its 95 % interval leaves 0 out and its sign stays without any one "
+        "size (of fewer than three, any one row). Left over: root mean square in nats. The line describes "
+        "what lies between the first and the last row, and says nothing beyond."
+    )
+    return Table("Trends", caption, tuple(columns), rows, ("ladder_trends.csv",))

@@ -1,0 +1,167 @@
+"""Several budgets and sizes in one study: gaps at each, crossings, trends, and how often they are right."""
+
+import math
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from dev.trends import coverage
+from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
+from poslab.analysis.results import gather
+from poslab.analysis.statistics import TextNoise, combined
+from poslab.report.charts import PanelChart
+from poslab.report.sections.contents import document
+from support.records import BATCH, L, plan, words, write_run
+
+LOSS = "loss_1x"
+
+
+def study(
+    runs: Path,
+    losses: dict[str, list[float]],
+    budgets: list[tuple[int, int]],
+    noise: float = 0.001,
+    seeds: int = 3,
+) -> Ladder | None:
+    """The rungs of a study with a loss for each scheme and each (width, steps), with some noise by seed."""
+    random, names = Random(0), []
+    for pos, means in losses.items():
+        for (width, steps), mean in zip(budgets, means, strict=True):
+            for seed in range(seeds):
+                parameters = width * width
+                loss = mean + random.gauss(0, noise)
+                config = {
+                    "model": {"layers": width // 32, "width": width, "heads": 2},
+                    "trainer": {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.1 / width},
+                }
+                names.append(f"{pos}-{width}-{steps}-{seed}")
+                write_run(
+                    runs,
+                    names[-1],
+                    pos,
+                    seed,
+                    sliding={1.0: loss, 2.0: loss},
+                    parameters=parameters,
+                    flops=6.0 * parameters * steps * BATCH * L,
+                    config=config,
+                )
+    plan(runs, names)
+    return ladder(gather("made_up", runs, None))
+
+
+BUDGETS = [(64, 400), (64, 1600), (64, 4000)]
+
+
+def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path):
+    losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.0, 1.9, 1.9], "none": [2.2] * 3}
+    rungs = study(tmp_path, losses, BUDGETS)
+    assert rungs is not None
+    assert rungs.reference == "rope"
+    assert rungs.contenders == ("rope", "t5", "alibi", "none")
+    assert [round(rung.share, 2) for rung in rungs.rungs] == [1.56, 6.25, 15.62]
+    crossed, looked_at = crossings(rungs, LOSS)
+    assert [(cross.arm, cross.against, cross.before.share, cross.after.share) for cross in crossed] == [
+        ("t5", "rope", 6.25, 15.625)
+    ]
+    assert crossed[0].gap_before.mean == pytest.approx(-0.05, abs=0.01)
+    assert crossed[0].gap_after.mean == pytest.approx(0.1, abs=0.01)
+    assert looked_at == 6 * 3  # of pairs of arms and of budgets
+    # t5 is below rope at first, and alibi is not: two of six pairs are not as at the end.
+    assert rungs.rungs[0].order(LOSS)[0] == "t5"
+    first = agreement(rungs, rungs.rungs[0], LOSS)
+    assert (first.pairs, agreement(rungs, rungs.rungs[-1], LOSS).same) == (6, 6)
+    assert first.same < 6
+
+
+def test_an_order_of_means_within_noise_is_no_crossing(tmp_path):
+    losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.99, 1.81, 1.61]}
+    rungs = study(tmp_path, losses, BUDGETS, noise=0.02)
+    assert rungs is not None
+    assert not crossings(rungs, LOSS)[0]
+    assert "No two arms are seen to change places" in words(gather("made_up", tmp_path, None))
+
+
+SIZES = [(64, 100), (96, 225), (128, 400), (192, 900), (64, 1000)]  # in proportion, and one overtrained
+
+
+def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(tmp_path):
+    flops = [6.0 * width**2 * steps * BATCH * L for width, steps in SIZES]
+    share = [steps * BATCH * L / width**2 for width, steps in SIZES]
+    gaps = [
+        -0.02 + 0.03 * math.log10(c / max(flops)) - 0.01 * math.log10(d)
+        for c, d in zip(flops, share, strict=True)
+    ]
+    rungs = study(
+        tmp_path, {"rope": [2.0] * 5, "t5": [2 + gap for gap in gaps], "alibi": [2.1] * 5}, SIZES, noise=1e-4
+    )
+    assert rungs is not None
+    assert [len(group) for group in rungs.shares] == [4, 1]
+    assert rungs.rungs[-1].flops == max(flops)
+    found, flat = trend(rungs, "t5", LOSS), trend(rungs, "alibi", LOSS)
+    assert found is not None
+    assert flat is not None
+    assert found.per_tenfold.mean == pytest.approx(0.03, abs=1e-3)
+    assert found.per_tenfold_share is not None
+    assert found.per_tenfold_share.mean == pytest.approx(-0.01, abs=1e-3)
+    assert found.reading == "shrinks"
+    assert flat.reading == "no trend seen"
+
+
+def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
+    sizes = SIZES[:4]
+    rungs = study(tmp_path, {"rope": [2.0] * 4, "t5": [2.1, 2.1, 2.09, 2.2]}, sizes, noise=1e-4)
+    assert rungs is not None
+    found = trend(rungs, "t5", LOSS)
+    assert found is not None
+    assert abs(found.per_tenfold.mean) > (found.per_tenfold.half_width or 0)
+    assert found.reading == "no trend seen"
+
+
+def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(tmp_path):
+    """Of two sizes or more: a line takes two points."""
+    sizes = [*SIZES[:2], (96, 2250), (64, 1000), (128, 40000)]
+    study(tmp_path, {"rope": [2.0] * 5, "t5": [1.9] * 5}, sizes)
+    page = document(gather("made_up", tmp_path, None))
+    chart = page.answer.chart
+    assert isinstance(chart, PanelChart)
+    titles = [panel.title for panel in chart.panels]
+    assert titles == ["0.39 tokens per parameter", "3.9 tokens per parameter"]
+    assert "Only in the table: 16.4 k, 39 tokens a parameter." in chart.caption
+    assert len(page.sheets["ladder"][1]) == 10
+    assert page.sheets["ladder_order"][1][0]["order_loss_1x"] == "t5, rope"
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"trainer": {"max_steps": 100, "batch_size": BATCH, "learning_rate": 0.1}}]
+)
+def test_a_study_of_one_budget_or_of_rates_has_no_rungs(tmp_path, settings):
+    for pos in ("rope", "t5"):
+        write_run(tmp_path, f"{pos}0", pos)
+        write_run(tmp_path, f"{pos}1", pos, 0 if settings else 1, config=settings)
+    results = gather("made_up", tmp_path, None)
+    assert ladder(results) is None
+    assert "ladder" not in {chapter.name for chapter in document(results).chapters}
+
+
+def test_intervals_of_a_trend_cover_95_percent():
+    """150 ladders of five rungs and two seeds; thousands, with other noise, by `python dev/trends.py`."""
+    covered = coverage(np.random.default_rng(0), ladders=150, seeds=2)
+    assert 0.9 <= covered["trend"] <= 0.995
+    assert covered["gap"] >= 0.9
+
+
+def test_a_sum_of_groups_has_the_interval_of_welch_for_two():
+    """Welch 1947: the variance of each mean, and degrees of freedom from both."""
+    first, second = [1.0, 1.2, 1.1, 1.4], [0.2, 0.9, 0.5]
+    ours = combined([first, [-value for value in second]], None)
+    parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
+    assert ours is not None
+    assert ours.mean == pytest.approx(np.mean(first) - np.mean(second))
+    assert ours.half_width == pytest.approx(stdtrit(freedom, 0.975) * math.sqrt(sum(parts)))
+    text = combined([first, second], TextNoise(0.5, 1e9, 31))  # beside which the seeds are nothing
+    assert text is not None
+    assert text.half_width == pytest.approx(1.96 * math.sqrt(0.5 + sum(parts)), rel=0.01)
