@@ -100,7 +100,7 @@ def test_sizes_of_the_ladder_are_in_proportion(size):
     assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)
     assert config.model.width == 32 * config.model.heads
     assert config.model.width == pytest.approx(32 * config.model.layers)
-    assert config.trainer.learning_rate == pytest.approx(2e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
+    assert config.trainer.learning_rate == pytest.approx(4e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
 
 
 def test_a_sweep_may_be_made_under_another_name(tmp_path):

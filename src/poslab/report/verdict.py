@@ -25,7 +25,7 @@ def extrapolation(results: Results) -> tuple[str, ...]:
 
 
 def without_context(results: Results) -> list[ArmFigures]:
-    """Return the arms that hardly use a context of L: in sliding windows of L/2 they lose less than GATE.
+    """Return the arms that do not need a context of L: in sliding windows of L/2 they lose less than GATE.
 
     What such an arm keeps past L it would not miss.
     """
@@ -34,21 +34,20 @@ def without_context(results: Results) -> list[ArmFigures]:
 
 
 def context_used(results: Results) -> str:
-    """Return which arms hardly use a context of L, and how much they use where it was measured; or "".
-
-    It is one-sided: that an arm keeps its loss past L says nothing then, that it loses it does.
-    """
+    """Return which arms do not need a context of L, and how much they use where it was measured; or ""."""
     unused = without_context(results)
     if not unused:
         return ""
-    lengths = [used for item in unused for used in item.by_seed("context_used").values()]
-    tokens = f" and a context of at most {max(lengths):.0f} tokens is used" if lengths else ""
-    lost = f"where targets keep half of the L tokens before them, less than {GATE:g} nats are lost{tokens}"
     labels = listing([item.arm.label for item in unused], NAMED)
-    named = f"The arm {labels} hardly uses" if len(unused) == 1 else f"The arms {labels} hardly use"
-    every = len(unused) == len([item for item in results.arms if item.rows])
-    arms = "Every arm hardly uses" if every else named
-    return f"{arms} a context of L ({lost}): to keep the loss past L shows little there, to lose it does."
+    arms = f"The arm {labels} does not need" if len(unused) == 1 else f"The arms {labels} do not need"
+    if len(unused) == len([item for item in results.arms if item.rows]):
+        arms = "No arm needs"
+    lengths = [used for item in unused for used in item.by_seed("context_used").values()]
+    enough = f"; {max(lengths):.0f} tokens are enough" if lengths else ""
+    return (
+        f"{arms} a context of L: half of it costs less than {GATE:g} nats{enough}. "
+        "So to keep the loss past L shows little, and to lose it is a failure."
+    )
 
 
 def convergence(results: Results) -> tuple[str, ...]:
