@@ -73,7 +73,7 @@ VALUES = {
     "pos.base=inf": "pos.base=inf: input should be a finite number",
     "pos.base=": "pos.base='': input should be a valid number",
     "model.heads=0": "model.heads=0: input should be greater",
-    XX,
+    "evaluate.longest=3": "evaluate.longest=3: input should be 'auto', 1, 2, 4, 8, 16, 32 or 64",
     "tune.factors=abc": "tune.factors='abc': input should be a valid list",
     "question=": "question='': string should have at least 1 character",
     "study=": "study: '' must be letters",
