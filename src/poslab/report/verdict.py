@@ -33,21 +33,32 @@ def without_context(results: Results) -> list[ArmFigures]:
     return [item for item, value in gains if value is not None and -value < GATE]
 
 
-def context_used(results: Results) -> str:
-    """Return which arms do not need a context of L, and how much they use where it was measured; or ""."""
-    unused = without_context(results)
-    if not unused:
+def context_used(parts: Sequence[Results]) -> str:
+    """Return which arms do not need a context of L, and how much they use where it was measured; or "".
+
+    `parts` are those of a study on several texts; an arm is named that does not need it on any of them.
+    """
+    unused = [without_context(part) for part in parts]
+    arms = [name for name in _labels(unused[0]) if all(name in _labels(items) for items in unused)]
+    if not arms:
         return ""
-    labels = listing([item.arm.label for item in unused], NAMED)
-    arms = f"The arm {labels} does not need" if len(unused) == 1 else f"The arms {labels} do not need"
-    if len(unused) == len([item for item in results.arms if item.rows]):
-        arms = "No arm needs"
-    lengths = [used for item in unused for used in item.by_seed("context_used").values()]
+    lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
     enough = f"; {max(lengths):.0f} tokens are enough" if lengths else ""
+    need = (
+        f"The arm {arms[0]} does not need"
+        if len(arms) == 1
+        else f"The arms {listing(arms, NAMED)} do not need"
+    )
+    if len(arms) == len([item for item in parts[0].arms if item.rows]):
+        need = "No arm needs"
     return (
-        f"{arms} a context of L: half of it costs less than {GATE:g} nats{enough}. "
+        f"{need} a context of L: half of it costs less than {GATE:g} nats{enough}. "
         "So to keep the loss past L shows little, and to lose it is a failure."
     )
+
+
+def _labels(items: Iterable[ArmFigures]) -> list[str]:
+    return [item.arm.label for item in items]
 
 
 def convergence(results: Results) -> tuple[str, ...]:

@@ -84,8 +84,13 @@ def sentences(results: Results) -> Iterator[str]:
         yield from measured
         yield from in_short(results)
         return
-    if (rungs := ladder(results)) is not None:
-        yield from findings(rungs, rungs.figures[0])
+    if (rungs := ladder(results)) is not None:  # arms of different budgets are not ranked
+        for figure in rungs.figures:
+            yield from findings(rungs, figure)
+        if results.tested_multiple > 1:
+            yield from filter(None, [context_used([results])])
+        yield from measured
+        return
     tested = multiple(results.primary)
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
@@ -96,8 +101,8 @@ def sentences(results: Results) -> Iterator[str]:
     first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
     if tested > 1:
-        kept = _within_tolerance(results, tested), context_used(results)
-        yield from filter(None, [*kept, "" if rungs else at_length(results)])
+        kept = _within_tolerance(results, tested), context_used([results])
+        yield from filter(None, [*kept, at_length(results)])
     yield from measured
     yield from in_short(results)
 

@@ -172,8 +172,6 @@ def _reading(rungs: Ladder, figure: str) -> str:
 def _findings(rungs: Ladder) -> Iterator[str]:
     """Yield what the first screen does not say."""
     for figure in rungs.figures:
-        if figure != rungs.figures[0]:
-            yield from findings(rungs, figure)
         trends = [found for arm in rungs.others if (found := trend(rungs, arm, figure)) is not None]
         if trends:
             yield _trends(rungs, figure, trends)
@@ -187,7 +185,7 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     if crossed:
         yield _crossed(crossed)
     elif looked_at:
-        yield "No two arms are seen to change places, with both gaps' intervals leaving 0 out."
+        yield "No two arms are shown to change places."
 
 
 def _crossed(crossed: Sequence[Crossing]) -> str:

@@ -40,18 +40,17 @@ def figures(results: Results) -> list[str]:
 def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
-    exploratory = f", {results.seeds} seeds and so exploratory" if results.seeds < EXPLORATORY else ""
-    exploratory = ", in one run each" if results.seeds == 1 else exploratory
-    yield f"On {len(texts)} texts, each by itself{exploratory}: a count of so few is no test."
+    few = f", {results.seeds} seeds, so exploratory" if results.seeds < EXPLORATORY else ""
+    few = ", one seed" if results.seeds == 1 else few
+    yield f"{len(texts)} texts, each by itself{few}; to count so few texts is no test."
     for figure in figures(results):
         arms = [_in_words(item, len(texts)) for item in agreements(texts, figure)]
         if arms:
             label = texts[0].reference.arm.label
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
         yield from filter(None, [_order(results, figure)])
-    for text in texts if results.tested_multiple > 1 else ():
-        if used := context_used(text):
-            yield f"{text.text}: {used}"
+    if results.tested_multiple > 1 and (used := context_used(texts)):
+        yield used
 
 
 def _in_words(item: Agreement, texts: int) -> str:
