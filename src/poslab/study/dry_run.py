@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from poslab.config.request import Request
-from poslab.config.schema import ConfigError, ProbeOptions
+from poslab.config.schema import SHARING, ConfigError, ProbeOptions
 from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
@@ -267,7 +267,7 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
 
     smallest = min(planned, key=lambda item: item.cost.flops)
     config = smallest.job.request.config
-    steps = {"max_steps": TRIAL_STEPS, "warmup_steps": 1, "devices": 1, "nodes": 1, "compile": False}
+    steps = {"max_steps": TRIAL_STEPS, "warmup_steps": 1, "compile": False, **SHARING}
     validated = {"validations": TRIAL_STEPS, "validation_windows": 1, "recalibration_steps": 0, "needles": 0}
     short = config.model_copy(
         update={

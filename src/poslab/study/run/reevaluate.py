@@ -20,7 +20,7 @@ from poslab.config.installation import title as title_of
 from poslab.config.option_files import Conf
 from poslab.config.overrides import logger, with_overrides
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, is_tokenizer_file
+from poslab.config.schema import SHARING, ConfigError, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
 from poslab.loggers.send.evaluation import mirror_evaluation
@@ -94,6 +94,7 @@ def _plan(
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
     # Its callbacks were called in training: their package is not needed here.
     settings = {**trained.settings, "study": str(manifest.study), "callbacks": {}}
+    settings["trainer"] = {**settings["trainer"], **SHARING}  # in this process alone
     trained_config = check(Config, settings, "")
     asked = with_overrides(settings, overrides, conf)
     # Another text is cut into the model's own tokens, whatever the option file of the text sets.
