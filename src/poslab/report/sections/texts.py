@@ -77,7 +77,8 @@ def _order(results: Results, figure: str) -> str:
         return ""
     changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
     if not changed:
-        return f"All {len(results.texts)} texts order the means of the arms alike there."
+        every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
+        return f"{every} texts order the means of the arms alike there."
     pairs = listing([" and ".join(pair) for pair in changed], NAMED)
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
     return f"Between texts {pairs} change places in the order of means (Kendall's tau {taus})."
