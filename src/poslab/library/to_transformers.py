@@ -33,8 +33,7 @@ from poslab.library.transformers_model import PoslabConfig, PoslabForCausalLM
 
 __all__ = ["PoslabConfig", "PoslabForCausalLM"]
 '''
-# Names of transformers' modules, by poslab's: the part of a block before the first dot, or the whole name.
-Names = Mapping[str, str]
+Names = Mapping[str, str]  # of transformers' modules by poslab's, in a block without the name of the block
 Written = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and the tensors
 
 

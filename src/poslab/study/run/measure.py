@@ -21,10 +21,10 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
     recalibration = _Recalibration(job, gpt, record, display, stopper)
     trained = Trained(gpt, job.config, job.corpus, display, recalibration.drop_positions)
     for measurement in wanted(job.config):
-        rows = measurement.measure(trained)
-        rows = None if rows is None else list(rows)
-        if rows is not None and record is not None:
-            record.write_table(measurement.table, rows)
+        if (found := measurement.measure(trained)) is not None:
+            rows = list(found)  # measured by every process, also where it is written by none
+            if record is not None:
+                record.write_table(measurement.table, rows)
     if record is not None:
         record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
