@@ -260,6 +260,36 @@ def test_wall_takes_gates_that_underflow():
     close(ours.diagonal(dim1=-2, dim2=-1).double(), plain, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 4, 64])
+def test_wall_under_linear_is_gated_linear_attention(chunk):
+    """One gate and one token at a time, on channels of elu + 1; and by rows of weights."""
+    q, k, positions = queries_and_keys("consecutive")
+    scheme, x, leaves = given("wall", offset=1.0)
+    v = torch.randn(2, HEADS_HERE, TOKENS, WIDTH_HERE, dtype=torch.float64, requires_grad=True)
+    attend = build_attention({"kind": "linear"}, scheme.geometry, scheme)
+    attend.chunk = chunk
+    gates = (x @ scheme.weight.T + scheme.offset).sigmoid().unflatten(-1, (HEADS_HERE, WIDTH_HERE))
+    features = [elu(tensor) + 1 for tensor in (q, k)]
+    state, under, rows = torch.zeros_like(q.mT @ v), torch.zeros_like(q[..., 0, :, None]), []
+    for token in range(TOKENS):
+        kept = gates[:, token, :, :, None]
+        query, key = (feature[..., token, :, None] for feature in features)
+        state, under = kept * state + key @ v[..., token, None, :], kept * under + key
+        rows.append((state.mT @ query / (under.mT @ query)).squeeze(-1))
+    expected = torch.stack(rows, dim=-2)
+    site = Site.of(scheme, positions, x)
+    ours = attend.attend(q, k, v, site)
+    close(ours, expected)
+    close(attend.weights(q, k, site) @ v, expected)
+    inputs = [q, k, v, *leaves]
+    for gradient, known in zip(
+        torch.autograd.grad(ours.square().sum(), inputs),
+        torch.autograd.grad(expected.square().sum(), inputs),
+        strict=True,
+    ):
+        close(gradient, known, atol=1e-12)
+
+
 @pytest.mark.parametrize("places", PLACES)
 def test_stick_breaking_weighs_by_the_formula(places):
     """One break after the other, from the nearest token on; the first token mixes nothing."""
@@ -475,7 +505,7 @@ def test_cope_scores_by_the_formula():
     ("name", "options", "kinds", "choice"),
     [
         ("cope", {"positions": 5}, ["flash", "linear"], "softmax"),
-        ("wall", {"offset": 8.0}, ["linear"], "flash or softmax"),
+        ("wall", {"offset": 8.0}, ["retention"], "flash, softmax or linear"),
         ("stick_breaking", {}, ["flash", "linear"], "softmax"),
         ("path", {"rank": 5}, ["flash", "linear"], "softmax"),
     ],

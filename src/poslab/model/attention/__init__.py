@@ -8,6 +8,7 @@ file in conf/attention, with one public subclass of Mixer. It overrides
     two_sided      True where it also serves a Geometry that is not causal
     windowed       True where it also serves a Geometry with a window
     takes_sinks    True where its weights leave room for `Site.sinks`
+    takes_decay    True where it is O(L) and serves a scheme that `decays_channels`
     __init__       creates its weights; raises PairError for a scheme that it cannot serve
     forward        hidden states into hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
@@ -93,6 +94,7 @@ class Mixer(nn.Module):
     two_sided: ClassVar[bool] = False
     windowed: ClassVar[bool] = False
     takes_sinks: ClassVar[bool] = False
+    takes_decay: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
@@ -112,8 +114,10 @@ class Mixer(nn.Module):
                 "never forms: choose attention=softmax"
             )
         works = {"exact", "fused"} if scheme.products_in_strips else {"exact"}
-        if scheme.overrides("products") and self.form not in works:
+        decays = self.takes_decay and scheme.decays_channels
+        if scheme.overrides("products") and self.form not in works and not decays:
             choice = "flash or softmax" if scheme.products_in_strips else "softmax"
+            choice = "flash, softmax or linear" if scheme.decays_channels else choice
             raise PairError(
                 f"pos.scheme={scheme.name} changes the product of a query and a key by every token in "
                 f"between, which attention.kind={self.name} cannot: choose attention={choice}"

@@ -10,7 +10,8 @@ Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take
 weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
 such a tail is refused when the model is built, unless a window ends it: there M is the window's end, and the
 keys before weigh nothing. A bias of each query's own that ends after some tokens has a sum over all keys
-further back (kernels/near.py). Where the geometry is not causal, the sums are over the keys on both sides,
+further back (kernels/near.py). Where channels decay (Wall), it is gated linear attention with a denominator
+(kernels/channel_decay.py). Where the geometry is not causal, the sums are over the keys on both sides,
 each as above.
 """
 
@@ -24,6 +25,8 @@ from torch.autograd import Function
 
 from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
+from poslab.model.kernels.channel_decay import CHUNK as CHUNK_BY_CHANNEL
+from poslab.model.kernels.channel_decay import by_channels
 from poslab.model.kernels.chunked import ChunkedAttention, PairWeights
 from poslab.model.kernels.near import near_linear
 from poslab.model.positions import ContentBias, Geometry, Scheme, Tail
@@ -37,6 +40,7 @@ class Linear(Attention):
     form = "O(L)"
     two_sided = True
     windowed = True
+    takes_decay = True
     chunk: int | None = None  # None: CHUNK of the device
     products: torch.dtype | None = None  # of the factors of large products; None: the working precision
 
@@ -54,6 +58,13 @@ class Linear(Attention):
                 f"pos.scheme={scheme.name} has gates or a bias of each query's own, which linear attention "
                 "does not take on both sides: choose attention=softmax, or a scheme such as rope or alibi"
             )
+        if scheme.decays_channels:
+            if adds or scheme.geometry.window is not None:
+                raise PairError(
+                    f"pos.scheme={scheme.name} decays each channel, which linear attention takes without a "
+                    "window, gates or a bias: choose attention=flash or softmax"
+                )
+            return
         if scheme.overrides("content_bias"):
             if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
                 raise PairError(
@@ -90,6 +101,12 @@ class Linear(Attention):
         fast = q.is_cuda and q.dtype == torch.bfloat16 and site.log_gates is None
         half = torch.bfloat16 if fast else self.products
         q, k, turned_q, turned_k = self._features(q, k, site)
+        if site.scheme.decays_channels:
+            assert site.transitions is not None
+            self.kernel = "linear, decay by channel"
+            values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1).to(q.dtype)
+            sums = by_channels(q, k, values, site.transitions, self.chunk or CHUNK_BY_CHANNEL)
+            return (sums[..., :-1] / sums[..., -1:]).to(v.dtype)
         unweighted = site.scheme.geometry.window is None and site.scheme.bias_within(1) is None
         if not self.geometry.causal and unweighted:
             self.kernel = "linear, two-sided"
@@ -128,8 +145,11 @@ class Linear(Attention):
         added = added_to_logits(site, q.dtype, first)
         # A constant per query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
-        denominator = (q @ k.mT * pair).sum(dim=-1, keepdim=True)
-        return turned_q @ turned_k.mT * pair / denominator
+        products, turned = (
+            site.scheme.products(left, right, site.transitions, first) * pair
+            for left, right in ((q, k), (turned_q, turned_k))
+        )
+        return turned / products.sum(dim=-1, keepdim=True)
 
     def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return phi(q), phi(k), and both rotated."""

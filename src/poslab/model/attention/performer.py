@@ -26,6 +26,7 @@ class PerformerOptions(Options):
 
 class Performer(Linear):
     options_class = PerformerOptions
+    takes_decay = False  # its features mix the channels
     options: PerformerOptions
     omega: Float[Tensor, "features K"]
 

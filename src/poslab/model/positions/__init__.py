@@ -31,6 +31,7 @@ It declares its properties where they differ from the defaults:
     scales_queries   True where it multiplies the logits of softmax                   SSMax
     normalised       False where its logits are the logarithms of the weights         stick-breaking
     products_in_strips  True where flash can form `products` a strip at a time        Wall
+    decays_channels  True where they are sum_c q_ic k_jc exp(G_ic - G_jc), G `transitions`   Wall
 
 Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
 any others. They train without weight decay, at a multiple of the learning rate that its YAML file sets: a
@@ -119,6 +120,7 @@ class Scheme(nn.Module):
     scales_queries: ClassVar[bool] = False
     normalised: bool = True  # by softmax; False: weights are the exponentials of the logits
     products_in_strips: bool = False  # of a few queries they take no T x T matrix
+    decays_channels: bool = False  # which linear attention takes in O(L)
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         """`options` is of `options_class`. Raise ConfigError where they cannot work in this geometry."""
@@ -350,7 +352,7 @@ class Scheme(nn.Module):
         """Return the products of queries and keys in softmax's logits; any finite number for keys ahead.
 
         `transitions` are of the keys' tokens, and the queries are those from number `first` on among them.
-        Linear attention has no place for it.
+        Linear attention has no place for it, unless it `decays_channels`.
         """
         return q @ k.mT
 

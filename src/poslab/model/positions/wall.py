@@ -26,6 +26,7 @@ class _WallLayer(Scheme):
     """The gates of one layer."""
 
     products_in_strips = True
+    decays_channels = True
 
     def __init__(self, options: WallOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
