@@ -30,7 +30,7 @@ NAMES = {
     "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi or bipe_alibi?)",
     "model=nan0": "model=nan0 does not exist (did you mean nano?)",
     "data=shakespeare": "(did you mean tiny_shakespeare?)",
-    "logger=none": "logger=none does not exist; there are local, tensorboard, wandb",
+    "logger=none": "logger=none does not exist; there are local, tensorboard, trackio, wandb",
     "launcher=slrm": "(did you mean slurm?)",
     "pos.scheme=ropes": "pos.scheme='ropes' is unknown (did you mean rope",
     "attention.kind=foo": "attention.kind='foo' is unknown; there are flash",

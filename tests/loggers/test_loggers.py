@@ -1,14 +1,20 @@
 """Loggers beside W&B: of one file each, classes of Lightning by configuration, and objects."""
 
 import csv
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytorch_lightning.loggers import CSVLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import poslab
-from support.commands import ROOT, called, tiny
+from support.commands import ROOT, called, start, tiny
+from support.processes import PATIENCE, descendants, kill
 
 ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
 OWN = "+logger.csv={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: '{directory}/csv', name: mine}"
@@ -73,7 +79,7 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     conf.mkdir(parents=True)
     (conf / "table.yaml").write_text(options.replace("name: table", "name: own"))
     flags = ("--config-dir", str(conf.parent))
-    assert "local, table, tensorboard, wandb" in called("--help", *flags, cwd=tmp_path).stdout
+    assert "local, table, tensorboard, trackio, wandb" in called("--help", *flags, cwd=tmp_path).stdout
     settings = tiny(logger="[local,table]", study="x")
     refused = called(*settings, "logger.table.folder=0", *flags, cwd=tmp_path)
     (line,) = refused.stderr.splitlines()
@@ -93,10 +99,55 @@ def test_tensorboard_is_one_and_says_what_it_needs(tmp_path: Path, monkeypatch: 
         patch.setattr("poslab.loggers.tensorboard.find_spec", lambda name: None)
         with pytest.raises(poslab.ConfigError, match="pip install tensorboard"):
             poslab.train(poslab.compose(*arguments), tmp_path / "mine")
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = poslab.train(poslab.compose(*arguments), tmp_path / "mine")
-    events = reader.EventAccumulator(str(run.path / "tensorboard")).Reload()
+    events = EventAccumulator(str(run.path / "tensorboard")).Reload()
     table = run.table("metrics")
     losses = [event.value for event in events.Scalars("validation/loss")]
     assert losses == pytest.approx(list(table.validation_nll / table.validation_tokens))
     assert events.Scalars("summary/sliding_2x")
+
+
+def test_several_loggers_show_the_curve_once_after_two_kills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    arguments = tiny(trainer__max_steps=300, evaluate__validations=60, evaluate__longest=2, study="killed")
+    for killed_after in (5, 30, None):
+        output = tmp_path / "printed.txt"
+        command = start(*arguments, "logger=[wandb,trackio,tensorboard]", cwd=tmp_path, output=output)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while command.poll() is None and (killed_after is None or len(curve(tmp_path)) < killed_after):
+                assert time.monotonic() < deadline, output.read_text()
+        finally:
+            kill([*descendants(command.pid)[::-1], command.pid])
+            command.wait()
+    assert command.returncode == 0, output.read_text()
+    expected = curve(tmp_path)
+    assert len(expected) == 60
+    (folder,) = tmp_path.glob("runs/killed/rope-*")
+    in_trackio = list(trackio_losses(tmp_path / "trackio" / "poslab.db", folder.name))
+    assert dict(in_trackio) == pytest.approx(expected)
+    assert len(in_trackio) == 60
+    events = EventAccumulator(str(folder / "tensorboard")).Reload().Scalars("validation/loss")
+    assert {event.step: event.value for event in events} == pytest.approx(expected)
+    assert len(events) == 60
+
+
+def curve(place: Path) -> dict[int, float]:
+    """The validation loss by step, as the record has it."""
+    return {
+        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
+        for path in place.glob("runs/killed/rope-*/metrics.csv")
+        for row in rows(path)
+    }
+
+
+def trackio_losses(database: Path, run: str) -> Iterator[tuple[int, float]]:
+    with sqlite3.connect(database) as connection:
+        found = list(connection.execute("SELECT step, metrics FROM metrics WHERE run_name = ?", (run,)))
+    logged = [(step, json.loads(metrics)) for step, metrics in found]
+    assert [step for step, metrics in logged if "summary/sliding_2x" in metrics] == [301]
+    for step, metrics in logged:
+        if "validation/loss" in metrics:
+            yield step, metrics["validation/loss"]

@@ -102,9 +102,8 @@ def test_attention_is_gptjs(rotary_dim, kind, in_float64):
     scheme = gptjs_rope(rotary_dim)
     module = sharpen(gptj.GPTJAttention(config, layer_idx=0))
     hidden = torch.randn(2, LENGTH, 64, requires_grad=True)
-    theirs, _ = module(
-        hidden, attention_mask=causal_mask(LENGTH), position_ids=torch.arange(LENGTH).expand(2, -1)
-    )
+    sines_and_cosines = gptj.GPTJRotaryEmbedding(config)(hidden, torch.arange(LENGTH)[None])
+    theirs, _ = module(hidden, sines_and_cosines, causal_mask(LENGTH))
     q, k, v = (split(project(hidden), 4) for project in (module.q_proj, module.k_proj, module.v_proj))
     ours = module.out_proj(merge(attend(kind, scheme, q, k, v)))
     assert_same_attention(ours, theirs, [hidden, module.q_proj.weight, module.k_proj.weight])

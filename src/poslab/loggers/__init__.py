@@ -29,7 +29,7 @@ from poslab.loggers.send.card import Card
 from poslab.loggers.send.charts import summary, training_row
 from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
-from poslab.record.reader import load_evaluation
+from poslab.record.reader import Run, load_evaluation
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
@@ -112,11 +112,7 @@ class LightningLogger(RunLogger):
     def finish(self, manifest: str, exit_code: int) -> None:
         facts = parse_manifest(manifest.encode())
         if facts.status == "done":
-            figures = summary(load_evaluation(self._directory, facts)).items()
-            numbers = {
-                f"summary/{name}": float(value) for name, value in figures if isinstance(value, int | float)
-            }
-            self._logger.log_metrics(numbers, self._step)
+            self._logger.log_metrics(final_figures(load_evaluation(self._directory, facts)), self._step)
         self._logger.save()
         self._logger.finalize("failed" if exit_code else "success")
 
@@ -141,6 +137,12 @@ def _of_class(key: str, section: Mapping[str, Any], directory: Path) -> "Logger"
         for name, value in section.items()
     }
     return instantiated(key, placed, Logger)  # type: ignore[type-abstract]
+
+
+def final_figures(run: Run) -> dict[str, float]:
+    """Return the numbers of a finished run's summary.csv that loggers are sent, as `summary/...`."""
+    numbers = {name: value for name, value in summary(run).items() if isinstance(value, int | float)}
+    return {f"summary/{name}": float(value) for name, value in numbers.items()}
 
 
 def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:

@@ -1,0 +1,76 @@
+"""Trackio: each run's curve and figures in a database on this machine, without an account.
+
+`trackio show --project poslab` shows the runs, those of a study as a group.
+"""
+
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+
+from pandas import DataFrame
+from pydantic import Field
+
+from poslab.config.request import flat_settings
+from poslab.config.schema import ConfigError, Options
+from poslab.loggers import OpenedRun, RunLogger, final_figures
+from poslab.loggers.send.charts import sheets, training_row
+from poslab.record.manifest import parse_manifest
+from poslab.record.reader import load_evaluation
+
+
+class TrackioOptions(Options):
+    project: str = Field(min_length=1, description="of Trackio, in which the runs of a study are a group")
+
+
+class Trackio(RunLogger):
+    options_class = TrackioOptions
+    options: TrackioOptions
+    title = "Trackio"
+
+    def __init__(self, options: TrackioOptions) -> None:
+        super().__init__(options)
+        if find_spec("trackio") is None:
+            raise ConfigError("logger=trackio needs a package: pip install trackio")
+
+    def open(self, run: OpenedRun) -> None:
+        import trackio
+
+        with redirect_stdout(StringIO()):  # it says where its data is each time
+            self._run = trackio.init(
+                self.options.project,
+                name=run.directory.name,
+                group=run.card.group,
+                config=flat_settings(run.config.result_settings()),
+                resume="allow",
+                embed=False,
+                auto_log_gpu=False,
+                auto_log_cpu=False,
+            )
+        self._directory, self._next = run.directory, self._run._next_step
+        for row in run.rows:
+            self.log(row)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        values = training_row(row)
+        self._once(values, int(values.pop("step")))
+
+    def finish(self, manifest: str, exit_code: int) -> None:
+        from trackio import Table
+
+        facts = parse_manifest(manifest.encode())
+        if facts.status == "done":
+            run = load_evaluation(self._directory, facts)
+            tables = {
+                f"tables/{name}": Table(dataframe=DataFrame(rows)) for name, rows in sheets(run).items()
+            }
+            self._once({**final_figures(run), **tables}, self._next)
+        with redirect_stdout(StringIO()):
+            self._run.finish()
+
+    def _once(self, values: Mapping[str, Any], step: int) -> None:
+        """Log values, unless the run has this step already: Trackio would store it twice."""
+        if step >= self._next:
+            self._run.log(dict(values), step)
+            self._next = step + 1
