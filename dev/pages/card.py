@@ -160,7 +160,7 @@ def card(scheme: Scheme, caption: str | None, settings: Sequence[Setting], tests
     ]
     if caption:
         lines += [f"![{scheme.title} by distance]({scheme.name}.svg)", "", caption, ""]
-    lines += ["| | |", "|---|---|"]
+    lines += [f"| | {scheme.title} |", "|---|---|"]
     lines += [f"| {row.options} | {row.formula} |" for row in scheme.rows]
     parameters = f"{scheme.parameters:,} of its own" if scheme.parameters else "none of its own"
     lines += [

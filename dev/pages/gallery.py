@@ -36,7 +36,7 @@ def gallery(reports: Path) -> str:
             every("answer")[0],
             "",
             f"{every('compared')[0]}; {parameters} M parameters, {ratio} training tokens per parameter, "
-            f"by {trained}.",
+            f"trained by {trained}.",
             "",
             "```",
             every("report_command")[0],
