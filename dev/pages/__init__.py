@@ -3,9 +3,9 @@
 A card for each scheme with its picture, their index, the zoo of all schemes, and the gallery of studies.
 """
 
+from dev.pages.archived import pairwise_tests, settings_of
 from dev.pages.card import ROOT, card, index, schemes
 from dev.pages.gallery import gallery
-from dev.pages.kept import pairwise_tests, settings_of
 from dev.pages.picture import picture, svg
 from dev.pages.zoo import zoo
 
@@ -15,24 +15,24 @@ def pages() -> dict[str, str]:
     settings = settings_of(ROOT / "reports")
     tests = pairwise_tests(settings)
     every = schemes()
-    made = {"zoo.md": zoo(every, settings, tests), "gallery.md": gallery(ROOT / "reports")}
-    made["schemes/index.md"] = index(every, settings)
+    contents = {"zoo.md": zoo(every, settings, tests), "gallery.md": gallery(ROOT / "reports")}
+    contents["schemes/index.md"] = index(every, settings)
     for scheme in every:
         drawn = picture(scheme.name, scheme.options, settings)
         caption = None if drawn is None else drawn.caption
-        made[f"schemes/{scheme.name}.md"] = card(scheme, caption, settings, tests)
+        contents[f"schemes/{scheme.name}.md"] = card(scheme, caption, settings, tests)
         if drawn is not None:
-            made[f"schemes/{scheme.name}.svg"] = svg(drawn)
-    return made
+            contents[f"schemes/{scheme.name}.svg"] = svg(drawn)
+    return contents
 
 
 def written() -> None:
     """Write every page, and remove cards of schemes that there are no more."""
     docs = ROOT / "docs"
     (docs / "schemes").mkdir(exist_ok=True)
-    made = pages()
+    contents = pages()
     for path in (docs / "schemes").glob("*"):
-        if str(path.relative_to(docs)) not in made:
+        if str(path.relative_to(docs)) not in contents:
             path.unlink()
-    for name, text in made.items():
+    for name, text in contents.items():
         (docs / name).write_text(text, encoding="utf-8")

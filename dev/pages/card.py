@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import poslab
-from dev.pages.kept import AT_8L, AT_L, RULE, TESTED, Setting, Tests, scheme_of, size
+from dev.pages.archived import AT_8L, AT_L, RULE, TESTED, Setting, Tests, scheme_of, size
 from dev.pages.shipped import SHIPPED
 from poslab.analysis.estimates import ArmFigures
 from poslab.config.compose import sections
@@ -117,7 +117,7 @@ class Scheme:
     @cached_property
     def parameters(self) -> int:
         """The number of parameters that it has itself in a model of the default size."""
-        return sum(each.numel() for each in poslab.scheme(self.options[0]).parameters())
+        return sum(weights.numel() for weights in poslab.scheme(self.options[0]).parameters())
 
     @cached_property
     def limit(self) -> str:
@@ -129,7 +129,7 @@ class Scheme:
 
     @property
     def shipped(self) -> str:
-        return ", ".join(each.models for each in SHIPPED.get(self.name, ()))
+        return ", ".join(entry.models for entry in SHIPPED.get(self.name, ()))
 
     def arms(self, settings: Sequence[Setting]) -> Iterator[tuple[Setting, ArmFigures]]:
         """Yield its arms in the archived studies."""
@@ -142,9 +142,9 @@ def schemes() -> list[Scheme]:
     options: dict[str, list[str]] = {}
     for option, section in sections(installed_conf(), "pos").items():
         options.setdefault(section["scheme"], []).append(option)
-    # The option with the scheme's own name comes first.
     return [
-        Scheme(name, tuple(sorted(options[name], key=lambda o: (o != name, o)))) for name in sorted(options)
+        Scheme(name, tuple(sorted(names, key=lambda option: option != name)))  # that of its own name first
+        for name, names in sorted(options.items())
     ]
 
 
@@ -205,10 +205,10 @@ def _files(scheme: Scheme) -> str:
 def _commands(scheme: Scheme) -> list[str]:
     option = scheme.options[0]
     attention = "" if "flash" in scheme.attentions else " attention=softmax"
-    others = [name for name in CONTROLS if name != option]
+    controls = [name for name in CONTROLS if name != option]
     return [
         f"python train.py pos={option}{attention}",
-        f"python train.py -m pos={','.join([*others, option])}{attention} seed=0,1,2,3,4",
+        f"python train.py -m pos={','.join([*controls, option])}{attention} seed=0,1,2,3,4",
     ]
 
 
@@ -225,16 +225,8 @@ def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iter
     yield RUNS
     for setting, arm in arms:
         study = f"[{setting.study}](../../reports/{setting.study}/report.md)"
-        losses = loss(arm, AT_L), loss(arm, AT_8L)
-        cells = (
-            study,
-            setting.title,
-            f"`{arm.arm.label}`",
-            *size(arm),
-            *losses,
-            _target(setting, arm),
-            _speed(arm),
-        )
+        figures = loss(arm, AT_L), loss(arm, AT_8L), _target(setting, arm), _speed(arm)
+        cells = study, setting.title, f"`{arm.arm.label}`", *size(arm), *figures
         yield f"| {' | '.join(cells)} |"
     yield PAIRS
     yield from _pairs(arms, tests)
@@ -244,10 +236,10 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
     """Say in how many settings an arm is below, above or not separated from a control, at L and past it."""
     found: dict[str, list[float]] = {figure: [] for figure in TESTED}
     for setting, arm in arms:
-        for other in setting.arms:
-            if other.arm.pos == control and other is not arm:
+        for rival in setting.arms:
+            if rival.arm.pos == control and rival is not arm:
                 for figure, signs in found.items():
-                    test = tests.get((setting, figure, arm.arm.label, other.arm.label))
+                    test = tests.get((setting, figure, arm.arm.label, rival.arm.label))
                     if test is not None and test.p is not None:
                         signs.append(test.separated * test.difference.mean)
     parts = []
@@ -268,12 +260,12 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
 
 def _pairs(arms: Sequence[tuple[Setting, ArmFigures]], tests: Tests) -> Iterator[str]:
     for setting, arm in arms:
-        for other in setting.arms:
-            found = [tests.get((setting, figure, arm.arm.label, other.arm.label)) for figure in TESTED]
-            first = setting.arms.index(arm) < setting.arms.index(other) or scheme_of(other) != scheme_of(arm)
+        for rival in setting.arms:
+            found = [tests.get((setting, figure, arm.arm.label, rival.arm.label)) for figure in TESTED]
+            first = setting.arms.index(arm) < setting.arms.index(rival) or scheme_of(rival) != scheme_of(arm)
             if any(found) and first:  # two options of one scheme are compared once
                 cells = [DASH if test is None else test.text for test in found]
-                less = f"`{arm.arm.label}` less `{other.arm.label}`"
+                less = f"`{arm.arm.label}` less `{rival.arm.label}`"
                 yield f"| {setting.study} | {setting.title} | {less} | {' | '.join(cells)} |"
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import poslab
-from dev.pages.kept import AT_8L, Setting, scheme_of
+from dev.pages.archived import AT_8L, Setting, scheme_of
 from poslab.analysis.palette import COLOURS
 from poslab.config.option_files import installed_conf, load
 from poslab.measures.scheme_bias import Bias
@@ -49,16 +49,14 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         product = vectors @ vectors[-1]
         return Picture({scheme: _by_distance(product / product[-1])}, DISTANCE, "product", caption)
     by_content = layer.by_content or layer.overrides("score_bias")
-    if (
-        by_content
-        or scheme == "schedule"
-        or built.overrides("place")
-        or (built.max_length or LENGTH) < LENGTH
-    ):
+    short = built.max_length is not None and built.max_length < LENGTH
+    if by_content or short or scheme == "schedule" or built.overrides("place"):
         return None
     if layer.scales_queries:
-        own = {option: _logits(option)[0].diagonal() for option in options}
-        lines = {name: [(at, float(logits[at])) for at in DISTANCES if at] for name, logits in own.items()}
+        lines = {}
+        for option in options:
+            on_itself = _logits(option)[0].diagonal()
+            lines[option] = [(position, float(on_itself[position])) for position in DISTANCES[1:]]
         words = "The logit of a query on its own key by its position, at the start of training; 1 under RoPE."
         return Picture(lines, "position + 1 in tokens", "logit", words)
     if layer.overrides("rotate") or layer.relative_rotation(torch.tensor([1])) is not None:
@@ -67,34 +65,31 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         return _rotation({name: _logits(name)[0, -1] for name in dict.fromkeys(["rope", *ends])})
     if layer.pairwise_bias(torch.tensor([1]), torch.tensor([0])) is None:
         return None
+    learned = bool(list(built.parameters()))
     starts = [_logits(options[0], seed, size=0.0)[:, -1] for seed in (0, 1)]
-    if (trained := _trained(scheme, settings)) is not None:
+    heads: dict[str, Line] = {}
+    when = ", at the start of training" if learned else ""
+    if learned and (trained := _trained(scheme, settings)) is not None:
         heads, when = trained
-    elif torch.equal(*starts):
+    elif torch.equal(*starts):  # no random initial values
         heads = {f"head {head}": _by_distance(logits) for head, logits in enumerate(starts[0])}
-        when = ", at the start of training" if list(built.parameters()) else ""
-    else:  # random initial values
-        return None
     caption = f"What is added to the logit of a key by its distance, a line for each head{when}."
-    return Picture(heads, DISTANCE, "bias (nats)", caption)
+    return Picture(heads, DISTANCE, "bias (nats)", caption) if heads else None
 
 
-def _trained(scheme: str, settings: Sequence[Setting]) -> tuple[Mapping[str, Line], str] | None:
-    """Return the heads' learned biases in the first setting that has them, over its seeds, and its name."""
-    if not list(poslab.scheme(scheme).parameters()):
-        return None
-    for setting in sorted(
-        settings, key=lambda setting: AT_8L not in setting.arms[0].figures
-    ):  # longest first
-        for item in setting.arms:
-            table = StudyTables(setting.results).table(Bias()) if scheme_of(item) == scheme else None
-            if table is not None and len(biases := table[table.arm == item.arm.label].dropna(subset="bias")):
-                means = biases.groupby(["head", "distance"]).bias.mean()
-                heads = {
-                    f"head {head}": list(of_head.droplevel(0).items())
-                    for head, of_head in means.groupby("head")
-                }
-                return heads, f", as trained in {setting.study} (mean of {len(item.rows)} seeds)"
+def _trained(scheme: str, settings: Sequence[Setting]) -> tuple[dict[str, Line], str] | None:
+    """Return the heads' learned biases in the first archived run that has them up to 8 L, and its name."""
+    for setting in settings:
+        for arm in setting.arms:
+            if scheme_of(arm) == scheme and AT_8L in arm.figures:
+                run = arm.arm.finished[0]
+                table = StudyTables(setting.results).table(Bias())
+                if table is not None and len(biases := table[table.run == run.name].dropna(subset="bias")):
+                    heads: dict[str, Line] = {
+                        f"head {head}": list(zip(rows.distance, rows.bias, strict=True))
+                        for head, rows in biases.groupby("head")
+                    }
+                    return heads, f", as trained in {setting.study} (seed {run.seed})"
     return None
 
 

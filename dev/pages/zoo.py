@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from dev.pages.archived import AT_8L, AT_L, RULE, Setting, Tests, scheme_of, size
 from dev.pages.card import Scheme, loss
-from dev.pages.kept import AT_8L, AT_L, RULE, Setting, Tests, scheme_of, size
 from poslab.analysis.estimates import ArmFigures
 from poslab.report.formatting import DASH
 
@@ -69,8 +69,8 @@ def place(setting: Setting, arm: ArmFigures, figure: str, tests: Tests) -> str:
     """Return the places that the tests leave open to an arm: `1`, `2–4`; a dash where nothing is tested."""
     found = [
         test
-        for other in setting.arms
-        if (test := tests.get((setting, figure, arm.arm.label, other.arm.label))) is not None
+        for rival in setting.arms
+        if (test := tests.get((setting, figure, arm.arm.label, rival.arm.label))) is not None
         and test.p is not None
     ]
     if not found:

@@ -10,7 +10,7 @@ import transformers
 from scipy.stats import ttest_rel
 
 from dev.pages import pages
-from dev.pages.kept import AT_4L, AT_8L, AT_L, RULE, pairwise_tests, settings_in
+from dev.pages.archived import AT_4L, AT_8L, AT_L, RULE, pairwise_tests, settings_in
 from dev.pages.picture import picture
 from dev.pages.shipped import SHIPPED
 from dev.pages.zoo import place
@@ -70,28 +70,28 @@ def test_a_place_is_that_of_paired_tests_with_holms_correction():
     records = load_available("extrapolation", ROOT / "no runs", ROOT / "reports")
     (setting,) = settings_in(figures(records, subject_of("extrapolation"), None))
     p = {}
-    for one, two in combinations(setting.arms, 2):
+    for arm, rival in combinations(setting.arms, 2):
         for figure in (AT_L, AT_4L, AT_8L):
-            values, against = one.by_seed(figure), two.by_seed(figure)
+            values, against = arm.by_seed(figure), rival.by_seed(figure)
             if values and against:
                 seeds = sorted(values)
                 result = ttest_rel([values[seed] for seed in seeds], [against[seed] for seed in seeds])
-                p[figure, one.arm.label, two.arm.label] = result.pvalue
+                p[figure, arm.arm.label, rival.arm.label] = result.pvalue
     separated, left = set(), len(p)
-    for figure, one, two in sorted(p, key=p.__getitem__):
-        if p[figure, one, two] * left >= RULE:
+    for figure, label, against in sorted(p, key=p.__getitem__):
+        if p[figure, label, against] * left >= RULE:
             break
-        separated |= {(figure, one, two), (figure, two, one)}
+        separated |= {(figure, label, against), (figure, against, label)}
         left -= 1
     tests = pairwise_tests([setting])
     for figure in (AT_L, AT_8L):
         arms = [arm for arm in setting.arms if figure in arm.figures]
         for arm in arms:
-            apart = [other for other in arms if (figure, arm.arm.label, other.arm.label) in separated]
-            best = 1 + sum(other.mean(figure) < arm.mean(figure) for other in apart)
-            worst = len(arms) - sum(other.mean(figure) > arm.mean(figure) for other in apart)
-            shown = place(setting, arm, figure, tests)
-            assert shown == (f"**{best}**" if best == worst else f"{best}–{worst}"), (figure, arm.arm.label)
+            apart = [rival for rival in arms if (figure, arm.arm.label, rival.arm.label) in separated]
+            best = 1 + sum(rival.mean(figure) < arm.mean(figure) for rival in apart)
+            worst = len(arms) - sum(rival.mean(figure) > arm.mean(figure) for rival in apart)
+            text = place(setting, arm, figure, tests)
+            assert text == (f"**{best}**" if best == worst else f"{best}–{worst}"), (figure, arm.arm.label)
 
 
 def test_who_ships_a_scheme_is_seen_in_the_source_of_the_transformers_library():

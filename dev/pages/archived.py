@@ -53,11 +53,11 @@ class PairTest:
     @property
     def text(self) -> str:
         """The difference with half its 95 % interval and p; in bold where the schemes are separated."""
-        shown = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
+        text = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
         if self.p is None:
-            return f"{shown} (one seed)"
+            return f"{text} (one seed)"
         value = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.2g}"
-        return f"**{shown}**, {value}" if self.separated else f"{shown}, {value}"
+        return f"**{text}**, {value}" if self.separated else f"{text}, {value}"
 
 
 Tests = Mapping[
@@ -83,10 +83,10 @@ def pairwise_tests(compared: Sequence[Setting]) -> Tests:
     for study in dict.fromkeys(setting.study for setting in compared):
         family = {key: item for key, item in found.items() if key[0].study == study}
         corrected = holm({key: item.p for key, item in family.items() if item.p is not None})
-        for (setting, figure, one, two), item in family.items():
-            p = corrected.get((setting, figure, one, two))
-            tests[setting, figure, one, two] = PairTest(item, p)
-            tests[setting, figure, two, one] = PairTest(replace(item, mean=-item.mean), p)
+        for (setting, figure, arm_label, other_label), item in family.items():
+            p = corrected.get((setting, figure, arm_label, other_label))
+            tests[setting, figure, arm_label, other_label] = PairTest(item, p)
+            tests[setting, figure, other_label, arm_label] = PairTest(replace(item, mean=-item.mean), p)
     return tests
 
 
