@@ -1,4 +1,4 @@
-"""Context-aware rotary positions (CARoPE; Veisi et al. 2025, arXiv 2507.23083, section 2).
+"""Context-aware RoPE (CARoPE; Veisi et al. 2025, arXiv 2507.23083, section 2): tokens choose the frequencies.
 
     angle_ic = sum over l <= i of f_l^c,   f_l = 1 / (softplus(w_h x_l) + 1)
 

@@ -1,4 +1,4 @@
-"""Contextual position encoding (CoPE; Golovneva et al. 2024, arXiv 2405.18719, equations 3 to 5).
+"""Contextual positions (CoPE; Golovneva et al. 2024, arXiv 2405.18719, equations 3 to 5): queries count.
 
     logit_ij += q_i . e(p_ij) / sqrt(K),   p_ij = sum over l in [j, i] of sigmoid(logit_il)
 

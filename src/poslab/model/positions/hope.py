@@ -1,6 +1,6 @@
-"""High-frequency rotary positions (HoPE; Chen et al. 2024, arXiv 2410.21216).
+"""High-frequency rotary positions (HoPE; Chen et al. 2024, arXiv 2410.21216): RoPE without its slow pairs.
 
-RoPE, but a pair that turns less than once in the training length L does not turn at all:
+A pair that turns less than once in the training length L does not turn at all:
 
     theta_c = base^(-2c/W) where base^(-2c/W) >= 2 pi / L, else 0
 

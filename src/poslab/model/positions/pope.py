@@ -1,4 +1,4 @@
-"""Polar coordinate positions (PoPE; Gopalakrishnan et al. 2025, arXiv 2509.10534).
+"""Polar positions (PoPE; Gopalakrishnan et al. 2025, arXiv 2509.10534): content apart from position.
 
 Every number of a query or a key is a magnitude with a phase of its own, so content and position do not mix:
 

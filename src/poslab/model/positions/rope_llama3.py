@@ -1,4 +1,4 @@
-"""RoPE with Llama 3.1's scaling (Llama 3 report, arXiv 2407.21783, and its published code).
+"""RoPE with Llama 3.1's scaling (arXiv 2407.21783, and its published code): slow pairs are slowed.
 
 Pairs that turn `low` times or less in the original length are slowed by `factor`, those that turn `high`
 times or more are unchanged; between them the slowing is linear in the number of turns. Llama 3.1: factor 8,

@@ -1,4 +1,4 @@
-"""RoPE with YaRN (Peng et al. 2023, arXiv 2309.00071, sections 3.2 and 3.4).
+"""RoPE with YaRN (Peng et al. 2023, arXiv 2309.00071, sections 3.2 and 3.4): slow pairs are interpolated.
 
 Pairs that turn once or less in the original length are interpolated by `factor`, those that turn 32 times or
 more are unchanged, with a ramp between; under softmax, queries and keys are each multiplied by

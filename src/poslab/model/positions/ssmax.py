@@ -1,4 +1,4 @@
-"""Scalable softmax (SSMax; Nakanishi 2025, arXiv 2501.19399) around any other scheme.
+"""Scalable softmax (SSMax; Nakanishi 2025, arXiv 2501.19399): logits grow with log(i), under any scheme.
 
     logit_ij = s_h log(i + 1) (q_i . k_j) / sqrt(K)
 

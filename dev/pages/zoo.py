@@ -1,0 +1,85 @@
+"""docs/zoo.md: all schemes over all archived studies, each setting by itself."""
+
+from collections.abc import Iterator, Sequence
+
+from dev.pages.archived import AT_8L, AT_L, RULE, Setting, Tests, scheme_of, size
+from dev.pages.card import Scheme, loss
+from poslab.analysis.estimates import ArmFigures
+from poslab.report.formatting import DASH
+
+SHOWN = AT_L, AT_8L
+HEAD = f"""\
+# The zoo: all schemes over all archived studies
+
+Each table is one setting: a study, text, attention and block, in which arms differ in nothing but their
+scheme and its rates. A scheme has a place, 1 the lowest loss, where it is separated from every other one in
+its table: p < {RULE} in a paired test over seeds (and documents, where the records have them) after Holm's
+correction over all pairs at L, 4 L and 8 L of the study, in all its tables. Else it has the range of places
+that these tests leave open. In a study in which nothing differs, a place is claimed with a probability of at
+most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over seeds:
+at L over whole windows, at 8 L in sliding windows.
+
+**What does not compare**: losses of two tables, since text, budget, size, attention or block differ; so no
+mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share
+some of their runs. [The cards](schemes/index.md) have each difference, and [limits.md](limits.md) says what
+these studies do not show. `python -m dev.pages` writes this page.
+"""
+ALONE = """\
+## Compared with nothing
+
+These arms differ from all others of their study in more than the scheme, such as their block:
+"""
+
+
+def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) -> str:
+    """Return docs/zoo.md."""
+    studies = {setting.study for setting in settings}
+    lines = [HEAD.replace("STUDIES", str(len(studies)))]
+    alone = []
+    for setting in settings:
+        if len(setting.arms) < 2:
+            alone.append(setting)
+        else:
+            lines += [*_table(setting, tests), ""]
+    lines.append(ALONE)
+    lines += [f"- {setting.study}, {setting.title}: {_link(setting.arms[0])}" for setting in alone]
+    seen = {scheme_of(arm) for setting in settings for arm in setting.arms}
+    missing = [f"[{scheme.name}](schemes/{scheme.name}.md)" for scheme in schemes if scheme.name not in seen]
+    lines += ["", "## In no archived study", "", f"{', '.join(missing)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _table(setting: Setting, tests: Tests) -> Iterator[str]:
+    yield f"## {setting.study}: {setting.title}"
+    yield ""
+    parameters, ratio, seeds = size(setting.arms[0])
+    link = f"[report](../reports/{setting.study}/report.md)"
+    yield f"{parameters} parameters, {ratio} training tokens per parameter, seeds: {seeds} ({link})."
+    if seeds == "1":
+        yield "One seed: no test, so no places."
+    yield ""
+    yield "| scheme | loss at L | place at L | at 8 L | place at 8 L |"
+    yield "|---|---|---|---|---|"
+    for arm in sorted(setting.arms, key=lambda arm: arm.mean(AT_L) or 0.0):
+        cells = [cell for figure in SHOWN for cell in (loss(arm, figure), place(setting, arm, figure, tests))]
+        yield f"| {_link(arm)} | {' | '.join(cells)} |"
+
+
+def place(setting: Setting, arm: ArmFigures, figure: str, tests: Tests) -> str:
+    """Return the places that the tests leave open to an arm: `1`, `2–4`; a dash where nothing is tested."""
+    found = [
+        test
+        for rival in setting.arms
+        if (test := tests.get((setting, figure, arm.arm.label, rival.arm.label))) is not None
+        and test.p is not None
+    ]
+    if not found:
+        return DASH
+    below = sum(test.separated and test.difference.mean > 0 for test in found)  # arms with a lower loss
+    above = sum(test.separated and test.difference.mean < 0 for test in found)
+    best, worst = 1 + below, 1 + len(found) - above
+    return f"**{best}**" if best == worst else f"{best}–{worst}"
+
+
+def _link(arm: ArmFigures) -> str:
+    return f"[{arm.arm.label}](schemes/{scheme_of(arm)}.md)"
