@@ -203,6 +203,10 @@ def _chart(chart: LineChart) -> dict[str, Any]:
         "level": chart.level and _short(chart.level),
         "stepped": chart.stepped,
         "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
+        "spans": [
+            asdict(span) | {end: _short(getattr(span, end)) for end in ("low", "high", "y")}
+            for span in chart.spans
+        ],
         "series": series,
     }
 
