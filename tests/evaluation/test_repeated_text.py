@@ -103,6 +103,8 @@ def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_not
     assert copied.nll.max() < 1e-6
     assert (copied.nll_without / copied.tokens).to_numpy() == pytest.approx(math.log(VOCABULARY), rel=0.1)
     assert (blind.nll == blind.nll_without).all()
+    figures = RepeatedText().summarise(blind.assign(run="blind"))
+    assert figures.loc["blind"].to_dict() == {"repeated_text_0.5x": 0, "repeated_text_2x": 0}
 
 
 def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) -> pandas.DataFrame:

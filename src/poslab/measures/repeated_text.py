@@ -6,7 +6,7 @@ first copy is worth: 0 to a model that does not look there. Copying is how induc
 2022, arXiv 2209.11895); the repeats of a text itself lie where its author put them, these at every distance.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +50,11 @@ class RepeatedText(Measurement):
         return _rows(trained, places) if places else None
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
-        changes = _change(table.groupby(["run", "multiple"])).unstack("multiple")
-        return changes.rename(columns=lambda multiple: f"repeated_text_{float(multiple):g}x")
+        """Return the change at the longest distance in a window of L, and at the longest of all."""
+        multiple = table.multiple.astype(float)
+        shown = multiple.isin(_told(multiple))
+        changes = _change(table[shown].groupby(["run", multiple[shown]])).unstack()
+        return changes.rename(columns=lambda k: f"repeated_text_{k:g}x")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         return _change(table.groupby("distance")).to_frame("change")
@@ -184,6 +187,12 @@ def _change(grouped: Any) -> "pandas.Series[float]":
     return (sums.nll - sums.nll_without) / sums.tokens
 
 
+def _told(multiples: Iterable[float]) -> list[float]:
+    """Return the longest distance in a window of L, where there is one, and the longest of all."""
+    ordered = sorted(set(multiples))
+    return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
+
+
 def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
     """Yield an arm's change at each distance, with an interval over seeds and documents."""
     from poslab.analysis.curves import Point
@@ -214,12 +223,11 @@ def _floor(table: "pandas.DataFrame") -> str:
 
 
 def _findings(series: "Sequence[Series]", multiples: "Sequence[float]") -> Iterator[str]:
-    """Yield which arms read the copy, at the longest distance in a window of L and at the longest."""
+    """Yield which arms read the copy at the distances that are told."""
     from poslab.report.formatting import multiple, number
     from poslab.report.verdict import NAMED
 
-    within = [k for k in multiples if k < 1]
-    for k in dict.fromkeys([*within[-1:], multiples[-1]]):
+    for k in _told(multiples):
         read: list[str] = []
         rest: list[str] = []
         for line in series:
