@@ -32,7 +32,7 @@ def measured(gpt: object) -> pandas.DataFrame:
         config=SimpleNamespace(
             context_length=LENGTH,
             objective={"kind": "causal"},
-            evaluate=SimpleNamespace(longest=LONGEST // LENGTH, documents="single"),
+            evaluate=SimpleNamespace(longest=LONGEST // LENGTH, segments=3, documents="single"),
             trainer=SimpleNamespace(accelerator="cpu", precision="float32"),
         ),
         corpus=SimpleNamespace(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
 
-SEGMENTS = 32  # of held-out text, each with one passage
+SEGMENTS = 32  # of those that are evaluated at most, each with one passage
 PASSAGE = 32  # tokens
 CUE = 8  # of these, by which a repeat can be known: not scored
 
@@ -128,8 +128,9 @@ def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iter
     from poslab.evaluation.losses import token_losses
 
     config, corpus = trained.config, trained.corpus
-    longest, documents_of = longest_length(config), config.evaluate.documents
-    segments, documents = extrapolation_segments(corpus, SEGMENTS, longest, documents_of)
+    longest, options = longest_length(config), config.evaluate
+    count = min(SEGMENTS, options.segments)
+    segments, documents = extrapolation_segments(corpus, count, longest, options.documents)
     objective, scored = build_objective(config.objective), PASSAGE - CUE
 
     def losses(text: Int[np.ndarray, "N T"]) -> tuple[Float[np.ndarray, "N"], Int[np.ndarray, "N"]]:
