@@ -10,7 +10,9 @@ from pathlib import Path
 
 from poslab.record.kept import KEPT, load_available
 from poslab.record.reader import Run
-from poslab.study.cost import Cost, Timed, evaluated_tokens, rate_for, timed
+from poslab.study.cost import Costs, Timed, rate_for, timed
+
+COSTS = Costs()
 
 
 def main(reports: Path) -> None:
@@ -18,7 +20,7 @@ def main(reports: Path) -> None:
     for path in sorted(reports.glob(f"*/{KEPT}")):
         (records,) = load_available(path.parent.name, reports / "none", reports)
         finished = [run for run in records.runs if run.status == "done"]
-        recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]
+        recorded = [(run, found) for run in finished if (found := timed(run.manifest, COSTS)) is not None]
         for others in ("same arm", "other schemes"):
             ratios = sorted(filter(None, (_ratio(run, own, recorded, others) for run, own in recorded)))
             if len(ratios) > 1:
@@ -36,14 +38,9 @@ def _ratio(run: Run, own: Timed, recorded: list[tuple[Run, Timed]], others: str)
         for other, found in recorded
         if other is not run and (others == "same arm" or _parts(other) != _parts(run))
     ]
-    manifest = run.manifest
-    assert manifest.flops
-    assert manifest.tokens
-    assert manifest.parameters
-    evaluated = evaluated_tokens(own.settings, manifest.max_length)
-    cost = Cost(manifest.parameters, manifest.tokens, manifest.flops, own.per_token / 3 * evaluated)
-    rate = rate_for(own.settings, cost, known)
-    return None if rate is None else own.rate / rate
+    cost = COSTS.of_settings(own.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)
+    rate, true = (rate_for(own.settings, cost, runs) for runs in (known, [own]))
+    return None if rate is None or true is None else true / rate
 
 
 def _parts(run: Run) -> tuple[object, object]:

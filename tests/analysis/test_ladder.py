@@ -76,6 +76,22 @@ def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path
     assert first.same < 6
 
 
+def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget_for_each_crossing(tmp_path):
+    """No arm of one budget is ranked beside one of another."""
+    study(tmp_path, {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.1] * 3}, BUDGETS)
+    answer = document(gather("made_up", tmp_path, None)).answer
+    assert [row["order"] for row in answer.table.records[:3]] == ["t5, rope, alibi"] * 2 + ["rope, t5, alibi"]
+    assert answer.table.records[2]["gap_t5_mean"] == pytest.approx(0.1, abs=0.01)
+    assert not any(column.key == "rank" for column in answer.table.columns)
+    assert isinstance(answer.chart, PanelChart)
+    (panel,) = answer.chart.panels
+    assert [(span.label, span.low, span.high) for span in panel.spans] == [("t5, rope", 6.25, 15.625)]
+    assert panel.frame is not None
+    lowest = min(point.mean - (point.half_width or 0) for line in panel.series for point in line.points)
+    assert panel.frame[0] < panel.spans[0].y < lowest  # below every line, inside the frame
+    assert all(f"{span.label} from " in panel.description for span in panel.spans)
+
+
 def test_an_order_of_means_within_noise_is_no_crossing(tmp_path):
     losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.99, 1.81, 1.61]}
     rungs = study(tmp_path, losses, BUDGETS, noise=0.02)

@@ -13,6 +13,7 @@ from poslab.analysis.statistics import estimate
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import Rates, ReportError
 from poslab.record.writer import RunRecord
+from poslab.report.sections.learning_rates import rates_table
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write_report
 from support.records import BATCH, STEPS, plan, read, row_of, seal, write_run
@@ -136,6 +137,16 @@ def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
     assert (found.mean, found.half_width) == pytest.approx((expected.mean, expected.half_width))
     assert rope.tried[3].estimate is None
     assert (rope.tried[3].losses, rope.tried[3].without) == ((pytest.approx(2.0),), ("diverged",))
+
+
+def test_the_table_has_how_far_the_loss_rises_beside_the_chosen_rate(tmp_path: Path) -> None:
+    """By nothing where the grid ends, or a seed diverged."""
+    write_study(tmp_path)
+    rope, alibi = rates_table(gather("made_up", tmp_path, None)).records
+    expected = {"below": 0.2, "above": 0.1, "spread": 0.2}
+    assert {key: rope[key] for key in expected} == pytest.approx(expected)
+    assert (alibi["below"], alibi["above"]) == (pytest.approx(0.1), None)
+    assert gather("made_up", tmp_path, None).tunings[0].beside(2) is None
 
 
 def test_tuning_runs_count_in_nothing_else(tmp_path: Path) -> None:

@@ -84,6 +84,24 @@ class Tuning:
         return None if choice is None else next(place for place in self.tried if place.rates == choice.rates)
 
     @property
+    def spread(self) -> float | None:
+        """The highest loss of the grid less the lowest, in nats; None without a loss."""
+        means = [place.estimate.mean for place in self.tried if place.estimate is not None]
+        return max(means) - min(means) if means else None
+
+    def beside(self, step: int) -> float | None:
+        """Return what the loss is above that of the chosen rates, `step` learning rates up the grid, in nats.
+
+        The scheme rate is the chosen one. None past the end of the grid, or where a seed has no loss there.
+        """
+        if self.chosen is None or (best := self.chosen.estimate) is None:
+            return None
+        same = [place for place in self.tried if place.rates.scheme_rate == self.chosen.rates.scheme_rate]
+        at = same.index(self.chosen) + step  # the grid has the lowest rates first
+        there = same[at].estimate if 0 <= at < len(same) else None
+        return None if there is None else there.mean - best.mean
+
+    @property
     def seeds(self) -> frozenset[int]:
         return frozenset(run.seed for run in self.runs)
 

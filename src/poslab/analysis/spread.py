@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import Difference, TextNoise, paired
@@ -79,12 +80,21 @@ def text_noise(
         for draw, size in sizes.items():
             added[draw] += sign * (nll[draw] - mean * size) / whole / len(seeds)
             shares[draw] += size / whole
-    squares = math.fsum(share**2 for share in shares.values())
-    freedom = squares**2 / math.fsum(share**4 for share in shares.values()) - 1
-    if freedom + 1 < (FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS) * (1 - 1e-9):
+    fewest = FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS
+    noise = noise_of_draws(added.values(), shares.values(), fewest)
+    return noise if noise is None or of_documents else replace(noise, documents=None)
+
+
+def noise_of_draws(
+    added: Collection[float], shares: Collection[float], fewest: int = FEWEST_DOCUMENTS
+) -> TextNoise | None:
+    """Return the noise of a mean by what each document adds to it and its share; None of too few."""
+    squares = math.fsum(share**2 for share in shares)
+    freedom = squares**2 / math.fsum(share**4 for share in shares) - 1
+    if freedom + 1 < fewest * (1 - 1e-9):
         return None
-    variance = math.fsum(value**2 for value in added.values()) * len(added) / (len(added) - 1)
-    return TextNoise(variance, freedom, len(added) if of_documents else None)
+    variance = math.fsum(value**2 for value in added) * len(added) / (len(added) - 1)
+    return TextNoise(variance, freedom, len(added))
 
 
 def _measured(run: Run, figure: str) -> Mapping[str, LossSum]:

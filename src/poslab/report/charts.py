@@ -25,6 +25,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A stretch of x that a bar with a label marks at the height y."""
+
+    low: float
+    high: float
+    y: float
+    label: str
+    dashed: bool
+
+
+@dataclass(frozen=True)
 class Figure:
     """What every chart has; also `rows`, of the CSV file beside it.
 
@@ -51,6 +62,7 @@ class LineChart(Figure):
     stepped: bool = False  # whether a line keeps its value until the next point
     frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
     mark_label: str = "L"
+    spans: tuple[Span, ...] = ()
 
     @property
     def rows(self) -> Rows:
@@ -59,10 +71,15 @@ class LineChart(Figure):
     @property
     def description(self) -> str:
         ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
-        return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}."
+        marked = [f"{span.label} from {self._x(span.low)} to {self._x(span.high)}" for span in self.spans]
+        bars = f" Marked: {'; '.join(marked)}." if marked else ""
+        return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}.{bars}"
 
     def _at(self, point: Point) -> str:
-        return f"{number(point.mean)} at {dict(self.ticks).get(point.x) or quantity(point.x)}"
+        return f"{number(point.mean)} at {self._x(point.x)}"
+
+    def _x(self, x: float) -> str:
+        return dict(self.ticks).get(x) or quantity(x)
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:

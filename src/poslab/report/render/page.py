@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import look
-from poslab.report.charts import SCALE_FROM, LineChart, PanelChart
+from poslab.report.charts import SCALE_FROM, LineChart, PanelChart, Span
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.formatting import interval, quantity
 from poslab.report.tables import Cell, Column, Table
@@ -204,7 +204,12 @@ def _chart(chart: LineChart) -> dict[str, Any]:
         "stepped": chart.stepped,
         "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
         "series": series,
+        **({"spans": list(map(_span, chart.spans))} if chart.spans else {}),
     }
+
+
+def _span(span: Span) -> dict[str, Any]:
+    return asdict(span) | {end: _short(getattr(span, end)) for end in ("low", "high", "y")}
 
 
 def _as_shown(point: Point) -> tuple[float, float | None]:

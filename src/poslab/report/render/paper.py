@@ -166,6 +166,12 @@ def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Serie
         last = max(point.x for series in chart.series for point in series.points)
         ends = [chart.mark, max(chart.mark, last)]
         axes.plot(ends, [chart.level] * 2, **DASHED)
+    for span in chart.spans:
+        style: dict[str, Any] = {"color": "#555555", "linewidth": 1, "marker": "|", "markersize": 5}
+        axes.plot([span.low, span.high], [span.y] * 2, linestyle="--" if span.dashed else "-", **style)
+        above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 7}
+        middle = math.sqrt(span.low * span.high)
+        axes.annotate(verbatim(span.label), (middle, span.y), (0, 1.5), color="#555555", **above)
 
 
 def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[float], drawn: str) -> None:

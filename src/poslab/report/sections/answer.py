@@ -21,11 +21,11 @@ from poslab.report.charts import LineChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
+from poslab.report.sections import ladder as by_budget
 from poslab.report.sections import texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
-from poslab.report.sections.ladder import charts, findings
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
@@ -53,7 +53,7 @@ def answer(results: Results) -> Answer:
     if results.texts and results.primary is not None:
         return Answer(said, sure, texts.chart(results), texts.table(results))
     if (rungs := ladder(results)) is not None:
-        return Answer(said, sure, charts(results, rungs)[0], table(results))
+        return Answer(said, sure, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
 
@@ -86,7 +86,7 @@ def sentences(results: Results) -> Iterator[str]:
         return
     if (rungs := ladder(results)) is not None:  # arms of different budgets are not ranked
         for figure in rungs.figures:
-            yield from findings(rungs, figure)
+            yield from by_budget.findings(rungs, figure)
         if results.tested_multiple > 1:
             yield from filter(None, [context_used([results])])
         yield from measured

@@ -1,6 +1,7 @@
 """Several budgets or sizes: each arm's gap to the reference over them, the order, crossings and trends."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from poslab.analysis.curves import Point
 from poslab.analysis.estimates import ESTIMATE, estimate_columns
@@ -12,11 +13,39 @@ from poslab.analysis.statistics import FALSE_ALARMS, Difference
 from poslab.config.text import counted, listing
 from poslab.record.measures import Value
 from poslab.report import cells
-from poslab.report.charts import LineChart, PanelChart, Series
+from poslab.report.charts import LineChart, PanelChart, Series, Span
 from poslab.report.document import Section
 from poslab.report.formatting import interval, number, quantity
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED
+
+SPAN = 0.1  # the room of a crossing's bar, over the height of the lines
+BARS = (
+    " Between the ends of a bar two arms change places: at these their gap has opposite signs, and intervals "
+    "that leave 0 out. Dashed: not after Holm's correction."
+)
+
+
+def table(results: Results, rungs: Ladder) -> Table:
+    """Return what the report begins with: order and gaps to the reference at each budget and size."""
+    rows: Rows = []
+    for figure in rungs.figures:
+        for rung in rungs.rungs:
+            row: dict[str, Value] = {"figure": cells.figure_title(figure), **_described(rung)}
+            row["order"] = ", ".join(rung.order(figure))
+            for arm in rungs.others:
+                row |= _cells(f"gap_{arm}", rung.gap(arm, rungs.reference, figure))
+            rows.append(row)
+    sizes = [Column("parameters", "Parameters", cells.rounded(quantity), number=False)]
+    share = cells.rounded(partial(number, digits=2))
+    columns = (
+        cells.words("figure", "Loss"),
+        *(sizes if len(rungs.sizes) > 1 else []),
+        Column("tokens_per_parameter", "Tokens per parameter", share, number=False),
+        cells.words("order", "Order of means"),
+        *(Column(f"gap_{arm}", arm, cells.nats, f"Gap to {rungs.reference}") for arm in rungs.others),
+    )
+    return Table("Answer", "", columns, rows, ("ladder.csv", "ladder_order.csv"), grouped=True)
 
 
 def section(results: Results) -> Section | None:
@@ -57,6 +86,7 @@ def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
 def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequence[Rung]]) -> PanelChart:
     by_budget = len(rungs.sizes) == 1
     numbers = _looks(rungs)
+    crossed = crossings(rungs, figure)[0]
     drawn = [
         [
             Series(numbers[arm], arm, line)
@@ -70,6 +100,9 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
         0.0,
         *(at.mean + side * (at.half_width or 0) for s in every for at in s.points for side in (-1, 1)),
     ]
+    low, high = min(ends), max(ends)
+    spans = [_spans(part, crossed, by_budget, low, SPAN * (high - low)) for part in together]
+    low -= SPAN * (high - low) * (max(map(len, spans)) + 0.5) if any(spans) else 0.0
     panels = [
         LineChart(
             f"gap_{figure}",
@@ -81,13 +114,13 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
             _ticks(part, by_budget),
             None,
             tuple(lines),
-            frame=(min(ends), max(ends)),
+            frame=(low, high),
+            spans=marked,
         )
-        for part, lines in zip(together, drawn, strict=True)
+        for part, lines, marked in zip(together, drawn, spans, strict=True)
     ]
     over = "tokens per parameter" if by_budget else "compute"
-    crossed = crossings(rungs, figure)[0]
-    marks = f" {_crossed(crossed)}" if crossed else ""
+    marks = BARS if any(spans) else ""
     alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
     marks += (
         f" Only in the table: {listing([_named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
@@ -103,6 +136,20 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     return PanelChart(
         f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), legend, "Arms", rows
     )
+
+
+def _spans(
+    part: Sequence[Rung], crossed: Sequence[Crossing], by_budget: bool, y: float, row: float
+) -> tuple[Span, ...]:
+    """Return a bar for each crossing between two rungs of a panel, one below another from y on."""
+    spans = []
+    for cross in crossed:
+        if cross.before in part and cross.after in part:
+            low, high = (rung.share if by_budget else rung.flops for rung in (cross.before, cross.after))
+            y -= row
+            dashed = cross.p_holm >= FALSE_ALARMS
+            spans.append(Span(low, high, y, f"{cross.arm}, {cross.against}", dashed))
+    return tuple(spans)
 
 
 def _sure(results: Results) -> str:
@@ -183,22 +230,27 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     yield f"{text[0].upper()}{text[1:]}."
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
-        yield _crossed(crossed)
+        yield _crossed(rungs, crossed)
     elif looked_at:
         yield "No two arms are shown to change places."
 
 
-def _crossed(crossed: Sequence[Crossing]) -> str:
+def _crossed(rungs: Ladder, crossed: Sequence[Crossing]) -> str:
     """Return a sentence on who change places, with both gaps."""
     parts = [
-        f"{cross.arm} and {cross.against} between {number(cross.before.share, 2)} and "
-        f"{number(cross.after.share, 2)} tokens a parameter ({_gap(cross.gap_before)}, then "
+        f"{cross.arm} and {cross.against} between {_between(rungs, cross)} ({_gap(cross.gap_before)}, then "
         f"{_gap(cross.gap_after)} nats)"
         for cross in crossed
     ]
     sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
     corrected = "all" if sure == len(crossed) else str(sure or "none")
     return f"Changing places: {listing(parts, NAMED)}; after Holm's correction {corrected} of these."
+
+
+def _between(rungs: Ladder, cross: Crossing) -> str:
+    if len(rungs.sizes) == 1:
+        return f"{number(cross.before.share, 2)} and {_named(rungs, cross.after)}"
+    return f"{_named(rungs, cross.before)} and {_named(rungs, cross.after)}"
 
 
 def _gap(gap: Difference) -> str:

@@ -9,11 +9,12 @@ from poslab.config.text import listing, rate_text
 from poslab.report.cells import looks, loss, named, rounded, text, words
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
-from poslab.report.formatting import DASH
+from poslab.report.formatting import DASH, number
 from poslab.report.tables import Column, Table
 from poslab.report.warnings import EDGE, rates_text
 
 TICKS = 6
+SENSITIVITY = {"below": "Next lower", "above": "Next higher", "spread": "Worst"}  # columns by their titles
 
 
 def section(results: Results) -> Section | None:
@@ -79,11 +80,15 @@ def rates_table(results: Results) -> Table:
         *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
         words("edge", "Edge"),
         Column("loss", "Validation loss", loss),
+        *(Column(key, title, rounded(_nats), "Nats above it") for key, title in SENSITIVITY.items()),
         Column("seeds", "Seeds", text),
         words("grid", "Grid"),
         words("without", "Without a loss"),
     )
-    caption = "The rate of the lowest mean loss over all seeds; tuning runs count in no other table."
+    caption = (
+        "The rate of the lowest mean loss over all seeds; tuning runs count in no other table. Above it: the "
+        "loss at the next learning rate on either side, and at the worst of the grid."
+    )
     if _two_way(results):
         caption += (
             " The scheme rate (trainer.scheme_rate), 3 in 0.002 x 3, multiplies that of the scheme's own "
@@ -104,10 +109,17 @@ def _record(tuning: Tuning) -> Row:
         "edge": EDGE if tuning.choice is not None and tuning.choice.edges else None,
         "loss_mean": None if at is None else at.mean,
         "loss_half_width": None if at is None else at.half_width,
+        "below": tuning.beside(-1),
+        "above": tuning.beside(1),
+        "spread": tuning.spread,
         "seeds": len(tuning.seeds),
         "grid": ", ".join(rates_text(tried.rates) for tried in tuning.tried),
         "without": "; ".join(fates for tried in tuning.tried if (fates := _without(tried))),
     }
+
+
+def _nats(value: float | None) -> str:
+    return DASH if value is None else number(value, 3)
 
 
 def _without(tried: Tried) -> str:

@@ -212,7 +212,26 @@ class Chart {
       });
     }
     if (this.named) this.names(u, ctx, names, px);
+    this.spans(ctx, px, place);
     ctx.restore();
+  }
+
+  spans(ctx, px, place) { // bars along x, each with its label above
+    ctx.strokeStyle = ctx.fillStyle = this.ink;
+    ctx.lineWidth = 1.25 * px;
+    ctx.font = font(11 * px);
+    ctx.textAlign = "center";
+    ctx.textBaseline = "bottom";
+    const [low, high] = this.span(), cap = 3.5 * px;
+    for (const span of this.chart.spans ?? []) {
+      if (span.high <= low || span.low >= high) continue;
+      const [x, y] = place(Math.max(low, span.low), span.y), [end] = place(Math.min(high, span.high), span.y);
+      ctx.setLineDash(span.dashed ? [4 * px, 3 * px] : []);
+      stroke(ctx, [x, y, end, y]);
+      ctx.setLineDash([]);
+      stroke(ctx, [x, y - cap, x, y + cap], [end, y - cap, end, y + cap]);
+      ctx.fillText(span.label, (x + end) / 2, y - 2 * px);
+    }
   }
 
   drawLength(u, px, place) { // the training length L, and past it the level above which a line has failed

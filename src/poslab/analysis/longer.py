@@ -1,0 +1,83 @@
+"""Arms beside the same scheme trained at a longer length on as many tokens: what there is to gain past L."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from poslab.analysis.arms import RATES, Arm, settings
+from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.results import Results
+from poslab.analysis.spread import noise_of_draws
+from poslab.analysis.statistics import Difference, paired
+from poslab.record.losses import LossSum
+from poslab.record.reader import Run
+
+# What another length brings with it, at one budget of tokens.
+FOLLOWING = {"context_length", "trainer.batch_size", "trainer.warmup_steps", *RATES}
+FOLLOWING |= {"evaluate.longest", "evaluate.validations", "evaluate.validation_windows"}
+
+
+@dataclass(frozen=True)
+class Control:
+    """An arm, and the same trained at a longer length; losses at that length of the same targets."""
+
+    arm: ArmFigures
+    longer: ArmFigures
+    length: int  # tokens, the one that `longer` is trained at
+    losses: tuple[float, float]  # mean over shared seeds, nats per token in windows side by side
+    difference: Difference  # the arm's loss less that of `longer`
+
+
+def controls(results: Results) -> tuple[Control, ...]:
+    """Return every arm that has such a control: of one budget, alike but for what the length brings."""
+    finished = [item for item in results.arms if item.rows]
+    found = (_control(*pair) for pair in permutations(finished, 2))
+    return tuple(control for control in found if control is not None)
+
+
+def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
+    first, second = (each.arm.finished[0] for each in (item, longer))
+    length = second.context_length
+    alike = first.budget == second.budget and first.data_fingerprint == second.data_fingerprint
+    if first.context_length >= length or not alike or _rest(item.arm) != _rest(longer.arm):
+        return None
+    ours, theirs = ({run.seed: _scored(run, length) for run in each.arm.finished} for each in (item, longer))
+    seeds = sorted(
+        seed for seed in ours.keys() & theirs.keys() if _targets(ours[seed]) == _targets(theirs[seed]) != {}
+    )
+    if not seeds:
+        return None
+    here, there = ({seed: _mean(parts[seed]) for seed in seeds} for parts in (ours, theirs))
+    added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
+    for seed in seeds:
+        whole = math.fsum(part.tokens for part in ours[seed].values()) * len(seeds)
+        for segment, part in ours[seed].items():
+            more = part.nll - theirs[seed][segment].nll - (here[seed] - there[seed]) * part.tokens
+            added[part.document] += more / whole
+            shares[part.document] += part.tokens / whole
+    text = noise_of_draws(added.values(), shares.values()) if all(added) else None
+    difference = paired(here, there, text)
+    assert difference is not None
+    losses = math.fsum(here.values()) / len(seeds), math.fsum(there.values()) / len(seeds)
+    return Control(item, longer, length, losses, difference)
+
+
+def _rest(arm: Arm) -> dict[str, object]:
+    """Return the settings that two arms have to share."""
+    return {key: value for key, value in settings(arm.runs[0].config).items() if key not in FOLLOWING}
+
+
+def _scored(run: Run, length: int) -> Mapping[str, LossSum]:
+    """Return the segments of a run's windows side by side of so many tokens; empty without any."""
+    return run.segments.get(("non_overlapping", length / run.context_length), {})
+
+
+def _targets(parts: Mapping[str, LossSum]) -> dict[str, tuple[int, str]]:
+    """Return how many targets each segment has, and of which document."""
+    return {segment: (part.tokens, part.document) for segment, part in parts.items()}
+
+
+def _mean(parts: Mapping[str, LossSum]) -> float:
+    return math.fsum(part.nll for part in parts.values()) / math.fsum(part.tokens for part in parts.values())

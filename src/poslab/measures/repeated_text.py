@@ -1,0 +1,243 @@
+"""Whether a model reads a passage again where the text repeats it, by the distance back to its first copy.
+
+The last tokens of a held-out window are a passage. Put in place of the tokens so many before it, it is a
+repeat; without that it is the same passage behind the same tokens. The difference of its losses is what the
+first copy is worth: 0 to a model that does not look there. Copying is how induction heads show (Olsson et al.
+2022, arXiv 2209.11895); the repeats of a text itself lie where its author put them, these at every distance.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from poslab.config.schema import RunConfig, longest_length
+from poslab.config.text import listing
+from poslab.measures import Measurement, Row, Trained
+from poslab.objectives import UNSCORED, build_objective
+
+if TYPE_CHECKING:
+    import pandas
+
+    from poslab.analysis.curves import Point
+    from poslab.report.charts import Series
+    from poslab.report.document import Section
+    from poslab.report.study_tables import StudyTables
+
+SEGMENTS = 32  # of those that are evaluated at most, each with one passage
+PASSAGE = 32  # tokens
+CUE = 8  # of these, by which a repeat can be known: not scored
+
+
+class RepeatedText(Measurement):
+    """What a copy of 32 tokens, so far before them, changes in their loss: nats per token."""
+
+    # Sums over the same targets, with the first copy and without it.
+    columns = "multiple", "distance", "window", "document", "nll", "nll_without", "tokens"
+    order = 25
+    axis = "distance"
+
+    def wanted(self, config: RunConfig) -> bool:
+        """Return whether tokens see only what stands before them, so that there is a way back."""
+        return build_objective(config.objective).causal
+
+    def measure(self, trained: Trained) -> Iterator[Row] | None:
+        """Return the rows; None where no window has room for a copy."""
+        longest = longest_length(trained.config)
+        limit = trained.gpt.scheme.max_length or longest
+        places = windows(trained.config.context_length, min(longest, limit))
+        return _rows(trained, places) if places else None
+
+    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        """Return the change at the longest distance in a window of L, and at the longest of all."""
+        multiple = table.multiple.astype(float)
+        shown = multiple.isin(_told(multiple))
+        changes = _change(table[shown].groupby(["run", multiple[shown]])).unstack()
+        return changes.rename(columns=lambda k: f"repeated_text_{k:g}x")
+
+    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+        return _change(table.groupby("distance")).to_frame("change")
+
+    def section(self, study: "StudyTables") -> "Section | None":
+        """Return the change by distance of each arm, with intervals over seeds and documents."""
+        from poslab.analysis.estimates import estimate_columns
+        from poslab.analysis.sheets import Rows, sheet
+        from poslab.record.measures import name
+        from poslab.report.cells import arm_column, arms, nats
+        from poslab.report.charts import LineChart, Series, octaves
+        from poslab.report.document import Section
+        from poslab.report.formatting import multiple
+        from poslab.report.tables import Column, Table
+
+        if (table := study.table(self)) is None:
+            return None
+        table = table.astype({"multiple": float})
+        results, multiples = study.results, sorted(table.multiple.unique())
+        series = []
+        for number, item in arms(results):
+            of_arm = table[table.arm == item.arm.label]
+            if len(of_arm):
+                series.append(Series(number, item.arm.label, tuple(_points(of_arm))))
+        by_arm: Rows = []
+        for line in series:
+            by_arm.append({"arm": line.label})
+            for point in line.points:
+                by_arm[-1] |= estimate_columns({name(point.x): point}, [name(point.x)])
+        columns = (
+            arm_column(results),
+            *(Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples),
+        )
+        intervals = "95 % intervals over seeds and documents, none corrected for their number."
+        sure = intervals if results.seeds > 1 else "One seed: no interval."
+        caption = (
+            f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "
+            "place of other text before them, less their loss without it, behind the same tokens. At 0 the "
+            f"copy is not read; a model that copies exactly is at {_floor(table)}. In windows of L up to "
+            f"L/2, of twice the distance from there on. {sure}"
+        )
+        chart = LineChart(
+            "repeated_text_by_distance",
+            "Repeated text by distance",
+            caption,
+            "Distance back to the first copy, multiples of L",
+            "Change of the loss (nats per token)",
+            2,
+            octaves(series, multiple),
+            1.0,
+            tuple(series),
+        )
+        runs = table.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
+        by_run = runs[["nll", "nll_without", "tokens"]].sum().reset_index()
+        sources = "repeated_text_arms.csv", "repeated_text.csv"
+        return Section(
+            "repeated_text",
+            "Repeated text by distance",
+            findings=tuple(_findings(series, multiples)) if results.seeds > 1 else (),
+            charts=(chart,),
+            tables=(Table("Repeated text by distance", "", columns, by_arm, sources),),
+            sheets={"repeated_text_arms": sheet(by_arm), "repeated_text": sheet(study.records(by_run))},
+        )
+
+
+def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Row]:
+    """Score each passage without a copy, and with one at each distance, in windows of the same length."""
+    import torch
+
+    from poslab.data.segments import extrapolation_segments
+    from poslab.evaluation.losses import token_losses
+
+    config, corpus = trained.config, trained.corpus
+    longest, options = longest_length(config), config.evaluate
+    count = min(SEGMENTS, options.segments)
+    segments, documents = extrapolation_segments(corpus, count, longest, options.documents)
+    objective, scored = build_objective(config.objective), PASSAGE - CUE
+
+    def losses(text: Int[np.ndarray, "N T"]) -> tuple[Float[np.ndarray, "N"], Int[np.ndarray, "N"]]:
+        """Return the nats and the number of the targets of each row."""
+        tokens, targets = objective.of_evaluation(text, corpus.vocabulary)
+        found = token_losses(trained.gpt, tokens, targets, scored)
+        return found.sum(axis=1), (targets[:, -scored:] != UNSCORED).sum(axis=1)
+
+    half = config.trainer.precision == "bfloat16"
+    with (
+        trained.progress.phase("evaluating repeated text"),
+        torch.autocast(config.trainer.accelerator, dtype=torch.bfloat16, enabled=half),
+    ):
+        for window, distances in places:
+            text = segments[:, -window - 1 :]
+            without, tokens = losses(text)
+            for distance in distances:
+                nll, _ = losses(repeated(text, distance))
+                for document in np.unique(documents):
+                    at = documents == document
+                    yield {
+                        "multiple": f"{distance / config.context_length:g}",
+                        "distance": distance,
+                        "window": window,
+                        "document": int(document),
+                        "nll": float(nll[at].sum()),
+                        "nll_without": float(without[at].sum()),
+                        "tokens": int(tokens[at].sum()),
+                    }
+
+
+def windows(length: int, longest: int) -> list[tuple[int, list[int]]]:
+    """Return the windows up to `longest`, in tokens, and the distances from copy to passage in each.
+
+    In a window of L that is L/2 and its halves down to the length of a passage, in a longer one half of it.
+    """
+    halves = [length >> i for i in range(1, length.bit_length()) if length % 2**i == 0]
+    places = [(length, [half for half in halves if half >= PASSAGE])]
+    while places[-1][0] < longest:
+        window = 2 * places[-1][0]
+        places.append((window, [window // 2] if window // 2 >= PASSAGE else []))
+    return [(window, distances) for window, distances in places if distances and window <= longest]
+
+
+def repeated(text: Int[np.ndarray, "N T"], distance: int) -> Int[np.ndarray, "N T"]:
+    """Return rows with a copy of their last PASSAGE tokens so many tokens before these."""
+    copied = text.copy()
+    copied[:, -distance - PASSAGE : copied.shape[1] - distance] = text[:, -PASSAGE:]
+    return copied
+
+
+def _change(grouped: Any) -> "pandas.Series[float]":
+    """Return the loss with the copy less that without it, of groups of rows."""
+    sums = grouped[["nll", "nll_without", "tokens"]].sum()
+    return (sums.nll - sums.nll_without) / sums.tokens
+
+
+def _told(multiples: Iterable[float]) -> list[float]:
+    """Return the longest distance in a window of L, where there is one, and the longest of all."""
+    ordered = sorted(set(multiples))
+    return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
+
+
+def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
+    """Yield an arm's change at each distance, with an interval over seeds and documents."""
+    from poslab.analysis.curves import Point
+    from poslab.analysis.spread import noise_of_draws
+    from poslab.analysis.statistics import paired
+
+    for multiple, at in of_arm.groupby("multiple"):
+        sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum()
+        change = _change(at.groupby("seed"))
+        share = at.tokens / at.seed.map(sums.tokens) / len(sums)
+        added = (at.nll - at.nll_without) / at.tokens - at.seed.map(change)
+        by_document = [(part * share).groupby(at.document).sum().tolist() for part in (added, 1)]
+        with_copy, without = ((side / sums.tokens).to_dict() for side in (sums.nll, sums.nll_without))
+        found = paired(with_copy, without, noise_of_draws(*by_document))
+        assert found is not None
+        keys = {"multiple": multiple, "documents": found.documents}
+        yield Point(found.n, found.mean, found.half_width, change.min(), change.max(), multiple, keys)
+
+
+def _floor(table: "pandas.DataFrame") -> str:
+    """Return what the change would be if the loss with the copy were 0: the arms' range."""
+    from poslab.report.cells import span
+    from poslab.report.formatting import number
+
+    sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
+    losses = -sums.nll_without / sums.tokens
+    return span([number(end, 3) for end in (losses.max(), losses.min())])
+
+
+def _findings(series: "Sequence[Series]", multiples: "Sequence[float]") -> Iterator[str]:
+    """Yield which arms read the copy at the distances that are told."""
+    from poslab.report.formatting import multiple, number
+    from poslab.report.verdict import NAMED
+
+    for k in _told(multiples):
+        read: list[str] = []
+        rest: list[str] = []
+        for line in series:
+            for point in line.points:
+                if point.x == k and point.half_width is not None:
+                    below = point.mean + point.half_width < 0
+                    (read if below else rest).append(f"{line.label} ({number(point.mean, 3)})")
+        parts = (
+            f"read by {listing(read, NAMED)}" if read else "",
+            f"not seen to be read by {listing(rest, NAMED)}" if rest else "",
+        )
+        yield f"A copy {multiple(k)} back, nats: {'; '.join(filter(None, parts))}."

@@ -1,0 +1,72 @@
+"""Arms beside the same scheme trained at 8 L: which are compared, on which targets, and how sure it is."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from poslab.analysis.longer import controls
+from poslab.analysis.results import gather
+from poslab.record.schema import EXTRAPOLATION
+from poslab.record.writer import RunRecord
+from poslab.report.sections.longer import section
+from support.records import BATCH, STEPS, L, plan, seal, write_run
+
+DOCUMENTS, TOKENS = 12, 64
+
+
+def write(runs: Path, pos: str, seed: int, length: int, losses: np.ndarray, batch: int) -> str:
+    """A run whose only windows are of 8 L tokens, with a loss in each document."""
+    trainer = {"max_steps": STEPS, "batch_size": batch, "learning_rate": 0.002}
+    name = f"{pos}-{length}-{seed}"
+    multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
+    config = {"context_length": length, "trainer": trainer}
+    directory = write_run(runs, name, pos, seed, sliding=multiples, config=config)
+    rows = [
+        {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": i, "document": i}
+        | {"nll": TOKENS * loss, "tokens": TOKENS, "bytes": TOKENS}
+        for protocol in ("non_overlapping", "sliding")
+        for k in multiples
+        for i, loss in enumerate(losses)
+    ]
+    RunRecord(directory).write_table(EXTRAPOLATION, rows)
+    seal(directory)
+    return name
+
+
+def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    text = random.normal(0, 0.1, DOCUMENTS)
+    gained = {"rope": 0.3, "none": 0.0}
+    losses, names = {}, []
+    for pos, gain in gained.items():
+        for seed in range(3):
+            noise = random.normal(0, 0.01, (2, DOCUMENTS)) + random.normal(0, 0.005, (2, 1))
+            at_length, longer = 2.0 + noise[0], 2.0 - gain * (1 + text) + noise[1]
+            losses[pos, seed] = at_length - longer
+            names.append(write(tmp_path, pos, seed, L, at_length, 8 * BATCH))
+            names.append(write(tmp_path, pos, seed, 8 * L, longer, BATCH))
+    names.append(write(tmp_path, "alibi", 0, L, text + 2, 8 * BATCH))
+    names.append(write(tmp_path, "alibi", 0, 8 * L, text + 2, 2 * BATCH))  # on twice the tokens: no control
+    plan(tmp_path, names, f"rope L={L}")
+    found = controls(results := gather("made_up", tmp_path, None))
+    assert [(item.arm.arm.pos, item.length) for item in found] == [("rope", 8 * L), ("none", 8 * L)]
+    change = np.array([losses["rope", seed] for seed in range(3)])
+    seeds, documents = change.mean(axis=1).var(ddof=1) / 3, change.mean(axis=0).var(ddof=1) / DOCUMENTS
+    freedom = (seeds + documents) ** 2 / (seeds**2 / 2 + documents**2 / (DOCUMENTS - 1))
+    half = stdtrit(freedom, 0.975) * math.sqrt(seeds + documents)
+    gap = found[0].difference
+    assert gap.mean == pytest.approx(change.mean())
+    assert gap.half_width == pytest.approx(max(half, stdtrit(2, 0.975) * math.sqrt(seeds)))
+    shown = section(results)
+    assert shown is not None
+    assert [row["length"] for row in shown.tables[0].records] == [8 * L] * 2
+    (sentence,) = shown.findings
+    assert sentence.index("rope") < sentence.index("within noise") < sentence.index("none L")
+
+
+def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:
+    plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
+    assert section(gather("made_up", tmp_path, None)) is None

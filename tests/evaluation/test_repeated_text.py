@@ -1,0 +1,159 @@
+"""Repeated text by distance: against plain windows, models that copy and that cannot, and its intervals."""
+
+import math
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+
+from poslab.analysis.results import gather
+from poslab.measures.repeated_text import CUE, PASSAGE, RepeatedText, _points, windows
+from poslab.record.writer import RunRecord
+from poslab.report.charts import LineChart
+from poslab.report.study_tables import StudyTables
+from support.evaluation import plain_losses
+from support.models import ATTENTIONS, SCHEMES, make_gpt
+from support.records import plan, seal, write_run
+
+LENGTH, LONGEST, VOCABULARY = 64, 256, 50
+TEXT = np.random.default_rng(0).integers(0, VOCABULARY, 3 * (2 * LONGEST + 1))
+DOCUMENTS = np.arange(3)[:, None] * (2 * LONGEST + 1) + np.array([0, 2 * LONGEST + 1])
+
+
+def measured(gpt: object) -> pandas.DataFrame:
+    trained = SimpleNamespace(
+        gpt=gpt,
+        config=SimpleNamespace(
+            context_length=LENGTH,
+            objective={"kind": "causal"},
+            evaluate=SimpleNamespace(longest=LONGEST // LENGTH, segments=3, documents="single"),
+            trainer=SimpleNamespace(accelerator="cpu", precision="float32"),
+        ),
+        corpus=SimpleNamespace(
+            validation=TEXT, validation_documents=DOCUMENTS, vocabulary=VOCABULARY, name="made_up"
+        ),
+        progress=SimpleNamespace(phase=lambda name: nullcontext()),
+    )
+    return pandas.DataFrame(list(RepeatedText().measure(trained) or ()))  # type: ignore[arg-type]
+
+
+class Model(nn.Module):
+    """A model of the interface that evaluation calls; `logits` of the tokens decides what it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = nn.Parameter(torch.zeros(1))
+        self.scheme = SimpleNamespace(max_length=None)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        return one_hot((tokens + 1) % VOCABULARY, VOCABULARY).float()  # by the last token only
+
+    def forward(self, tokens: Tensor, last: int, targets: Tensor, reduction: str) -> Tensor:
+        logits = self.logits(tokens)[:, -last:].flatten(0, 1)
+        losses = cross_entropy(logits, targets.flatten(), reduction=reduction)
+        return losses.view(targets.shape)
+
+
+class Copyist(Model):
+    """What followed the last time that the CUE tokens before a target stood there; else any token alike."""
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        logits = torch.zeros(*tokens.shape, VOCABULARY)
+        for row, text in enumerate(tokens.tolist()):
+            seen: dict[tuple[int, ...], int] = {}
+            for at in range(CUE, len(text) + 1):
+                cue = tuple(text[at - CUE : at])
+                if cue in seen:
+                    logits[row, at - 1, seen[cue]] = 50
+                if at < len(text):
+                    seen[cue] = text[at]
+        return logits
+
+
+def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it() -> None:
+    assert windows(128, 512) == [(128, [64, 32]), (256, [128]), (512, [256])]
+    assert windows(16, 128) == [(64, [32]), (128, [64])]
+    assert windows(128, 100) == []  # positions that end before L
+
+
+def test_losses_are_those_of_windows_with_and_without_a_copy() -> None:
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
+    table = measured(gpt)
+    assert [*table.distance.unique()] == [32, 64, 128]
+    for row in table.itertuples():
+        begin, end = DOCUMENTS[row.document]
+        text = TEXT[begin:end]  # a segment is the whole document
+        passage = text[-PASSAGE:]
+        before = text[: len(text) - row.distance]
+        with_copy = np.concatenate([before[:-PASSAGE], passage, text[len(text) - row.distance :]])
+        for nll, whole in ((row.nll, with_copy), (row.nll_without, text)):
+            cut = whole[-row.window - 1 :][None]
+            assert nll == pytest.approx(plain_losses(gpt, cut, PASSAGE - CUE).sum())
+        assert row.tokens == PASSAGE - CUE
+
+
+def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing() -> None:
+    copied, blind = measured(Copyist()), measured(Model())
+    assert copied.nll.max() < 1e-6
+    assert (copied.nll_without / copied.tokens).to_numpy() == pytest.approx(math.log(VOCABULARY), rel=0.1)
+    assert (blind.nll == blind.nll_without).all()
+    figures = RepeatedText().summarise(blind.assign(run="blind"))
+    assert figures.loc["blind"].to_dict() == {"repeated_text_0.5x": 0, "repeated_text_2x": 0}
+
+
+def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) -> pandas.DataFrame:
+    """A table of one distance: a change of -0.2 nats, with noise of seeds, documents and of both."""
+    of_seed, of_document = random.normal(0, 0.05, (seeds, 1)), random.normal(0, 0.2, documents)
+    change = -0.2 + of_seed + of_document + random.normal(0, 0.1, (seeds, documents))
+    return pandas.DataFrame(
+        [
+            {"seed": seed, "document": document, "multiple": 0.5, "tokens": 24}
+            | {"nll": 24 * (2 + change[seed, document]), "nll_without": 48.0}
+            for seed in range(seeds)
+            for document in range(documents)
+        ]
+    )
+
+
+def test_the_interval_is_over_seeds_and_documents() -> None:
+    (point,) = _points(table := made_up(np.random.default_rng(1)))
+    change = ((table.nll - table.nll_without) / table.tokens).to_numpy().reshape(3, 20)
+    by_seed, by_document = change.mean(axis=1), change.mean(axis=0)
+    assert point.mean == pytest.approx(change.mean())
+    parts = by_seed.var(ddof=1) / 3, by_document.var(ddof=1) / 20
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 19)
+    from scipy.special import stdtrit
+
+    wide = stdtrit(freedom, 0.975) * math.sqrt(sum(parts))
+    assert point.half_width == pytest.approx(max(wide, stdtrit(2, 0.975) * math.sqrt(parts[0])))
+
+
+def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path: Path) -> None:
+    names = []
+    for pos, shift in (("rope", 0.0), ("none", 0.2)):
+        for seed in range(3):
+            names.append(f"{pos}-{seed}")
+            directory = write_run(tmp_path, names[-1], pos, seed)
+            table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
+            table.nll += shift * table.tokens
+            rows = [table.assign(multiple=k, distance=int(64 * k), window=64) for k in (0.5, 2.0)]
+            RunRecord(directory).write_table(RepeatedText.table, pandas.concat(rows).to_dict("records"))
+            seal(directory)
+    plan(tmp_path, names, "rope")
+    section = RepeatedText().section(StudyTables(gather("made_up", tmp_path, None)))
+    assert section is not None
+    (chart,), (table_of_arms,) = section.charts, section.tables
+    assert isinstance(chart, LineChart)
+    assert [(line.label, [point.x for point in line.points]) for line in chart.series] == [
+        ("rope", [0.5, 2.0]),
+        ("none", [0.5, 2.0]),
+    ]
+    assert table_of_arms.records[0]["0.5x_mean"] == pytest.approx(-0.2, abs=0.15)
+    assert "read by rope" in section.findings[0]
+    assert "not seen to be read by none" in section.findings[0]
