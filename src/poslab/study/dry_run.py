@@ -17,7 +17,7 @@ from poslab.record.locks import is_taken, run_lock
 from poslab.record.schema import METRICS
 from poslab.study.cost import Cost, Costs, Timed, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
+from poslab.study.launch.contract import Launcher, LauncherOptions, Places
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
 from poslab.study.plan_table import Row, Where, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
@@ -96,7 +96,8 @@ def _machine(
     imagined: tuple[int, int] | None,
 ) -> Machine:
     """Return the machine of the jobs; `imagined` is a number of GPUs and the gigabytes of each."""
-    task = _largest(jobs)
+    # The one with the most devices.
+    task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
     if imagined is not None:
         count, gigabytes = imagined
         asked = f"plan={count}x{gigabytes}GB"
@@ -124,11 +125,6 @@ def _machine(
         return Machine(f"this machine's {len(known.names)} GPUs", local, True, known, memory)
     name = f"this machine's {len(known.names)} cores, {known.of_a_run} a run"
     return Machine(name, local, False, known, (machine_memory().bytes,))
-
-
-def _largest(jobs: Sequence[Job]) -> Task:
-    """Return the task with the most devices."""
-    return max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
 
 
 def _fitting(jobs: Sequence[Job], machine: Machine) -> tuple[list[Job], Refused]:
