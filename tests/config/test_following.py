@@ -2,39 +2,16 @@
 
 import pytest
 
-from poslab.config.compose import request_from
-from poslab.config.option_files import Conf
-from poslab.config.schema import ConfigError
-from poslab.config.sweep import Composer
+from poslab import compose
 from poslab.record.manifest import read_manifest
-from poslab.study.run.plan import plan
 from support.commands import called, tiny
-from support.models import CONF
-from support.runs import request
-
-
-@pytest.fixture(scope="module")
-def composed():
-    """The request that the settings of a command line make."""
-    from hydra import compose, initialize_config_dir
-
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composer = Composer(
-            lambda overrides: compose("config", overrides=overrides, return_hydra_config=True)
-        )
-
-        def made(*settings):
-            read = composer.composed(settings)
-            return request_from(read.settings, read.choices, Conf((CONF,)))
-
-        yield made
 
 
 @pytest.mark.parametrize(
     ("model", "steps", "warmup"), [("nano", 400, 40), ("micro", 5000, 200), ("small", 20000, 700)]
 )
-def test_a_size_has_the_warmup_that_suits_its_budget(model, steps, warmup, composed):
-    made = composed(f"model={model}")
+def test_a_size_has_the_warmup_that_suits_its_budget(model, steps, warmup):
+    made = compose(f"model={model}")
     trainer = made.config.trainer
     assert (trainer.max_steps, trainer.warmup_steps) == (steps, warmup)
     assert made.config.evaluate.validations == 100
@@ -44,25 +21,20 @@ def test_a_size_has_the_warmup_that_suits_its_budget(model, steps, warmup, compo
 @pytest.mark.parametrize(
     ("steps", "warmup", "validations"), [(1, 1, 1), (2, 1, 2), (5, 1, 5), (20, 2, 20), (405, 41, 100)]
 )
-def test_another_budget_has_its_share_and_is_named_alone(steps, warmup, validations, composed):
-    made = composed(f"trainer.max_steps={steps}")
+def test_another_budget_has_its_share_and_is_named_alone(steps, warmup, validations):
+    made = compose(f"trainer.max_steps={steps}")
     assert made.config.trainer.warmup_steps == warmup
     assert made.config.evaluate.validations == validations
     assert made.non_default_settings == (f"trainer.max_steps={steps}",)
 
 
-def test_what_is_set_is_what_is_taken(composed):
-    made = composed("trainer.max_steps=20", "trainer.warmup_steps=7", "evaluate.validations=4")
+def test_what_is_set_is_what_is_taken():
+    made = compose("trainer.max_steps=20", "trainer.warmup_steps=7", "evaluate.validations=4")
     assert (made.config.trainer.warmup_steps, made.config.evaluate.validations) == (7, 4)
     assert "trainer.warmup_steps=7" in made.non_default_settings
-    assert composed("trainer.warmup_steps=2.5%").config.trainer.warmup_steps == 10
-    same = composed("trainer.warmup_steps=40")
+    assert compose("trainer.warmup_steps=2.5%").config.trainer.warmup_steps == 10
+    same = compose("trainer.warmup_steps=40")
     assert same.non_default_settings == ()  # it is the default's number
-
-
-def test_more_validations_than_steps_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"evaluate\.validations=50 is more than the 20 steps"):
-        plan(request(evaluate__validations=50), tmp_path)
 
 
 @pytest.mark.parametrize("steps", [1, 5])

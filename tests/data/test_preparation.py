@@ -141,7 +141,9 @@ def test_what_a_process_raises_is_the_error_and_leaves_nothing(
     path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "Lowercase"}}))
     with pytest.raises(ConfigError, match="changes text"):
         prepare(options("text", path=str(novels), vocabulary=str(path)))
-    with pytest.raises(ConfigError, match=r"data\.vocabulary=5000 is more than this text gives"):
+    with pytest.raises(
+        ConfigError, match=r"vocabulary=5000 is more than this text gives; use at most \d{3} "
+    ):
         prepare(options("text", path=str(novels), vocabulary=5000))
     assert not list((tmp_path / "cache" / "data").glob("*.unfinished"))
 

@@ -10,14 +10,9 @@ from poslab.config.overrides import evaluation_overrides
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from support.runs import request
-from support.texts import ODD, documents, options, trained_tokenizer, words, write_documents
+from support.texts import ODD, documents, options, trained_tokenizer, words
 
 TEXTS = [words(300, seed) for seed in range(5)]
-
-
-def changed(path: Path, **changes: object) -> Path:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return path
 
 
 def test_every_byte_comes_back_and_special_tokens_are_text(tmp_path: Path, novels: Path) -> None:
@@ -72,11 +67,3 @@ def test_a_file_that_is_no_such_tokenizer_is_refused(
     with pytest.raises(ConfigError, match=message) as raised:
         prepare(options("text", path=str(novels), vocabulary=str(tmp_path / "x.json")))
     assert "\n" not in str(raised.value)
-
-
-def test_a_tokenizer_that_changes_text_is_refused(tmp_path: Path) -> None:
-    novels = write_documents(tmp_path / "capitals", 2)
-    (novels / "00.txt").write_text("The Whale " * 99)
-    lower = changed(trained_tokenizer(tmp_path / "lower.json", TEXTS), normalizer={"type": "Lowercase"})
-    with pytest.raises(ConfigError, match="changes text"):
-        prepare(options("text", path=str(novels), vocabulary=str(lower)))

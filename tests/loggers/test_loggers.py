@@ -1,6 +1,5 @@
 """Loggers beside W&B: of one file each, classes of Lightning by configuration, and objects."""
 
-import csv
 import json
 import sqlite3
 import time
@@ -13,16 +12,11 @@ from pytorch_lightning.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import poslab
-from support.commands import ROOT, called, start, tiny
+from support.commands import ROOT, called, rows, start, tiny
 from support.processes import PATIENCE, descendants, kill
 
 ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
 OWN = "+logger.csv={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: '{directory}/csv', name: mine}"
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_logger_of_the_configuration_has_the_curve_and_the_figures(tmp_path: Path) -> None:

@@ -13,12 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf, open_dict
 from rich.console import Console
 
-from poslab.config.compose import request_from, with_distinguishing_labels
-from poslab.config.option_files import Conf
+from poslab import compose
+from poslab.config.compose import with_distinguishing_labels
 from poslab.config.schema import ConfigError, PairError
 from poslab.loggers.send.card import arm
 from poslab.loggers.send.charts import axes
@@ -353,15 +351,5 @@ def test_an_arm_has_one_name_whatever_command_asked_for_it():
 
 
 def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        composed = compose(
-            "config",
-            overrides=["data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3"],
-            return_hydra_config=True,
-        )
-        choices = composed.hydra.runtime.choices
-        with open_dict(composed):
-            del composed.hydra
-        settings = OmegaConf.to_container(composed, resolve=True)
-        found = request_from(settings, choices, Conf((ROOT / "conf",)))
+    found = compose("data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3")
     assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from support.commands import environment, rows, start, tiny
 from support.processes import PATIENCE, command_line, descendants, kill
+from support.tasks import until
 
 LOST = 3.0  # seconds of points that a kill may cost
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
@@ -38,9 +39,7 @@ def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_
         assert len(theirs) == 1, list(map(command_line, family))
         kill([command.pid, *(each for each in family if each not in theirs)])
         command.wait()
-        deadline = time.monotonic() + PATIENCE
-        while any(map(command_line, theirs)):
-            assert time.monotonic() < deadline, list(map(command_line, theirs))
+        until(lambda: not any(map(command_line, theirs)))
     finally:
         kill([*family, *descendants(command.pid)[::-1], command.pid])
         command.wait()

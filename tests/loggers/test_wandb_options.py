@@ -53,11 +53,6 @@ def test_what_is_asked_for_is_there(server, tmp_path):
     assert run.files["output.log"].decode() == "reading text.txt\nWANDB_API_KEY=... is set\nhalf a line\n"
 
 
-def test_they_are_no_part_of_a_run_s_identity(server, tmp_path):
-    wanted = tracked_request(seed=1)
-    assert plan(wanted, tmp_path).identity == plan(with_logger(wanted, ALL), tmp_path).identity
-
-
 def test_the_log_of_a_finished_run_is_sent_once_it_is_asked_for(server, tmp_path):
     _, job = made(server, tracked_request(seed=2), tmp_path)
     again = plan(with_logger(job.request, {**TRACKED, "console": True}), tmp_path)

@@ -1,6 +1,5 @@
 """A report read from W&B is the report of the machine that made the runs, and nothing bad is used for it."""
 
-import hashlib
 import io
 import shutil
 
@@ -15,7 +14,7 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.report.write import write_report
-from support.records import contents, plan, read, write_run
+from support.records import contents, plan, read, seal, write_run
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import _Listener, online, served
 from support.wandb_server.store import Run
@@ -35,12 +34,6 @@ RUNS = {
 }
 NEVER = "fox-2-aa08"  # asked for and not begun
 REFUSED = "fire-0-aa09"  # for which there is no W&B run
-
-
-def seal(directory):
-    """As a record is when its run has ended: with the checksums of its files."""
-    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.csv")}
-    write_sealed(directory / "manifest.json", {**read_manifest(directory).as_json(), "files": files})
 
 
 def make(runs, study):

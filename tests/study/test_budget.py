@@ -6,11 +6,9 @@ import time
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf, open_dict
 
-from poslab.config.compose import arms, request_from
-from poslab.config.option_files import Conf
+from poslab import compose
+from poslab.config.compose import arms
 from poslab.config.request import whole_numbers
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
@@ -40,7 +38,6 @@ ABSURD: dict[str, tuple[dict[str, Any], str]] = {  # settings beside those of NA
     "a scheme's table": ({"pos": {**POSITIONS["t5"], "max_distance": 10**12}}, "lower their numbers"),
     "a scheme's hidden layer": ({"pos": {**POSITIONS["fire"], "hidden": 10**9}}, "the numbers of pos"),
     "features": ({"attention": {**ATTENTIONS["performer"], "features": 10**10}}, "lower their numbers"),
-    "validations": ({"evaluate__validations": 10**9}, "choose evaluate.validations=20"),
 }
 
 
@@ -187,17 +184,7 @@ def test_a_whole_number_may_be_written_with_an_exponent():
 def test_so_may_one_that_only_a_part_knows():
     """Of a scheme, an attention, a text or the probe; what its file has as a float stays one."""
     asked = ["pos=rope", "pos.base=500.0", "attention=performer", "attention.features=1e1"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose(
-            "config",
-            [*asked, "data.vocabulary=1e4", "probe=retrieval", "probe.samples=2e1"],
-            return_hydra_config=True,
-        )
-    choices = composed.hydra.runtime.choices
-    with open_dict(composed):
-        del composed.hydra
-    settings: Any = OmegaConf.to_container(composed, resolve=True)
-    config = request_from(settings, choices, Conf((CONF,))).config
+    config = compose(*asked, "data.vocabulary=1e4", "probe=retrieval", "probe.samples=2e1").config
     numbers = [
         config.attention["features"],
         config.data["vocabulary"],

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from poslab.study.launch.contract import End, Task
 from poslab.study.launch.devices import cores, lease_cores
 from poslab.study.launch.launchers.local import Local, LocalOptions
 from support.processor import needs_two_cores
-from support.tasks import lives, until
+from support.tasks import lives, until, what_it_said
 
 pytestmark = needs_two_cores
 
@@ -122,20 +121,13 @@ def printed(of: Task) -> str:
     return of.log.read_text() if of.log.exists() else ""
 
 
-def described(of: Task) -> dict[str, Any]:
-    lines: dict[str, Any] = json.loads(
-        next(line for line in printed(of).splitlines() if line.startswith("{"))
-    )
-    return lines
-
-
 def test_a_forked_run_finds_what_a_fresh_one_finds(local, tmp_path):
     forked, fresh = task(tmp_path, "describe", "forked"), task(tmp_path, "describe", "fresh", forks=False)
     for one in (forked, fresh):  # in turn: both get the first core
         start(local, one)
         assert [end.status for end in ends_of(local, 1)] == [0]
-    assert described(forked) == described(fresh)
-    assert described(forked)["leases"] == 1
+    assert what_it_said(forked) == what_it_said(fresh)
+    assert what_it_said(forked)["leases"] == 1
     assert "to stderr" in printed(forked)
 
 

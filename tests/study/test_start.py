@@ -6,10 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf, open_dict
 
-from poslab.config.option_files import Conf
+from poslab import compose
 from poslab.config.schema import ConfigError
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
@@ -18,10 +16,9 @@ from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
-from poslab.study.run.start import request_of
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.trained import load_model
-from support.commands import ROOT, rows
+from support.commands import rows
 from support.models import POSITIONS
 from support.runs import StopsAt, assert_equal_results, make, request
 from support.texts import options, trained_tokenizer, words
@@ -44,14 +41,7 @@ def made(tmp_path_factory):
 
 def asked(*overrides: str, runs: Path):
     """The request of a command with these settings."""
-    given = [*LOCAL, f"runs={runs}", *overrides]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        composed = compose("config", overrides=given, return_hydra_config=True)
-        choices = dict(composed.hydra.runtime.choices)
-        with open_dict(composed):
-            del composed.hydra
-        settings = OmegaConf.to_container(composed, resolve=True)
-    return request_of(settings, choices, given, Conf((ROOT / "conf",)))
+    return compose(*LOCAL, f"runs={runs}", *overrides)
 
 
 def last_validation(directory: Path) -> float:

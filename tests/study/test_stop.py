@@ -13,7 +13,7 @@ from poslab.record.manifest import read_manifest
 from support.commands import command, rows, start, tiny
 from support.processes import descendants
 from support.runs import weights_digest
-from support.tasks import lives
+from support.tasks import lives, until
 
 ENDS_WITHIN = 5.0  # seconds
 
@@ -56,7 +56,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
         finally:
             study.kill()
             study.wait()
-        _await_end(below)
+        until(lambda: not any(map(lives, below)), ENDS_WITHIN)  # noqa: B023
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
     assert ": python train.py study=stopped" in printed
@@ -90,14 +90,6 @@ def _await_moment(study: subprocess.Popen[bytes], cwd: Path, chance: random.Rand
     raise AssertionError("it came to its end before it could be stopped")
 
 
-def _await_end(processes: list[int]) -> None:
-    """Of those that a stopped command has started: they notice that they are alone."""
-    until = time.monotonic() + ENDS_WITHIN
-    while left := [process for process in processes if lives(process)]:
-        assert time.monotonic() < until, left
-        time.sleep(0.01)
-
-
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     study = start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
@@ -109,4 +101,4 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
     finally:
         study.kill()
         study.wait()
-    _await_end(below)
+    until(lambda: not any(map(lives, below)), ENDS_WITHIN)

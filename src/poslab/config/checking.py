@@ -65,12 +65,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
     """Return the name of the wrong setting, with which the line begins, and the reason."""
-    location = _location(error["loc"], kind)
+    location, section = _location(error["loc"], kind)
     path = ".".join([where, *location] if where else location)
     if error["type"] == "extra_forbidden":
-        section, known = _section(error["loc"], kind, where)
-        name = str(error["loc"][-1])
-        has = f"{section} has {', '.join(known) or 'none'}"
+        inside, _, name = path.rpartition(".")
+        known = list(section.model_fields)
+        has = f"{inside or 'the configuration'} has {', '.join(known) or 'none'}"
         return path, f" is not a setting{did_you_mean(name, known)}; {has}"
     if error["type"] == "missing":
         return path, " is missing"
@@ -86,8 +86,11 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
     return f"{path}={value[:60]}: ", reason
 
 
-def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]:
-    """Return the names of a setting and of the sections that hold it, without pydantic's names of types."""
+def _location(location: tuple[str | int, ...], kind: type[Options]) -> tuple[list[str], type[Options]]:
+    """Return the names of a setting and of the sections that hold it, and the class of the innermost one.
+
+    Left out are pydantic's names of types.
+    """
     names: list[str] = []
     holder: Any = kind
     for part in location:
@@ -95,18 +98,7 @@ def _location(location: tuple[str | int, ...], kind: type[Options]) -> list[str]
         if not known and not isinstance(part, int):
             break  # of a union: the type that was tried
         names.append(str(part))
+        kind = holder if known else kind
         field = holder.model_fields.get(str(part)) if known else None
         holder = None if field is None else field.annotation
-    return names
-
-
-def _section(location: tuple[str | int, ...], kind: type[Options], where: str) -> tuple[str, list[str]]:
-    """Return the section that holds the key at `location`, by its dotted name, and the keys that it knows."""
-    names = [where] if where else []
-    for name in location[:-1]:
-        inner = kind.model_fields[str(name)].annotation
-        assert isinstance(inner, type)
-        assert issubclass(inner, Options)
-        kind = inner
-        names.append(str(name))
-    return ".".join(names) or "the configuration", list(kind.model_fields)
+    return names, kind

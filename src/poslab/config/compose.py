@@ -93,8 +93,6 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
 
 def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
     """Return the requests of a command, labelled with those of their settings that others lack."""
-    if not requests:
-        return []
     common = set.intersection(*(set(request.non_default_settings) for request in requests))
     labels = (
         " ".join(item for item in request.non_default_settings if item not in common) for request in requests

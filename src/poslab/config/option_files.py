@@ -100,16 +100,13 @@ def installed_conf() -> Conf:
 
 def conf_of(sources: Iterable[Any]) -> Conf:
     """Return the folders among Hydra's config sources, but for Hydra's own."""
-    folders = [_folder(source.schema, source.path) for source in sources if source.provider != "hydra"]
-    return Conf(tuple(folder for folder in folders if folder is not None))
-
-
-def _folder(schema: str, path: str) -> Path | None:
-    if schema == "file":
-        return Path(path)
-    if schema != "pkg":  # such as Hydra's structured configs
-        return None
-    return _of_package(path.replace("/", "."))
+    return Conf(
+        tuple(
+            Path(source.path) if source.schema == "file" else _of_package(source.path.replace("/", "."))
+            for source in sources
+            if source.provider != "hydra" and source.schema in ("file", "pkg")  # not structured configs
+        )
+    )
 
 
 def _of_package(name: str) -> Path:

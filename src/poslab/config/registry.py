@@ -146,15 +146,11 @@ def source_of(name: str) -> Path | None:
         if known is not None and end < len(parts):
             search = getattr(known, "__path__", None)
             continue
-        spec = next(filter(None, (_spec(finder, whole, search) for finder in sys.meta_path)), None)
+        spec = next(filter(None, (finder.find_spec(whole, search) for finder in sys.meta_path)), None)
         if spec is None:
             return None
         origin, search = spec.origin, spec.submodule_search_locations
     return Path(origin) if origin is not None and origin.endswith(".py") else None
-
-
-def _spec(finder: Any, name: str, path: Any) -> Any:
-    return finder.find_spec(name, path) if hasattr(finder, "find_spec") else None
 
 
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:

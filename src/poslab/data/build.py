@@ -35,16 +35,12 @@ from poslab.record.seal import DamagedError, read_sealed, sealed
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
 SMALL = 2**24  # bytes; a shorter text is encoded in this process, which takes less time than starting others
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, SIZES, ENDS, TOKENIZER, WRITTEN = (
-    "plan.json",
-    "sizes.bin",
-    "ends.bin",
-    "tokenizer.json",
-    "written.jsonl",
-)
+PLAN, SIZES, ENDS = "plan.json", "sizes.bin", "ends.bin"
+TOKENIZER, WRITTEN = "tokenizer.json", "written.jsonl"
 DUPLICATE = -1  # in place of where the training part of a document ends
 
 Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
+Shard = list["Piece"]  # that are encoded by one process and written at once
 
 
 @dataclass(frozen=True)
@@ -66,17 +62,6 @@ class Piece(NamedTuple):
     after: Place  # the place behind it
 
 
-class Shard(NamedTuple):
-    """Pieces that are encoded by one process and written at once."""
-
-    parts: list[Piece]
-
-    @property
-    def pieces(self) -> list[bytes]:
-        """Their text."""
-        return [piece.text for piece in self.parts]
-
-
 def build(
     source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
 ) -> None:
@@ -92,7 +77,7 @@ def build(
         parts = Parts(directory, tokenizer, stack)
         shards = _shards(_pieces(plan, documents, parts.place))
         for shard, (tokens, counts) in _encoded(shards, tokenizer, int(plan.sizes.sum())):
-            parts.append(shard.parts, tokens, counts)
+            parts.append(shard, tokens, counts)
             documents.written(parts.place[0])
         blocks = parts.finish()
     for name, part in (
@@ -218,16 +203,16 @@ def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:
 
 
 def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
-    shard: list[Piece] = []
+    shard: Shard = []
     size = 0
     for piece in pieces:
         shard.append(piece)
         size += len(piece.text)
         if size >= SHARD:
-            yield Shard(shard)
+            yield shard
             shard, size = [], 0
     if shard:
-        yield Shard(shard)
+        yield shard
 
 
 def _encoded(
@@ -235,15 +220,16 @@ def _encoded(
 ) -> Iterator[tuple[Shard, workers.Encoded]]:
     """Yield the shards of a text of `size` bytes with their tokens."""
     encoder = tokenizer.encoder
+    texts = ((shard, [piece.text for piece in shard]) for shard in shards)
     if encoder is None:
-        for shard in shards:
-            sizes = np.array([len(piece) for piece in shard.pieces], dtype=np.int64)
-            yield shard, (np.frombuffer(b"".join(shard.pieces), dtype=np.uint8), sizes)
+        for shard, pieces in texts:
+            sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
+            yield shard, (np.frombuffer(b"".join(pieces), dtype=np.uint8), sizes)
     elif size < SMALL:
-        for shard in shards:
-            yield shard, encoder.encode(shard.pieces)
+        for shard, pieces in texts:
+            yield shard, encoder.encode(pieces)
     else:
-        yield from workers.encoded(shards, encoder, min(workers.cores(), size // SHARD + 1))
+        yield from workers.encoded(texts, encoder, min(workers.cores(), size // SHARD + 1))
 
 
 class Parts:
@@ -282,7 +268,7 @@ class Parts:
                 return True
         return False
 
-    def append(self, pieces: list[Piece], tokens: NDArray[Any], counts: NDArray[np.int64]) -> None:
+    def append(self, pieces: Shard, tokens: NDArray[Any], counts: NDArray[np.int64]) -> None:
         """Write the tokens of a shard, of which each piece has as many as `counts` says."""
         added: list[list[bytes]] = [[], [], []]
         sizes = [*self._sizes]
@@ -332,10 +318,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _digest(parts: list[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

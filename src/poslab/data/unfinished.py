@@ -6,6 +6,7 @@ once.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -107,9 +108,7 @@ def _one_at_a_time(path: Path) -> Iterator[bool]:
     """
     alone = False
     with path.open("w") as file:
-        with contextlib.suppress(ImportError, OSError):
-            import fcntl
-
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
             alone = True
         yield alone

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,7 @@ class KilledError(ConfigError):
     """A process has ended that should not have."""
 
 
-class Pieces(Protocol):
-    """Pieces of text to encode together."""
-
-    @property
-    def pieces(self) -> Sequence[bytes]: ...
-
-
-Shard = TypeVar("Shard", bound=Pieces)
+Shard = TypeVar("Shard")
 Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # of Encoder.encode
 
 
@@ -118,16 +111,18 @@ def train_apart(sample: Iterable[str], entries: int) -> str:
         worker.end()
 
 
-def encoded(shards: Iterable[Shard], encoder: Encoder, count: int) -> Iterator[tuple[Shard, Encoded]]:
-    """Yield each shard with the tokens of its pieces, in their order, from `count` processes."""
+def encoded(
+    shards: Iterable[tuple[Shard, Sequence[bytes]]], encoder: Encoder, count: int
+) -> Iterator[tuple[Shard, Encoded]]:
+    """Yield each shard with the tokens of its pieces of text, in their order, from `count` processes."""
     workers = [Worker() for _ in range(count)]
     free: SimpleQueue[Worker] = SimpleQueue()
     waiting: deque[tuple[Shard, Future[Encoded]]] = deque()
 
-    def encode(shard: Shard) -> Encoded:
+    def encode(pieces: Sequence[bytes]) -> Encoded:
         worker = free.get()
         try:
-            found: Encoded = worker.ask(["encode", shard.pieces])
+            found: Encoded = worker.ask(["encode", pieces])
             return found
         finally:
             free.put(worker)
@@ -137,8 +132,8 @@ def encoded(shards: Iterable[Shard], encoder: Encoder, count: int) -> Iterator[t
         for worker in workers:
             worker.ask(["encoder", (encoder.content, encoder.spellings, encoder.dtype, encoder.checked)])
             free.put(worker)
-        for shard in shards:
-            waiting.append((shard, pool.submit(encode, shard)))
+        for shard, pieces in shards:
+            waiting.append((shard, pool.submit(encode, pieces)))
             if len(waiting) > count + count // 2 + 1:
                 done, future = waiting.popleft()
                 yield done, future.result()

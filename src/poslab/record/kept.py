@@ -47,7 +47,7 @@ def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Record
         return tuple(
             load_study(runs / study, several)
             if reports is None or study in recorded
-            else load_kept(reports / study / KEPT, study, several)
+            else unpack((path := reports / study / KEPT).read_bytes(), path, study, several)
             for study in requested
         )
 
@@ -55,11 +55,6 @@ def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Record
 def kept_studies(reports: Path) -> list[str]:
     """Return the names of the studies with an archive in `reports`."""
     return sorted(path.parent.name for path in reports.glob(f"[!.]*/{KEPT}") if path.is_file())
-
-
-def load_kept(path: Path, study: str, several: bool = False) -> Records:
-    """Load the records of `study` from the archive `path`, as `unpack` does."""
-    return unpack(path.read_bytes(), path, study, several)
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:

@@ -60,8 +60,6 @@ def names_under_way(folder: Path) -> set[str]:
 
 def queued_names(folder: Path) -> set[str]:
     """Return the runs that a launcher may have queued on a cluster, which continue without their command."""
-    names: set[str] = set()
-    for path in (folder / ".launcher").glob("slurm.json"):
-        with suppress(OSError, ValueError):
-            names.update(json.loads(path.read_text()))
-    return names
+    with suppress(OSError, ValueError):
+        return set(json.loads((folder / ".launcher" / "slurm.json").read_text()))
+    return set()

@@ -15,7 +15,7 @@ from poslab.config.request import Request
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
-from poslab.record.study_list import enlist
+from poslab.record.study_list import WAIT, enlist
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
@@ -30,8 +30,6 @@ from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from poslab.study.tuning import trials, tuned
-
-LOCK_SECONDS = 600.0  # to wait for a file that another command is writing
 
 
 def run_study(requests: Sequence[Request], command: str) -> int:
@@ -199,7 +197,7 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         from poslab.report.write import write_report  # imports Matplotlib, which the runs do not need
     for study in compared:
         try:
-            with holding(runs / study / ".report.lock", LOCK_SECONDS):
+            with holding(runs / study / ".report.lock", WAIT):
                 report = write_report(study, runs, reports)
                 if len(compared) > 1:
                     print(f"study {study}")

@@ -17,9 +17,9 @@ from poslab.record.locks import is_taken, run_lock
 from poslab.record.schema import METRICS
 from poslab.study.cost import Cost, Costs, Timed, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
+from poslab.study.launch.contract import Launcher, LauncherOptions, Places
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
-from poslab.study.plan_table import Row, Where, show_plan
+from poslab.study.plan_table import Row, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member
 from poslab.study.reuse import finished_elsewhere
@@ -28,7 +28,7 @@ from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.schedule import Demand, Placement, schedule
+from poslab.study.schedule import Demand, Machine, Placement, schedule
 from poslab.study.study_options import study_options
 from poslab.study.tuning import SHORT, trials, tuned
 
@@ -36,18 +36,6 @@ MEASURE = "measure"  # times steps first
 IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
 TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run whose learning rate the trials have yet to choose
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The machine that runs are planned for."""
-
-    name: str  # for the head of the table
-    local: bool  # whether it is this one, so that `auto` settings mean its devices
-    cuda: bool
-    places: Places | None  # None: a cluster decides where a run goes
-    memory: tuple[int, ...] = ()  # bytes of each place that runs share
-    gpu: Memory | None = None  # of an imagined GPU
 
 
 @dataclass(frozen=True)
@@ -81,9 +69,7 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     stages = [_planned(stage, state) for stage, state in _stages(jobs, runs, local, console)]
     every = [item for stage in stages for item in stage]
     recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
-    share = 1 if machine.places is None else machine.places.shared_by
-    where = Where(machine.name, machine.cuda, share, _basis(wanted, recorded), machine.local)
-    show_plan(_rows(stages, machine, recorded), where)
+    show_plan(_rows(stages, machine, recorded), machine, _basis(wanted, recorded))
     for request, error in (*refused, *too_large):
         print(f"cannot run: {request.title}: {error}")
     return int(bool(refused or too_large))
@@ -96,7 +82,8 @@ def _machine(
     imagined: tuple[int, int] | None,
 ) -> Machine:
     """Return the machine of the jobs; `imagined` is a number of GPUs and the gigabytes of each."""
-    task = _largest(jobs)
+    # The one with the most devices.
+    task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
     if imagined is not None:
         count, gigabytes = imagined
         asked = f"plan={count}x{gigabytes}GB"
@@ -124,11 +111,6 @@ def _machine(
         return Machine(f"this machine's {len(known.names)} GPUs", local, True, known, memory)
     name = f"this machine's {len(known.names)} cores, {known.of_a_run} a run"
     return Machine(name, local, False, known, (machine_memory().bytes,))
-
-
-def _largest(jobs: Sequence[Job]) -> Task:
-    """Return the task with the most devices."""
-    return max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
 
 
 def _fitting(jobs: Sequence[Job], machine: Machine) -> tuple[list[Job], Refused]:

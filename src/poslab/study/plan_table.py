@@ -14,7 +14,7 @@ from poslab.report.formatting import DASH, number, quantity
 from poslab.report.render.terminal import needed, print_table, terminal_width
 from poslab.study.display.time_left import rough_duration
 from poslab.study.launch.memory import size_text
-from poslab.study.schedule import Placement
+from poslab.study.schedule import Machine, Placement
 
 STARTS = "starts"
 STATES = {  # of runs in the table, and in the line below it
@@ -47,25 +47,17 @@ class Row:
     placement: Placement | None  # None: it takes no device, or a cluster decides
 
 
-@dataclass(frozen=True)
-class Where:
-    """The machine of the plan, in words, and where the times come from."""
+def show_plan(rows: Sequence[Row], machine: Machine, basis: str) -> None:
+    """Print the table and its sums to standard output.
 
-    machine: str
-    cuda: bool
-    shared_by: int  # runs on each device
-    basis: str  # the end of a sentence; empty where no time is known
-    local: bool  # whether it is this one
-
-
-def show_plan(rows: Sequence[Row], where: Where) -> None:
-    """Print the table and its sums to standard output."""
+    `basis` is where the times come from, as the end of a sentence; empty where no time is known.
+    """
     names, shared = _names([row.request for row in rows])
     studies = ", ".join(dict.fromkeys(row.request.config.study for row in rows))
     alike = f"; all {' / '.join(shared)}" if shared else ""
-    print(f"{studies}: {counted(len(rows), 'run')} on {where.machine}; nothing is started{alike}")
+    print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started{alike}")
     print_table(_table(rows, names))
-    for line in _sums(rows, where):
+    for line in _sums(rows, machine, basis):
         print(textwrap.fill(line, terminal_width()))
 
 
@@ -126,7 +118,7 @@ def _device(names: Sequence[str]) -> str:
     return f"{word}{'s' if len(names) > 1 else ''} {numbers}"
 
 
-def _sums(rows: Sequence[Row], where: Where) -> list[str]:
+def _sums(rows: Sequence[Row], machine: Machine, basis: str) -> list[str]:
     working = [row for row in rows if row.works]
     states = [row.state for row in rows]
     counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
@@ -136,19 +128,20 @@ def _sums(rows: Sequence[Row], where: Where) -> list[str]:
     tokens = quantity(sum(row.tokens for row in working if row.state != "evaluates"))
     flops = sum(row.flops for row in working)
     lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} with all evaluation.")
-    hours_of = "GPU-hours" if where.cuda else "core-hours"
+    hours_of = "GPU-hours" if machine.cuda else "core-hours"
     times = [row.seconds * row.devices for row in working if row.seconds is not None]
-    if not where.basis:
-        device = "GPU" if where.cuda else "processor"
+    if not basis:
+        device = "GPU" if machine.cuda else "processor"
         there = (
-            f"on this kind of {device}; plan=measure times four steps" if where.local else f"on a {device}"
+            f"on this kind of {device}; plan=measure times four steps" if machine.local else f"on a {device}"
         )
         lines.append(f"How many {hours_of} that takes is not known: no run has finished {there}.")
         return lines
-    hours = number(sum(times) / 3600 / where.shared_by, 3)
+    shared_by = 1 if machine.places is None else machine.places.shared_by
+    hours = number(sum(times) / 3600 / shared_by, 3)
     ends = [row.placement.end for row in working if row.placement is not None]
     until = f"; the last run ends after {rough_duration(max(ends))}" if ends else ""
-    lines.append(f"About {hours} {hours_of}{until} (times {where.basis}).")
+    lines.append(f"About {hours} {hours_of}{until} (times {basis}).")
     if not ends:
         lines.append("How many runs go at a time the cluster decides.")
     return lines

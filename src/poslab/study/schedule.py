@@ -11,6 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.study.launch.contract import Places
+from poslab.study.launch.memory import Memory
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine that runs are planned for."""
+
+    name: str  # for the head of the table
+    local: bool  # whether it is this one, so that `auto` settings mean its devices
+    cuda: bool
+    places: Places | None  # None: a cluster decides where a run goes
+    memory: tuple[int, ...] = ()  # bytes of each place that runs share
+    gpu: Memory | None = None  # of an imagined GPU
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,11 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
             display.print_line(line)
     else:
         try:
-            _follow(display, files)
+            with display:
+                while not all(entry.state in ENDED for entry in files.entries):
+                    time.sleep(READ_SECONDS)
+                    files.refresh()
+                    display.update()
         except KeyboardInterrupt:  # ends the view, not the study
             pass
         except ConfigError as error:
@@ -58,14 +62,6 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
             soft_wrap=True,
         )
     return int(any(entry.state == "failed" for entry in files.entries))
-
-
-def _follow(display: StudyDisplay, files: "StudyFiles") -> None:
-    with display:
-        while not all(entry.state in ENDED for entry in files.entries):
-            time.sleep(READ_SECONDS)
-            files.refresh()
-            display.update()
 
 
 class StudyFiles:

@@ -6,7 +6,7 @@ study's runs, and are validated on text that the study trains on (config.part).
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from poslab.config.request import Config, Request, TuneOptions
@@ -75,21 +75,14 @@ def tuned(
         if _arm(request) in unfinished:
             without.append((request, "a trial of its rates is not done: run the same command again"))
             continue
-        choice = choose(_losses_of(request, losses))
+        of_arm = losses.get(_arm(request), {})
+        choice = choose({rates: of_arm.get(rates, [None]) for rates in _grid(request.config)})
         if choice is None:
             without.append((request, "it diverged at every rate: choose lower tune.factors"))
             continue
         trainer = request.config.trainer.model_copy(update=choice.rates._asdict())
         ready.append(replace(request, config=request.config.model_copy(update={"trainer": trainer})))
     return ready, without
-
-
-def _losses_of(
-    request: Request, losses: Mapping[str, Mapping[Rates, list[float | None]]]
-) -> Mapping[Rates, list[float | None]]:
-    """Return the losses of all seeds, by the rates that the request tries."""
-    of_arm = losses.get(_arm(request), {})
-    return {rates: of_arm.get(rates, [None]) for rates in _grid(request.config)}
 
 
 def _grid(config: Config) -> list[Rates]:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from poslab.data.sources import TextSource
@@ -47,15 +46,13 @@ class Source(TextSource):
     def _stream(self, part: int, size: int) -> bytes:
         record = 2 * self.span + 2
         count = -(-size // record)
-        drawn = _random_letters(self.seed, part, count * self.span, self.symbols).reshape(count, self.span)
+        # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
+        raw = np.random.Philox(key=np.array([self.seed, part], dtype=np.uint64)).random_raw(
+            (count, self.span)
+        )
+        drawn = LETTERS[(raw % self.symbols).astype(np.intp)]
         text = np.empty((count, record), dtype=np.uint8)
         text[:, : self.span] = text[:, self.span + 1 : -1] = drawn
         text[:, self.span] = ord(SEPARATOR)
         text[:, -1] = ord(END)
         return text.tobytes()[:size]
-
-
-def _random_letters(seed: int, part: int, count: int, symbols: int) -> NDArray[np.uint8]:
-    # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
-    raw = np.random.Philox(key=np.array([seed, part], dtype=np.uint64)).random_raw(count)
-    return LETTERS[(raw % symbols).astype(np.intp)]

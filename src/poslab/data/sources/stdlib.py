@@ -8,7 +8,7 @@ import platform
 import sys
 import sysconfig
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -50,19 +50,14 @@ def _root() -> Path:
 
 def _modules() -> list[Path]:
     root = _root()
-    return [root / path for path in sorted(path for path in _python_files(root) if _is_module(path))]
-
-
-def _python_files(root: Path) -> Iterator[PurePath]:
-    """Yield the .py files below `root`, relative to it, without walking the folders that are left out."""
+    modules = []
     for folder, below, files in os.walk(root):
         below[:] = [name for name in below if name not in LEFT_OUT]
-        yield from (PurePath(folder, name).relative_to(root) for name in files if name.endswith(".py"))
-
-
-def _is_module(path: PurePath) -> bool:
-    name = path.parts[0].removesuffix(".py")
-    return name in sys.stdlib_module_names and LEFT_OUT.isdisjoint((*path.parts, name))
+        for path in (Path(folder, name) for name in files if name.endswith(".py")):
+            module = path.relative_to(root).parts[0].removesuffix(".py")
+            if module in sys.stdlib_module_names and module not in LEFT_OUT:
+                modules.append(path)
+    return sorted(modules)
 
 
 def _is_utf8(content: bytes) -> bool:

@@ -21,7 +21,6 @@ from poslab.data.tokens import Text
 from poslab.data.verification import FilesState, files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
-GZIP = b"\x1f\x8b"
 LARGE = 2**26  # bytes, from which on a file is not read at once
 PIECE = 2**20  # bytes that are checked at once
 
@@ -53,9 +52,7 @@ class Source(TextSource):
     def files_state(self) -> FilesState | None:
         """Return the state of the files, also of those in a folder that `datasets` has saved."""
         files, _ = self._files()
-        return files_state(
-            chain.from_iterable(_inside(file) if os.path.isdir(file) else [file] for file in files)
-        )
+        return files_state(chain.from_iterable(map(_inside, files)))
 
     def _files(self) -> tuple[list[str], str | None]:
         """Return the files, sorted by their paths, and the field of their rows; None: each is a document."""
@@ -121,11 +118,11 @@ def read_text(path: Path) -> Text:
     try:
         with path.open("rb") as file:
             head = file.read(len(rows.BOM))
-            large = os.fstat(file.fileno()).st_size > LARGE and not head.startswith(GZIP)
+            large = os.fstat(file.fileno()).st_size > LARGE and not head.startswith(rows.GZIP)
             content = head if large else head + file.read()
     except OSError as error:
         raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
-    if content.startswith(GZIP):
+    if content.startswith(rows.GZIP):
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
@@ -163,11 +160,6 @@ def _conversion(encoding: str) -> str:
     return f"if it is {encoding}, convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
 
 
-def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Return the files below `root` with one of the suffixes, sorted by the parts of their paths."""
-    return sorted(_walk(root, suffixes), key=lambda file: file.replace(os.sep, "\0"))
-
-
 def _inside(path: str) -> list[str]:
     """Return all files in a folder; of a file the file itself."""
     if not os.path.isdir(path):
@@ -175,8 +167,12 @@ def _inside(path: str) -> list[str]:
     return sorted(os.path.join(directory, name) for directory, _, files in os.walk(path) for name in files)
 
 
-def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """Yield the files of `_below` in any order, without hidden ones; links are followed once."""
+def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files below `root` with one of the suffixes, sorted by the parts of their paths.
+
+    Hidden ones are left out; links are followed once.
+    """
+    found: list[str] = []
     seen = set()
 
     def refuse(error: OSError) -> None:
@@ -191,4 +187,5 @@ def _walk(root: Path, suffixes: tuple[str, ...]) -> Iterator[str]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and name.lower().removesuffix(".gz").endswith(suffixes):
-                yield os.path.join(directory, name)
+                found.append(os.path.join(directory, name))
+    return sorted(found, key=lambda file: file.replace(os.sep, "\0"))

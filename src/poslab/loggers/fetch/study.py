@@ -34,11 +34,10 @@ from poslab.record.locks import holding
 from poslab.record.manifest import remove_record
 from poslab.record.schema import ENDED, STUDY_LIST
 from poslab.record.seal import DamagedError
-from poslab.record.study_list import parse_study_list
+from poslab.record.study_list import WAIT, parse_study_list
 
 TRAIN, REPORT = "train", "report"  # job types
 THREADS = 8
-LOCK_SECONDS = 600.0  # to wait for another command that downloads the same study
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,12 +47,12 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
     """Download a study into the cache, print on `console` what is missing; return the folder of the studies.
 
     Raise SourceError, and TakenError where another command downloads the same study for more than
-    LOCK_SECONDS.
+    WAIT seconds.
     """
     if not NAME.fullmatch(study):
         raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
     root = account.folder / "runs"
-    with holding(root / f".{study}.lock", LOCK_SECONDS):
+    with holding(root / f".{study}.lock", WAIT):
         for line in _download(account, study, root / study, console):
             console.print(f"W&B: {plain(line, 300)}")
     return root

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
-from poslab.record.locks import take
+from poslab.record.locks import is_taken, take
 
 WAY_OUT = "set TMPDIR to a folder on a local disk"
 DRIVERS = ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")  # of Nvidia, Jetson, WSL and AMD
@@ -143,25 +143,11 @@ def holders(cuda: bool) -> list[str]:
     found: dict[str, None] = {}
     with _one_at_a_time() as folder:
         for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
-            locks = _lock_shared(path)
-            if locks is None:
+            if is_taken(path):
                 with suppress(OSError, ValueError, TypeError):
                     process, place = json.loads(path.read_text())
                     found[f"process {int(process)} in {one_line(place, 200)}"] = None
-            else:
-                os.close(locks)
     return list(found)
-
-
-def _lock_shared(path: Path) -> int | None:
-    """Return a descriptor that shares the lock; None where a process holds it exclusively."""
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        take(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, path, WAY_OUT)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:

@@ -31,7 +31,7 @@ class ForkServer:
     def __init__(self, preload: str, environment: Mapping[str, str]) -> None:
         """Return at once, while the server imports; it gets the variables of `environment`."""
         multiprocessing.set_forkserver_preload([preload])
-        with _variables(environment), _short_folder():
+        with patch.dict(os.environ, environment), _short_folder():
             forkserver.ensure_running()
 
     def start(
@@ -61,17 +61,6 @@ class ForkServer:
             server._stop()
         util._run_finalizers()  # type: ignore[attr-defined]
         vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
-
-
-@contextmanager
-def _variables(environment: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import ClassVar
+from unittest.mock import patch
 
 import poslab.study.launch.devices as machine
 from poslab.config.schema import ConfigError
@@ -81,31 +82,25 @@ class Inline(Local):
         return ended
 
     def _run(self, task: Task, lease: Lease) -> int:
+        """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
+        _, _, module, file = task.command
         threads = self.cores_of_a_run(task.cuda, task.devices)
-        with on_cores(None if task.cuda else lease), _settings_of_one_run(threads):
-            return _status(task.command)
+        with on_cores(None if task.cuda else lease), patch.dict(os.environ), _torch_threads(threads):
+            return int(import_module(module).main([file], in_command=True))
 
     def stop(self) -> None:
         """Leave the started task out: while one runs, nothing else happens in this process."""
         self._stopped = True
 
 
-def _status(command: Sequence[str]) -> int:
-    """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
-    _, _, module, file = command
-    return int(import_module(module).main([file], in_command=True))
-
-
 @contextmanager
-def _settings_of_one_run(threads: int) -> Iterator[None]:
-    """Give PyTorch `threads` threads inside; afterwards restore them and the environment."""
+def _torch_threads(count: int) -> Iterator[None]:
+    """Give PyTorch `count` threads inside."""
     import torch
 
-    environment, before = dict(os.environ), torch.get_num_threads()
-    torch.set_num_threads(threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
-        os.environ.clear()
-        os.environ.update(environment)
