@@ -19,6 +19,7 @@ from poslab.report.sections import (
     ladder,
     learning_rates,
     overview,
+    pretrained,
     provenance,
     rescalings,
     signal,
@@ -42,6 +43,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         verdict.extrapolation,
         (
             overview.arms,
+            pretrained.section,
             overview.differences,
             signal.section,
             extrapolation.section,
