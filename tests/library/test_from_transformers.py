@@ -226,6 +226,8 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
         ("llama", ["evaluate.rescale=[none,drop]"], (L,), "drop"),
         ("llama", [], (L, 3 * L), "times 1, 2"),
         ("llama", ["model.width=4"], (L,), "cannot be set"),
+        ("llama", ["logger=wandb"], (L,), "logger"),
+        ("llama", ["evaluate.longest=2"], (L, 4 * L), "evaluate.longest"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths, said, folder, text):

@@ -176,11 +176,15 @@ def _settings(
 ) -> tuple[Config, Path | None]:
     """Return the configuration of an evaluation, and the tokenizer's file; None where tokens are bytes."""
     evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
+    given = {setting.partition("=")[0] for setting in settings}
+    if beside := [key for key in given if key.startswith("logger") or key == "data.vocabulary"]:
+        raise ConfigError(
+            f"{min(beside)} has no place beside hf=: the model has its tokenizer, and no tracker"
+        )
     text = pretrained.get_text_config()
     tokenizer = tokenizer_path(model_name)
     if tokenizer is None and text.vocab_size < BYTES:
         raise ConfigError(f"hf={plain(model_name)} has no tokenizer, and too few tokens for bytes")
-    given = {setting.partition("=")[0] for setting in settings}
     chosen = [default for default in DEFAULTS if default.partition("=")[0] not in given]
     length = lengths[0] if lengths else trained_length(pretrained)
     if lengths[1:]:
@@ -195,7 +199,7 @@ def _settings(
         *("trainer.max_steps=1", "trainer.batch_size=1"),
         *chosen,
         *settings,
-        *([] if given & {"data.vocabulary"} else [f"data.vocabulary='{tokenizer or 'bytes'}'"]),
+        f"data.vocabulary='{tokenizer or 'bytes'}'",
     )
     return resolve(request.config), tokenizer
 
