@@ -46,8 +46,10 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         config = check(Config, trained.settings, "")
         if not build_objective(config.objective).causal:
             raise ConfigError("a model that sees both sides is no causal language model")
-        self.gpt = trained.gpt(config).to(device or "cpu")
-        self._device = torch.device(device or "cpu")
+        # The harness asks for CUDA by default, whatever the machine has.
+        has_it = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
+        self._device = torch.device(str(device) if has_it else "cpu")
+        self.gpt = trained.gpt(config).to(self._device)
         self.max_length = int(max_length or config.context_length)
         limit = self.gpt.scheme.max_length
         if limit is not None and self.max_length > limit:

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 import poslab
+from poslab.commands.evaluate import main as evaluate
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.segments import extrapolation_segments
@@ -251,3 +252,14 @@ def test_an_evaluation_on_record_is_not_repeated(folder, text, monkeypatch):
     directory = measured(folder("mamba"), text)
     monkeypatch.setattr(from_transformers.TransformersModel, "forward", None)
     assert measured(folder("mamba"), text) == directory
+
+
+def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folder, text, tmp_path, capsys):
+    of_text = ["data=text", f"data.path={text}", *FEW, f"runs={tmp_path / 'runs'}"]
+    assert evaluate([f"hf={folder('qwen3')}", f"lengths={L},{2 * L}", "study=mine", *of_text]) == 0
+    assert load_run(next((tmp_path / "runs" / "mine").iterdir())).context_length == L
+    assert f"L = {L} tokens" in capsys.readouterr().out
+    assert evaluate(["checkpoint=runs/a/b", f"lengths={L}"]) == 2
+    assert evaluate([f"hf={tmp_path}", "lengths=a"]) == 2
+    assert evaluate([f"hf={tmp_path / 'absent'}", "lengths=16"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3

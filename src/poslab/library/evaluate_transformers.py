@@ -82,7 +82,7 @@ def evaluate_transformers(
     config, tokenizer = _settings(model_name, pretrained, settings, study, lengths)
     size = _size(pretrained, config)
     check_memory(size)
-    print(f"foreseen: {size_text(INTERPRETER + size.memory)} of memory, in windows of up to "
+    print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory, in windows of up to "
           f"{longest_length(config):,} tokens")  # fmt: skip
     preparation = Preparation()
     corpus = preparation.corpus(config.data)
