@@ -160,7 +160,10 @@ QUESTIONS = (  # that on the text is the first
         "The training lengths differ (L = {})",
         ": lengths are shown as multiples of L",
     ),
-    Question(lambda run: run.budget, "The budgets differ ({} training tokens)"),
+    Question(
+        lambda run: "unknown" if is_pretrained(run) else run.budget,
+        "The budgets differ ({} training tokens)",
+    ),
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
         "The runs began after different training ({} optimizer steps)",
