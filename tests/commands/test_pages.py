@@ -10,6 +10,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from poslab.commands.command_line import OF_TRAIN
+from poslab.commands.evaluate import KEYS as EVALUATE
 from poslab.config.arguments import read_options
 from poslab.config.compose import arms, request_from
 from poslab.config.mistakes import WHOLE
@@ -127,7 +128,7 @@ def test_every_other_command_on_a_page_has_arguments_that_it_takes():
     for _, name, arguments in commands():
         arguments = [each for each in arguments if not each.startswith("--")]
         if name == "evaluate":
-            evaluation_overrides([each for each in arguments if not each.startswith("checkpoint=")])
+            evaluation_overrides([each for each in arguments if each.partition("=")[0] not in EVALUATE])
         elif name in keys:
             read_options(arguments, keys[name])
         tried.add(name)

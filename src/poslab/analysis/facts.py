@@ -12,10 +12,11 @@ from poslab.config.installation import typed
 from poslab.config.text import plain
 from poslab.record.measures import Value
 from poslab.record.reader import Run
+from poslab.record.summary import is_pretrained
 
 OF_RUNS: Mapping[str, Callable[[Run], object]] = {
     "context_length": lambda run: run.context_length,
-    "budget": lambda run: run.budget,
+    "budget": lambda run: None if is_pretrained(run) else run.budget,
     **{
         key: lambda run, key=key: (run.config.get("model") or {}).get(key)  # type: ignore[misc]
         for key in ("layers", "width", "heads")
@@ -46,9 +47,10 @@ OF_RUNS: Mapping[str, Callable[[Run], object]] = {
 
 def tokens_per_parameter(run: Run) -> float | None:
     """Return training tokens per parameter, with those of the run that this one started from."""
+    if is_pretrained(run) or not run.manifest.parameters:
+        return None
     before = origin_of(run, "tokens")
-    seen = run.budget + (before if isinstance(before, int) else 0)
-    return seen / run.manifest.parameters if run.manifest.parameters else None
+    return (run.budget + (before if isinstance(before, int) else 0)) / run.manifest.parameters
 
 
 def facts_sheet(results: Results) -> Sheet:

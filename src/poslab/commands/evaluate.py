@@ -1,4 +1,4 @@
-"""Evaluate a trained model again, without training."""
+"""Evaluate a trained model again, or one of transformers, without training."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +9,10 @@ from poslab.config.arguments import ArgumentError, read_options, refuse
 from poslab.config.installation import title
 
 USAGE = """\
-Evaluate the model of a finished run again, without training it.
+Evaluate the model of a finished run again, or a model of transformers, without training it.
 
   {command} checkpoint=PATH [SETTING=VALUE ...]
+  {command} hf=PATH_OR_NAME [SETTING=VALUE ...]
 
   checkpoint  a run directory (runs/<study>/<run>), its checkpoint.pt, or a W&B artifact such as
               checkpoint-<run>:latest or entity/project/checkpoint-<run>:v3
@@ -35,8 +36,17 @@ the numbers are those of the run's record.
                                       logger.project=NAME logger.entity=NAME logger.tags=[A,B]
 
 It prints the loss by length, and records it in evaluations/<run>-<hash>/.
+
+  hf          a folder of AutoModelForCausalLM, or a name on the Hugging Face hub: its weights are read from
+              safetensors, no code of it is run, and its own tokenizer cuts the text, else bytes do
+  lengths     with hf: the length in tokens that counts as L, and a longest one (lengths=2048,16384);
+              default: max_position_embeddings of its configuration, and evaluate.longest times that
+  study, runs with hf: the record goes to <runs>/<study>/, default runs/hf: `report study=hf` shows all models
+
+With hf, evaluate.segments is 16 and evaluate.sliding_windows 128 by default, evaluate.rescale takes none, pi,
+ntk, dynamic and yarn where the model has RoPE, and evaluate.needles asks its questions in the model's tokens.
 """
-KEYS = ("checkpoint", "evaluations")
+KEYS = ("checkpoint", "evaluations", "hf", "lengths", "study", "runs")
 
 
 @verb("evaluate", USAGE)
@@ -44,8 +54,14 @@ def main(arguments: list[str]) -> int:
     """Evaluate the model that the arguments name; return exit status 1 where that failed."""
     settings = [argument for argument in arguments if argument.partition("=")[0] not in KEYS]
     options = read_options([argument for argument in arguments if argument not in settings], KEYS)
+    if "hf" in options:
+        return _of_transformers(options, settings)
     if "checkpoint" not in options:
-        raise ArgumentError("give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact")
+        raise ArgumentError(
+            "give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact; or hf=NAME"
+        )
+    if unused := options.keys() & {"lengths", "study", "runs"}:
+        raise ArgumentError(f"{min(unused)}= is for a model of transformers: give hf=, or leave it out")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config.overrides import evaluation_overrides
@@ -62,6 +78,19 @@ def main(arguments: list[str]) -> int:
         return evaluate_again(directory, overrides, installed_conf(), evaluations, artifact)
     except Stopped as stop:
         return refuse(title("evaluate"), "stopped; the same command starts the evaluation again", stop.status)
+
+
+def _of_transformers(options: Mapping[str, str], settings: list[str]) -> int:
+    if unused := options.keys() & {"checkpoint", "evaluations"}:
+        raise ArgumentError(f"{min(unused)}= is for a run of poslab: leave it or hf= out")
+    lengths = options.get("lengths", "").strip("[]").split(",") if "lengths" in options else []
+    if len(lengths) > 2 or not all(length.strip().isdecimal() and int(length) for length in lengths):
+        raise ArgumentError(f"lengths={options['lengths']}: give L, or L and a longest length, in tokens")
+    from poslab.library.evaluate_transformers import evaluate_transformers, show
+
+    runs, study = Path(options.get("runs", "runs")), options.get("study", "hf")
+    show(evaluate_transformers(options["hf"], settings, runs, study, list(map(int, lengths))))
+    return 0
 
 
 def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | None]:

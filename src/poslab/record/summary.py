@@ -19,6 +19,11 @@ class Target:
     n: int
 
 
+def is_pretrained(run: Run) -> bool:
+    """Return whether poslab has measured a model of transformers in a run, and not trained it."""
+    return bool((run.config.get("pos") or {}).get("scheme") == "transformers")
+
+
 def row(
     run: Run,
     label: str | None,
@@ -65,7 +70,7 @@ def _described(run: Run) -> dict[str, Value]:
         "learning_rate": run.learning_rate,
         "seed": run.seed,
         "context_length": run.context_length,
-        "budget": run.budget,
+        "budget": None if is_pretrained(run) else run.budget,
         "parameters": manifest.parameters,
         "tokens": tokens,
         "flops": manifest.flops,

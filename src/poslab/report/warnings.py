@@ -11,6 +11,7 @@ from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
+from poslab.record.summary import is_pretrained
 from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity
 
@@ -65,7 +66,7 @@ def _warnings_of(results: Results) -> list[str]:
     if len({frozenset(values) for values in seeds.values()}) > 1:
         warnings.append("The arms have different seeds; differences are taken over shared seeds.")
     for run in finished:
-        if not run.validations:
+        if not run.validations and not is_pretrained(run):
             warnings.append(f"{run.name} has no validation losses: no convergence figures.")
         elif run.has_text and ("non_overlapping", 1.0) not in run.segments:
             warnings.append(f"{run.name} has no loss at L.")
@@ -159,7 +160,10 @@ QUESTIONS = (  # that on the text is the first
         "The training lengths differ (L = {})",
         ": lengths are shown as multiples of L",
     ),
-    Question(lambda run: run.budget, "The budgets differ ({} training tokens)"),
+    Question(
+        lambda run: "unknown" if is_pretrained(run) else run.budget,
+        "The budgets differ ({} training tokens)",
+    ),
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
         "The runs began after different training ({} optimizer steps)",

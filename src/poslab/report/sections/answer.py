@@ -16,6 +16,7 @@ from poslab.config.text import listing, plain, rate_text
 from poslab.measures import measurements
 from poslab.objectives import recorded_objective
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
+from poslab.record.summary import is_pretrained
 from poslab.report import cells
 from poslab.report.charts import LineChart
 from poslab.report.document import Answer
@@ -222,15 +223,20 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
         yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
     if scored := held_out(finished):
         yield HELD_OUT, "; ".join(scored)
-    yield "Learning rate", _rate(results)
+    trained = [run for run in finished if not is_pretrained(run)]
+    if trained:
+        yield "Learning rate", _rate(results)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
     size = cells.span(list(map(quantity, parameters)))
-    budget = cells.span(list(map(quantity, sorted(run.budget for run in finished))))
+    budget = cells.span(list(map(quantity, sorted(run.budget for run in trained))))
     lengths = list(map(count, sorted(run.context_length for run in finished)))
     seen = sorted(value for run in finished if (value := tokens_per_parameter(run)) is not None)
     before = ", training before included" if any(map(origin_of, finished)) else ""
     ratio = f" ({cells.span([number(value, 2) for value in seen])} per parameter{before})" if seen else ""
-    yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
+    if trained:
+        yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
+    else:
+        yield "Models", f"{size} parameters, trained elsewhere"
     if seen and seen[0] < EARLY and len(results.arms) > 1 and results.primary is not None:
         early = f"fewer than {EARLY} tokens per parameter"
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"

@@ -20,6 +20,7 @@ from poslab.report.sections import (
     learning_rates,
     longer,
     overview,
+    pretrained,
     provenance,
     rescalings,
     signal,
@@ -43,6 +44,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         verdict.extrapolation,
         (
             overview.arms,
+            pretrained.section,
             overview.differences,
             signal.section,
             extrapolation.section,

@@ -17,6 +17,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
+from poslab.record.summary import is_pretrained
 from poslab.report.cells import arm_column
 from poslab.report.document import Origin
 from poslab.report.formatting import DASH, count, quantity
@@ -52,7 +53,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         ("Runs finished", f"{len(results.finished)} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),
         ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
-        ("Budget", _all(results, lambda run: f"{quantity(run.budget)} tokens")),
+        *([("Budget", budget)] if (budget := _all(results, _budget)) else []),
         ("Model", _all(results, _model)),
         ("Parameters", _all(results, lambda run: quantity(run.manifest.parameters))),
         ("Data", _all(results, lambda run: plain(run.data_name, 60))),
@@ -100,6 +101,10 @@ def _model(run: Run) -> str:
     layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
     changed = block(run.config)
     return f"{layers} layers, width {width}, {heads} heads{', ' if changed else ''}{changed}"
+
+
+def _budget(run: Run) -> str:
+    return "" if is_pretrained(run) else f"{quantity(run.budget)} tokens"
 
 
 def _versions_of(run: Run) -> str:

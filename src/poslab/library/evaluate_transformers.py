@@ -1,0 +1,257 @@
+"""Measure a causal language model of transformers by the protocols that poslab's own models are measured by.
+
+    <runs>/<study>/<name>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash is of
+                                     the settings, the code, the text and the weights
+
+The record is that of a run without training, so that the report of its study has it beside others.
+"""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from rich import box
+from rich.table import Table
+
+from poslab.analysis.by_document import FAMILY, by_document
+from poslab.config.installation import typed
+from poslab.config.overrides import evaluation_overrides
+from poslab.config.request import Config
+from poslab.config.schema import MULTIPLES, ConfigError, longest_length, rescaled_by
+from poslab.config.text import counted, plain
+from poslab.data.corpus import Corpus, check_lengths
+from poslab.library.from_transformers import (
+    LOGITS,
+    TransformersModel,
+    open_model,
+    read_config,
+    tokenizer_path,
+    trained_length,
+)
+from poslab.library.needles_in_tokens import needle_rows
+from poslab.library.training import compose
+from poslab.measures import Row, Trained
+from poslab.measures.lengths import Lengths
+from poslab.measures.needles import Needles
+from poslab.measures.position import Position
+from poslab.measures.rescaled import Rescaled
+from poslab.measures.rescaled_position import RescaledPosition
+from poslab.record.losses import TRAINED
+from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.measures import multiples, name
+from poslab.record.reader import load_run
+from poslab.record.schema import FORMAT, METRICS
+from poslab.record.writer import RunRecord, now
+from poslab.report.formatting import interval, multiple
+from poslab.report.render.terminal import print_table
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.launch.devices import peak_memory
+from poslab.study.launch.memory import size_text
+from poslab.study.run.budget import INTERPRETER, TOKENS_A_BATCH, Need, Size, check_memory
+from poslab.study.run.facts import gpu_facts, machine_facts, version
+from poslab.study.run.plan import resolve
+from poslab.study.run.preparation import Preparation
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from poslab.model.gpt import GPT
+
+# Fewer than of a run: a model of 124 M parameters is a hundred times as slow as one of a study.
+DEFAULTS = ("evaluate.segments=16", "evaluate.sliding_windows=128")
+TRAINER = ("max_steps", "batch_size", "accelerator", "precision")
+NUMBERS = 1  # in the identity: raise it where this module gives other numbers
+BYTES = 256
+
+
+def evaluate_transformers(
+    model_name: str, settings: Sequence[str], runs: Path, study: str = "hf", lengths: Sequence[int] = ()
+) -> Path:
+    """Measure the model in a folder or of a name on the hub; return the folder of its record.
+
+    `settings` are those of an evaluation (`evaluate.segments=4`, `data=NAME`); `lengths` the length that
+    counts as trained, in place of that of the model's configuration, and the longest one. An evaluation that
+    is on record is not repeated. Raise ConfigError, one line, for all that cannot work.
+    """
+    pretrained = read_config(model_name)
+    config, tokenizer = _settings(model_name, pretrained, settings, study, lengths)
+    size = _size(pretrained, config)
+    check_memory(size)
+    print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory, in windows of up to "
+          f"{longest_length(config):,} tokens")  # fmt: skip
+    preparation = Preparation()
+    corpus = preparation.corpus(config.data)
+    check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
+    model = open_model(model_name, config.trainer.precision, config.context_length)
+    model.scheme.check(rescaled_by(config))
+    _name_separators(model, corpus)
+    code = preparation.code(config).evaluation
+    label = re.sub(r"[^A-Za-z0-9._-]", "-", Path(model_name).resolve().name).lstrip(".-") or "model"
+    family = pretrained.model_type
+    described = {"scheme": "transformers", "name": label, "family": family}
+    config = config.model_copy(update={"pos": described, "attention": {"kind": "transformers"}})
+    recorded = config.result_settings()
+    # Of training only what readers of records ask for: poslab has not trained the model.
+    recorded["trainer"] = {key: recorded["trainer"][key] for key in TRAINER}
+    deciding = [NUMBERS, recorded, code, corpus.fingerprint, model.digest(), version("transformers")]
+    identity = hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:12]
+    directory = runs / study / f"{label}-{identity}"
+    finished = read_manifest(directory)
+    if finished is not None and finished.status == "done" and not damaged_files(directory, finished.files):
+        return directory
+    started, began = now(), time.perf_counter()
+    tables = _measured(model, config, corpus, tokenizer, RunDisplay(label))
+    record = RunRecord(directory)
+    record.write_table(METRICS, [])  # it has no curve of training
+    for schema, rows in tables:
+        record.write_table(schema, rows)
+    facts = machine_facts()
+    if config.trainer.accelerator == "cuda":
+        facts |= gpu_facts()
+    record.end(
+        "done",
+        None,
+        **facts | {"versions": {**facts["versions"], "transformers": version("transformers")}},
+        format=FORMAT,
+        study=study,
+        run=directory.name,
+        identity=identity,
+        pos=label,
+        attention=family,
+        seed=0,
+        config=recorded,
+        code=f"transformers {version('transformers')}",
+        code_evaluation=code,
+        data=corpus.describe(),
+        precision=config.trainer.precision,
+        threads=torch.get_num_threads(),
+        started=started,
+        finished=now(),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        max_length=model.scheme.max_length,
+        seconds_evaluation=time.perf_counter() - began,
+        memory_bytes=peak_memory(),
+    )
+    return directory
+
+
+def show(directory: Path) -> None:
+    """Print what is on record of a model: bits per byte by length and rotation, and where the record is."""
+    run = load_run(directory)
+    lengths = multiples([run])
+    rows = by_document(run, lengths)
+    documents = counted(len({part.document for part in run.segments["sliding", 1.0].values()}), "document")
+    table = Table(
+        caption=f"Bits per byte in sliding windows, L = {run.context_length:,} tokens; ± half a 95 % "
+        f"interval over {documents}. Below each rotation: its change from as trained.",
+        box=box.SIMPLE_HEAD,
+        caption_justify="left",
+    )
+    for title in ("rotation", *map(multiple, lengths)):
+        table.add_column(title, no_wrap=True, justify="left" if title == "rotation" else "right")
+    for row in rows:
+        table.add_row(str(row["line"]), *(_interval(row, f"{FAMILY}_{name(k)}", False) for k in lengths))
+        if row["rescale"] != TRAINED:
+            table.add_row("", *(_interval(row, f"change_{name(k)}", True) for k in lengths))
+    print_table(table)
+    print(f"{plain(run.pos)}, on {plain(run.data_name)}\nrecord: {directory}")
+    print(f"its page, beside other models: {typed('report')} study={run.manifest.study}")
+
+
+def _interval(row: Mapping[str, Any], key: str, sign: bool) -> str:
+    return interval(row.get(f"{key}_mean"), row.get(f"{key}_half_width"), 3 if sign else 4, sign)
+
+
+def _settings(
+    model_name: str,
+    pretrained: "PretrainedConfig",
+    settings: Sequence[str],
+    study: str,
+    lengths: Sequence[int],
+) -> tuple[Config, Path | None]:
+    """Return the configuration of an evaluation, and the tokenizer's file; None where tokens are bytes."""
+    evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
+    given = {setting.partition("=")[0] for setting in settings}
+    if beside := [key for key in given if key.startswith("logger") or key == "data.vocabulary"]:
+        raise ConfigError(
+            f"{min(beside)} has no place beside hf=: the model has its tokenizer, and no tracker"
+        )
+    text = pretrained.get_text_config()
+    tokenizer = tokenizer_path(model_name)
+    if tokenizer is None and text.vocab_size < BYTES:
+        raise ConfigError(f"hf={plain(model_name)} has no tokenizer, and too few tokens for bytes")
+    chosen = [default for default in DEFAULTS if default.partition("=")[0] not in given]
+    length = lengths[0] if lengths else trained_length(pretrained)
+    if lengths[1:]:
+        if "evaluate.longest" in given:
+            raise ConfigError("lengths= names the longest length: leave evaluate.longest out")
+        chosen.append(f"evaluate.longest={_multiple(length, lengths[-1])}")
+    heads = getattr(text, "num_attention_heads", None) or 1
+    request = compose(
+        *("pos=none", "attention=flash", "logger=local", f"study={study}", f"context_length={length}"),
+        *(f"model.layers={text.num_hidden_layers}", f"model.heads={heads}"),
+        f"model.width={-(-text.hidden_size // heads) * heads}",
+        *("trainer.max_steps=1", "trainer.batch_size=1"),
+        *chosen,
+        *settings,
+        f"data.vocabulary='{tokenizer or 'bytes'}'",
+    )
+    return resolve(request.config), tokenizer
+
+
+def _multiple(length: int, longest: int) -> int:
+    if longest % length or longest // length not in MULTIPLES:
+        choices = ", ".join(map(str, MULTIPLES))
+        raise ConfigError(f"lengths={length},{longest}: the second is to be the first times {choices}")
+    return longest // length
+
+
+def _size(pretrained: "PretrainedConfig", config: Config) -> Size:
+    """Return the memory that an evaluation takes at least."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(pretrained)
+    number = 2 if config.trainer.precision == "bfloat16" else 4
+    tokens = max(TOKENS_A_BATCH, longest_length(config))
+    needs = [
+        Need(number * sum(weight.numel() for weight in model.parameters()), "weights", "trainer.precision"),
+        Need(9 * number * tokens * config.model.width, "a window", "evaluate.longest or lengths"),
+        Need(3 * 4 * LOGITS, "logits", "lengths"),
+    ]
+    if not model._supports_sdpa and getattr(pretrained.get_text_config(), "num_attention_heads", None):
+        square = tokens // longest_length(config) * longest_length(config) ** 2
+        weights = 8 * config.model.heads * square
+        needs.append(Need(weights, "attention weights", "evaluate.longest or lengths"))
+    return Size(tuple(needs), config.trainer.accelerator == "cuda", 0)
+
+
+def _name_separators(model: TransformersModel, corpus: Corpus) -> None:
+    """Have the model read its own end of text between documents."""
+    config = model.model.config.get_text_config()
+    ends = config.eos_token_id
+    end = ends[0] if isinstance(ends, list) else ends
+    if end is not None and corpus.vocabulary > BYTES:
+        model.separators = corpus.separator, end
+    elif corpus.vocabulary > config.vocab_size:
+        raise ConfigError("the model has fewer tokens than its tokenizer, and none that ends a text")
+
+
+def _measured(
+    model: TransformersModel, config: Config, corpus: Corpus, tokenizer: Path | None, display: RunDisplay
+) -> list[tuple[Any, list[Row]]]:
+    """Return the tables of a record."""
+    gpt = cast("GPT", model)  # it has what these measurements ask of one
+    trained = Trained(gpt, config, corpus, display, lambda: None)
+    tables = []
+    for measurement in (Lengths(), Position(), Rescaled(), RescaledPosition()):
+        if measurement.wanted(config):
+            tables.append((measurement.table, list(measurement.measure(trained))))
+    if config.evaluate.needles:
+        tables.append((Needles.table, list(needle_rows(trained, tokenizer))))
+    return tables

@@ -1,0 +1,236 @@
+"""Causal language models of the transformers library, called as evaluation calls a GPT.
+
+Weights are read from safetensors only, and no code of a model's folder is run. A rotation is rescaled by
+transformers' own implementation: linear interpolation, dynamic NTK and YaRN are its rope types `linear`,
+`dynamic` and `yarn`, and NTK is its `default` with a larger base.
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from poslab.config.installation import with_extra
+from poslab.config.schema import ConfigError
+from poslab.config.text import plain
+from poslab.model.rescaling import Rescaling
+from poslab.objectives import UNSCORED
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+LOGITS = 2**24  # at a time: 64 MiB in float32
+ROPE_TYPES = {"pi": "linear", "ntk": "default", "dynamic": "dynamic", "yarn": "yarn"}  # by evaluate.rescale
+BY_LENGTH = ("dynamic", "longrope")  # rope types that turn by how many tokens there are
+
+
+class TransformersModel(nn.Module):
+    """A causal language model of transformers with what evaluation asks of a GPT."""
+
+    def __init__(self, model: "PreTrainedModel", context_length: int) -> None:
+        """`context_length` is the length that it was trained with, in tokens."""
+        super().__init__()
+        self.model = model
+        self.context_length = context_length
+        self.geometry = SimpleNamespace(causal=True)
+        self.separators: tuple[int, int] | None = None  # a token of the text, and the one that it stands for
+        self.scheme = Positions(model, context_length)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        last: int | None = None,
+        *,
+        targets: Int[Tensor, "B T"],
+        reduction: Literal["none"] = "none",
+    ) -> Float[Tensor, "B T"]:
+        """Return the cross entropy of each target in nats, or of the `last` ones.
+
+        The logits are those of the model's own class, a part of the positions at a time: its head is called
+        with parts of what the layers below have returned.
+        """
+        if self.separators is not None:
+            known, ours = self.separators
+            tokens, targets = (torch.where(side == known, ours, side) for side in (tokens, targets))
+        self.scheme.begin()
+        below = self.model.get_decoder()
+        output = below(input_ids=tokens, use_cache=False)
+        states = output.last_hidden_state[:, -targets.shape[1] :]
+        size = max(1, LOGITS // (len(tokens) * self.model.config.get_text_config().vocab_size))
+        losses = []
+        for begin in range(0, targets.shape[1], size):
+            asked = targets[:, begin : begin + size]
+            output.last_hidden_state = states[:, begin : begin + size]
+            with _returning(below, output):
+                logits = self.model(input_ids=tokens, use_cache=False).logits
+            flat = logits.flatten(0, 1).float()
+            loss = nn.functional.cross_entropy(flat, asked.flatten(), ignore_index=UNSCORED, reduction="none")
+            losses.append(loss.view(asked.shape))
+        return torch.cat(losses, dim=1)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all weights by name."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+            digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+
+class Positions:
+    """Where a model of transformers places its tokens: what evaluation asks of a scheme."""
+
+    def __init__(self, model: "PreTrainedModel", context_length: int) -> None:
+        self.context_length = context_length
+        self.config = model.config.get_text_config()
+        # Where each rotation lies in the model: the module that has it, and its name there.
+        self.places = [
+            (module, name)
+            for module in model.modules()
+            for name, child in module.named_children()
+            if hasattr(child, "inv_freq") and isinstance(getattr(child, "rope_type", None), str)
+        ]
+        self.trained = self.rotations
+        self.max_length = _table_length(model, context_length)
+
+    @property
+    def rotations(self) -> list[Any]:
+        """The modules that rotate now."""
+        return [getattr(module, name) for module, name in self.places]
+
+    @property
+    def length_dependent(self) -> bool:
+        """Whether a token's rotation depends on how many tokens the window has."""
+        return any(module.rope_type in BY_LENGTH for module in self.rotations)
+
+    def check(self, methods: list[str]) -> None:
+        """Raise ConfigError where the model has no rotation that these `evaluate.rescale` can change."""
+        if not methods:
+            return
+        if "drop" in methods:
+            raise ConfigError("evaluate.rescale: drop is for models that poslab trained: leave it out")
+        if not self.places:
+            raise ConfigError(
+                f"evaluate.rescale: {self.config.model_type} has no RoPE that transformers rescales"
+            )
+        if scaled := {module.rope_type for module in self.trained} - {"default"}:
+            raise ConfigError(
+                f"evaluate.rescale: its rotation is rescaled already ({', '.join(sorted(scaled))})"
+            )
+
+    def rescale(self, rescaling: Rescaling | None) -> None:
+        """Rotate by other frequencies until the next call; None: as the model's configuration says."""
+        for (module, name), trained in zip(self.places, self.trained, strict=True):
+            setattr(module, name, trained if rescaling is None else self._rescaled(trained, rescaling))
+
+    def begin(self) -> None:
+        """Forget the longest window so far, by which transformers' dynamic NTK turns shorter ones, too."""
+        for module in self.rotations:
+            if module.rope_type == "dynamic":
+                module.max_seq_len_cached = module.original_max_seq_len
+                module.inv_freq = module.original_inv_freq.clone()
+
+    def _rescaled(self, trained: Any, rescaling: Rescaling) -> Any:
+        config, factor = copy.deepcopy(self.config), rescaling.factor
+        parameters = {**config.rope_parameters, "rope_type": ROPE_TYPES[rescaling.method]}
+        if rescaling.method == "ntk":  # as poslab.model.rescaling.ntk
+            width = 2 * trained.inv_freq.shape[0]
+            parameters["rope_theta"] *= factor ** (width / (width - 2))
+        elif rescaling.method == "dynamic":
+            parameters["factor"] = 1.0
+        else:
+            parameters["factor"] = factor
+        if rescaling.method == "yarn":
+            parameters["original_max_position_embeddings"] = self.context_length
+        config.rope_parameters, config.max_position_embeddings = parameters, self.context_length
+        return type(trained)(config).to(trained.inv_freq.device)
+
+
+def open_model(name: str, precision: str, length: int | None = None) -> TransformersModel:
+    """Open the model in a folder or of a name on the hub; `length` replaces the trained one of its config.
+
+    Raise ConfigError where it is not there as safetensors, is no causal language model or names no length.
+    """
+    config = read_config(name)
+    length = length or trained_length(config)
+    try:
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(
+            name,
+            config=config,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
+    return TransformersModel(model.eval(), length)
+
+
+def read_config(name: str) -> "PretrainedConfig":
+    """Return the configuration in a folder or of a name on the hub. Raise ConfigError where there is none."""
+    try:
+        from transformers import AutoConfig
+        from transformers.utils import logging
+    except ImportError:
+        raise ConfigError(f"hf= needs transformers: {with_extra('transformers')}") from None
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
+
+
+def trained_length(config: "PretrainedConfig") -> int:
+    """Return the length that a configuration says the model is for. Raise ConfigError where it says none."""
+    length: Any = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if not length:
+        raise ConfigError(
+            f"the configuration of this {config.model_type} names no trained length: give lengths=TOKENS"
+        )
+    return int(length)
+
+
+def tokenizer_path(name: str) -> Path | None:
+    """Return the tokenizer.json of a model, None where it has no tokenizer. Raise ConfigError for others."""
+    from transformers.utils.hub import cached_file
+
+    found, others = (
+        cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        for file in ("tokenizer.json", "tokenizer_config.json")
+    )
+    if found is None and others is not None:
+        raise ConfigError(f"hf={plain(name)} has a tokenizer, but no tokenizer.json, which poslab reads")
+    return None if found is None else Path(found)
+
+
+@contextmanager
+def _returning(module: nn.Module, output: Any) -> Iterator[None]:
+    """Until it ends, a module returns `output` without computing anything."""
+    module.forward = lambda *_, **__: output
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+def _table_length(model: "PreTrainedModel", context_length: int) -> int | None:
+    """Return the length past which a learned table of positions has no entry, None without a table."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or context_length
+    of_tokens = model.get_input_embeddings()
+    has_table = any(  # some have two entries more, for padding
+        isinstance(module, nn.Embedding)
+        and module is not of_tokens
+        and limit <= module.num_embeddings <= limit + 2
+        for module in model.modules()
+    )
+    return limit if has_table else None

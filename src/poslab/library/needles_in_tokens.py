@@ -1,0 +1,109 @@
+"""Facts hidden in windows of text, for models whose tokens are no bytes."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from poslab.config.schema import longest_length
+from poslab.data.needles import CANDIDATES, DIGITS, KINDS, LINE, ROOM, needles
+from poslab.data.segments import extrapolation_segments
+from poslab.data.tokenizer_file import TokenizerFile
+from poslab.evaluation.extrapolation import lengths_up_to
+from poslab.evaluation.losses import token_losses
+from poslab.measures import Row, Trained
+from poslab.measures.needles import DEPTHS, right_answers
+from poslab.objectives import UNSCORED
+
+if TYPE_CHECKING:
+    from poslab.model.gpt import GPT
+
+
+class Question(NamedTuple):
+    """A question about a text, in tokens."""
+
+    stated: Int[np.ndarray, "N"]  # the facts
+    asked: Int[np.ndarray, "Q"]
+    answers: Int[np.ndarray, "C T"]  # the right one first; UNSCORED behind those with fewer tokens
+
+
+def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
+    """Yield the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
+
+    The answers of a question may differ in tokens; each begins at the same place, and is scored by the sum
+    of its tokens' losses. Lengths without room for facts and question are left out.
+    """
+    config, gpt = trained.config, trained.gpt
+    longest, count = longest_length(config), config.evaluate.needles
+    segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
+    reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
+    asked = {kind: _questions(kind, len(segments), tokenizer) for kind in KINDS}
+    room = max(len(stated) + len(line) + answers.shape[1] for stated, line, answers in asked["several"])
+    lengths = [(multiple, length) for multiple, length in reached if length >= room]
+    half = config.trainer.precision == "bfloat16"
+    work, done = len(KINDS) * sum(length for _, length in lengths), 0
+    with (
+        trained.progress.phase("evaluating needles"),
+        torch.autocast(config.trainer.accelerator, dtype=torch.bfloat16, enabled=half),
+    ):
+        for kind, questions in asked.items():
+            for multiple, length in lengths:
+                for depth in DEPTHS:
+                    losses = _answer_losses(gpt, segments[:, -length:], questions, depth)
+                    yield {
+                        "kind": kind,
+                        "multiple": f"{multiple:g}",
+                        "length": length,
+                        "depth": depth,
+                        "samples": len(segments),
+                        "right": right_answers(losses),
+                    }
+                done += length
+                trained.progress.share(f"needles at {multiple:g} L", done / work)
+
+
+def _questions(kind: str, count: int, tokenizer: Path | None) -> list[Question]:
+    """Return the facts, the question and the answers of each text as tokens.
+
+    The right answer is the first, and the places behind shorter answers are UNSCORED.
+    """
+    encoder = None if tokenizer is None else TokenizerFile(tokenizer).encoder
+
+    def encoded(text: Iterable[int]) -> Int[np.ndarray, "T"]:
+        spelled = bytes(list(text))
+        tokens = np.frombuffer(spelled, np.uint8) if encoder is None else encoder.encode([spelled])[0]
+        return tokens.astype(np.int64)
+
+    blank = np.full((count, ROOM), ord(" "))
+    questions = []
+    for window, answers in zip(*needles(blank, kind, 0.0), strict=True):
+        stated = window[: (LINE + 1) * (CANDIDATES if kind == "several" else 1)]
+        asked = window[-LINE : -DIGITS - 1]  # without its last space, which a tokenizer may join to a number
+        spelled = [encoded([ord(" "), *answer]) for answer in answers]
+        tails = np.full((CANDIDATES, max(map(len, spelled))), UNSCORED)
+        for tail, tokens in zip(tails, spelled, strict=True):
+            tail[: len(tokens)] = tokens
+        questions.append(Question(encoded(stated), encoded(asked), tails))
+    return questions
+
+
+def _answer_losses(
+    gpt: "GPT", texts: Int[np.ndarray, "N T"], questions: Sequence[Question], depth: float
+) -> list[Any]:
+    """Return the losses in nats of each answer to the question in each text, those of the right one first."""
+    width = max(tails.shape[1] for *_, tails in questions)
+    given = np.repeat(texts[:, None], CANDIDATES, axis=1)
+    targets = np.full_like(given, UNSCORED)
+    for rows, scored, (stated, asked, tails) in zip(given, targets, questions, strict=True):
+        end = texts.shape[1] - width
+        start = round(depth * (end - len(asked) - len(stated)))
+        rows[:, start : start + len(stated)] = stated
+        rows[:, end - len(asked) : end] = asked
+        scored[:, end : end + tails.shape[1]] = tails
+        rows[:, end:] = np.where(scored[:, end:] == UNSCORED, asked[-1], scored[:, end:])
+    flat = given.reshape(-1, texts.shape[1]), targets.reshape(-1, texts.shape[1])
+    losses = token_losses(gpt, flat[0][:, :-1], flat[1][:, 1:], width).sum(axis=1)
+    return list(losses.reshape(-1, CANDIDATES).T)

@@ -1,0 +1,135 @@
+"""Trained models in EleutherAI's lm-evaluation-harness: `python -m poslab.lm_eval --model poslab ...`.
+
+    python -m poslab.lm_eval --model poslab --model_args run=runs/STUDY/RUN --tasks TASK
+
+That is the harness's own command with one more model; it has no other way to find one. `max_length=N` is the
+longest window in tokens, by default the training length: longer contexts lose their beginning.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
+from lm_eval.utils import get_rolling_token_windows
+from torch.nn.functional import cross_entropy
+
+from poslab.config.checking import check
+from poslab.config.request import Config
+from poslab.config.schema import ConfigError
+from poslab.data.kept_tokenizer import BYTES, bpe_of
+from poslab.library.weights import run_directory
+from poslab.objectives import build_objective
+from poslab.record.schema import TOKENIZER
+from poslab.training.trained import read_trained_model
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+
+@register_model("poslab")
+class PoslabLM(TemplateLM):  # type: ignore[misc]
+    """A finished run's model, for the requests of a task."""
+
+    def __init__(self, run: str, max_length: int | None = None, device: str | None = None, **_: Any) -> None:
+        """Load the run in a directory. Raise ConfigError where it is not finished or predicts no next token.
+
+        Options of the harness that have no effect here, such as its batch size, are left aside.
+        """
+        from tokenizers import Tokenizer
+
+        super().__init__()
+        directory = run_directory(run)
+        trained = read_trained_model(directory)
+        config = check(Config, trained.settings, "")
+        if not build_objective(config.objective).causal:
+            raise ConfigError("a model that sees both sides is no causal language model")
+        # The harness asks for CUDA by default, whatever the machine has.
+        has_it = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
+        self._device = torch.device(str(device) if has_it else "cpu")
+        self.gpt = trained.gpt(config).to(self._device)
+        self.max_length = int(max_length or config.context_length)
+        limit = self.gpt.scheme.max_length
+        if limit is not None and self.max_length > limit:
+            raise ConfigError(f"max_length={max_length}: the positional scheme is defined up to {limit}")
+        in_bytes = config.data.get("vocabulary") in ("bytes", None)
+        of_bytes = [bytes([byte]) for byte in range(BYTES)]
+        content = bpe_of(of_bytes) if in_bytes else (directory / TOKENIZER).read_bytes()
+        self.encoder = Tokenizer.from_buffer(content)
+        self.separator = 0 if in_bytes else self.gpt.embedding.num_embeddings - 1
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token that stands between documents, before which an empty context is scored."""
+        return self.separator
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Return the tokens of a text; there are no special ones to add."""
+        return list(self.encoder.encode(string, add_special_tokens=False).ids)
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, list[int], list[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        answers = []
+        for pair, context, continuation in requests:
+            found = self._scored(context, continuation)
+            answers.append(found)
+            self.cache_hook.add_partial("loglikelihood", pair, found)
+        return answers
+
+    def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
+        """Return the log-likelihood of each text in nats, in windows of the longest length."""
+        totals = []
+        for request in requests:
+            (text,) = request.args
+            windows = get_rolling_token_windows(self.tok_encode(text), self.separator, self.max_length, 1)
+            parts = (self._scored(given[: len(given) - len(asked) + 1], asked) for given, asked in windows)
+            totals.append(sum(total for total, _ in parts))
+        return totals
+
+    def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[str]:
+        """Return the likeliest token after the other, up to one of the texts at which a request ends."""
+        answers = []
+        for request in requests:
+            context, asked = request.args
+            options = normalize_gen_kwargs(asked)
+            if options["do_sample"]:
+                raise ConfigError("poslab answers with the likeliest tokens: leave do_sample out")
+            tokens, text = self.tok_encode(context) or [self.separator], ""
+            written: list[int] = []
+            while len(written) < options["max_gen_toks"] and not any(end in text for end in options["until"]):
+                given = torch.tensor([[*tokens, *written][-self.max_length :]], device=self._device)
+                with torch.inference_mode():
+                    written.append(int(self.gpt(given, 1)[0, -1].argmax()))
+                if written[-1] == self.separator:
+                    break
+                text = self.encoder.decode(written)
+            for end in options["until"]:
+                text = text.split(end)[0]
+            answers.append(text)
+        return answers
+
+    def _scored(self, context: list[int], continuation: list[int]) -> tuple[float, bool]:
+        """Return the log-likelihood in nats, and whether every token was the likeliest.
+
+        Half a window of the continuation is scored at a time, after as many tokens as a window has room for.
+        """
+        whole, size = [*context, *continuation], max(1, self.max_length // 2)
+        total, greedy = 0.0, True
+        for begin in range(len(context), len(whole), size):
+            targets = torch.tensor(whole[begin : begin + size], device=self._device)
+            end = begin + len(targets) - 1
+            given = torch.tensor([whole[max(0, end - self.max_length) : end]], device=self._device)
+            with torch.inference_mode():
+                logits = self.gpt(given, len(targets))[0].double()
+            total -= float(cross_entropy(logits, targets, reduction="sum"))
+            greedy &= bool((logits.argmax(dim=-1) == targets).all())
+        return total, greedy
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

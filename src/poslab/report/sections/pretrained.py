@@ -1,0 +1,40 @@
+"""Models that poslab has measured and not trained: their losses with intervals over documents."""
+
+from poslab.analysis.by_document import FAMILY, by_document
+from poslab.analysis.results import Results
+from poslab.analysis.sheets import Row, sheet
+from poslab.record.measures import name
+from poslab.record.summary import is_pretrained
+from poslab.report import cells
+from poslab.report.document import Section
+from poslab.report.formatting import multiple
+from poslab.report.tables import Column, Table
+
+
+def section(results: Results) -> Section | None:
+    """Return the table of pretrained models by rotation; None where there are none."""
+    rows: list[Row] = [
+        {"arm": item.arm.label, **row}
+        for item in results.arms
+        for run in item.arm.finished
+        if is_pretrained(run)
+        for row in by_document(run, results.multiples)
+    ]
+    if not rows:
+        return None
+    rescaled = any(len(run.rescalings) for run in results.finished if is_pretrained(run))
+    further = [k for k in results.multiples if k >= 1] if rescaled else []
+    columns = (
+        cells.arm_column(results),
+        cells.words("line", "Rotation"),
+        *(Column(f"{FAMILY}_{name(k)}", multiple(k), cells.loss, "Bits per byte") for k in results.multiples),
+        *(Column(f"change_{name(k)}", multiple(k), cells.nats, "Change from as trained") for k in further),
+    )
+    caption = (
+        "In sliding windows, with 95 % t intervals over the documents that were scored, which for a change "
+        "are paired. Bits per byte compare tokenizers on one text; models with other tokenizers or training "
+        "lengths are scored on other parts of it. One model a line: what another training would give is in "
+        "no interval."
+    )
+    table = Table("Pretrained models", caption, columns, rows, ("pretrained.csv",), grouped=True)
+    return Section("pretrained", "Pretrained models", tables=(table,), sheets={"pretrained": sheet(rows)})

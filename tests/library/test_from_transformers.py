@@ -1,0 +1,265 @@
+"""Models of transformers have, by poslab's protocols, the losses that transformers itself gives them."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MambaConfig,
+    Qwen3Config,
+)
+
+import poslab
+from poslab.commands.evaluate import main as evaluate
+from poslab.config.schema import ConfigError
+from poslab.data.cache import prepare
+from poslab.data.segments import extrapolation_segments
+from poslab.library import from_transformers, needles_in_tokens
+from poslab.library.evaluate_transformers import evaluate_transformers, show
+from poslab.measures import Trained
+from poslab.measures.needles import Needles
+from poslab.objectives import UNSCORED
+from poslab.record.reader import load_run
+from poslab.report.write import write_report
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.plan import resolve
+from support.commands import rows
+from support.texts import trained_tokenizer, words, write_documents
+
+L, LONGEST = 16, 4
+SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
+FAMILIES = {
+    "llama": LlamaConfig(**ROTARY),
+    "qwen3": Qwen3Config(**ROTARY, num_key_value_heads=1, head_dim=8),
+    "gpt_neox": GPTNeoXConfig(**ROTARY, rotary_pct=0.5),
+    "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
+    "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),
+    "gpt2": GPT2Config(vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=L, initializer_range=0.3),
+}
+FEW = ["evaluate.segments=3", "evaluate.sliding_windows=6"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_documents(tmp_path_factory.mktemp("texts") / "text", 30)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes a model of random weights as transformers does; returns its folder."""
+
+    def written(family):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(FAMILIES[family])
+        model.save_pretrained(tmp_path / family)
+        return tmp_path / family
+
+    return written
+
+
+def measured(folder, text, *settings, lengths=(L, LONGEST * L)):
+    of_text = ["data=text", f"data.path={text}"]
+    runs = folder.parent / "runs"
+    return evaluate_transformers(str(folder), [*of_text, *FEW, *settings], runs, lengths=lengths)
+
+
+def corpus_of(text, vocabulary="bytes"):
+    return prepare({"source": "text", "path": str(text), "field": None, "vocabulary": str(vocabulary)})
+
+
+def segments_of(corpus, longest=LONGEST * L, documents="single"):
+    return extrapolation_segments(corpus, 3, longest, documents)[0]
+
+
+def own_losses(model, segments, length):
+    """Transformers' own loss of each target of the segments' second halves, in windows side by side."""
+    longest = segments.shape[1] // 2
+    losses = []
+    for segment in torch.from_numpy(segments):
+        for end in range(longest + length, 2 * longest + 1, length):
+            window = segment[end - length : end + 1][None]
+            logits = model(input_ids=window[:, :-1]).logits
+            losses.append(torch.nn.functional.cross_entropy(logits[0], window[0, 1:], reduction="none"))
+    return torch.cat(losses).double().numpy().reshape(len(segments), longest)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_losses_are_those_of_transformers_at_every_length(family, folder, text, monkeypatch):
+    monkeypatch.setattr(from_transformers, "LOGITS", 7 * 320)  # logits of seven tokens at a time
+    directory = measured(folder(family), text)
+    model = AutoModelForCausalLM.from_pretrained(folder(family))
+    segments = segments_of(corpus_of(text))
+    tiled = [row for row in rows(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
+    reached = [L // 2, L] if family == "gpt2" else [L // 2, L, 2 * L, 4 * L]  # its table ends at L
+    assert list(dict.fromkeys(int(row["length"]) for row in tiled)) == reached
+    for length in reached:
+        with torch.no_grad():
+            expected = own_losses(model, segments, length).mean(axis=1)
+        found = [float(row["nll"]) / int(row["tokens"]) for row in tiled if int(row["length"]) == length]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+def test_rotations_are_rescaled_as_transformers_rescales_them(family, folder, text):
+    directory = measured(folder(family), text, "evaluate.rescale=[none,pi,ntk,dynamic,yarn]")
+    segments = segments_of(corpus_of(text))
+    table = pandas.read_csv(directory / "rescaled.csv")
+    table = table[table.protocol == "non_overlapping"]
+    width = 8 if family == "llama" else 4
+    own = FAMILIES[family].rope_parameters["rope_theta"]
+    ropes = {
+        "pi": {"rope_type": "linear", "factor": 4.0},
+        "ntk": {"rope_type": "default", "rope_theta": own * 4 ** (width / (width - 2))},
+        "dynamic": {"rope_type": "dynamic", "factor": 1.0},
+        "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": L},
+    }
+    for method, changed in ropes.items():
+        for length in (L // 2, L, 2 * L, 4 * L):
+            config = AutoConfig.from_pretrained(folder(family))
+            config.rope_parameters = {**config.rope_parameters, **changed}
+            model = AutoModelForCausalLM.from_pretrained(folder(family), config=config)
+            with torch.no_grad():
+                expected = own_losses(model, segments, length).mean(axis=1)
+            found = table[(table.rescale == method) & (table.length == length)]
+            np.testing.assert_allclose(found.nll / found.tokens, expected, rtol=0, atol=1e-6, err_msg=method)
+
+
+def test_a_models_own_tokenizer_cuts_the_text_and_bits_are_of_its_bytes(folder, tmp_path):
+    path = folder("llama")
+    trained_tokenizer(path / "tokenizer.json", [words(2_000, 0)])
+    short = write_documents(tmp_path / "short", 200, size=40)
+    directory = measured(path, short, "evaluate.documents=joined", "evaluate.needles=4", lengths=(64, 256))
+    corpus = corpus_of(short, path / "tokenizer.json")
+    run = load_run(directory)
+    assert run.vocabulary == corpus.vocabulary
+    assert run.context_length == 64
+    segments = segments_of(corpus, 256, "joined")
+    spelled = corpus.decode(segments[:, -256:].flatten())
+    assert (segments == corpus.separator).any()  # which the model reads as its own end of text
+    segments[segments == corpus.separator] = FAMILIES["llama"].eos_token_id
+    with torch.no_grad():
+        nll = own_losses(AutoModelForCausalLM.from_pretrained(path), segments, 64).sum()
+    tiled = run.segments["non_overlapping", 1.0].values()
+    assert sum(part.nll for part in tiled) == pytest.approx(nll, abs=1e-3)
+    assert sum(part.bytes for part in tiled) == len(spelled)
+    assert {row["multiple"] for row in rows(directory / "needles.csv")} == {"2", "4"}  # shorter: no room
+
+
+def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkeypatch):
+    path = trained_tokenizer(tmp_path / "tokenizer.json", [words(2_000, 0), "The key of 48 31 20 95"])
+    corpus, asked = corpus_of(text, path), []
+
+    def spied(model, tokens, targets, last):
+        asked.append((np.append(tokens, targets[:, -1:], axis=1), targets[:, -last:]))
+        return np.zeros((len(tokens), last))
+
+    monkeypatch.setattr(needles_in_tokens, "token_losses", spied)
+    config = poslab.compose("context_length=128", "evaluate.longest=1", "evaluate.needles=4").config
+    model = SimpleNamespace(scheme=SimpleNamespace(max_length=None))
+    trained = Trained(model, resolve(config), corpus, RunDisplay("", quiet=True), lambda: None)
+    drawn = [row for row in needles_in_tokens.needle_rows(trained, path) if row["multiple"] == "1"]
+    assert len(drawn) == len(asked) == 2 * 5
+    assert not any(row["right"] for row in drawn)  # all are as likely: a draw is wrong
+    for windows, scored in asked[5:]:  # several facts
+        for number, (window, tokens) in enumerate(zip(windows, scored, strict=True)):
+            spelled = corpus.decode(window[window != UNSCORED])
+            answer = corpus.decode(tokens[tokens != UNSCORED]).decode()
+            *facts, (name, _) = re.findall(rb"\nThe key of (\w) is (\d+)", spelled)
+            assert len(facts) == 4
+            assert (dict(facts)[name].decode() == answer.strip()) == (number % 4 == 0)
+
+
+def test_needles_in_bytes_are_those_of_runs(folder, text):
+    directory = measured(folder("llama"), text, "evaluate.needles=6", lengths=(128, 256))
+    request = poslab.compose(
+        "data=text", f"data.path={text}", *FEW, "evaluate.longest=2", "evaluate.needles=6",
+        "context_length=128", "trainer.accelerator=cpu", "trainer.precision=float32", "logger=local",
+    )  # fmt: skip
+    model = from_transformers.open_model(str(folder("llama")), "float32", 128)
+    corpus = corpus_of(text)
+    trained = Trained(model, request.config, corpus, RunDisplay("", quiet=True), lambda: None)
+    expected = [*Needles().measure(trained)]
+    assert [*needles_in_tokens.needle_rows(trained, None)] == expected
+    assert len(expected) == 2 * 2 * 5
+    assert [int(row["right"]) for row in rows(directory / "needles.csv")] == [
+        row["right"] for row in expected
+    ]
+
+
+def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_of_training(
+    folder, text, tmp_path, undrawn, capsys
+):
+    for family in ("llama", "gpt_neox"):
+        directory = measured(folder(family), text, "evaluate.rescale=[none,yarn]")
+    show(directory)
+    assert "YaRN s=4" in capsys.readouterr().out
+    report = write_report("hf", tmp_path / "runs", tmp_path / "reports")
+    page = (report.directory / "report.md").read_text()
+    assert "Pretrained models" in page
+    assert not [said for said in ("Learning rate", "per parameter", "callback", "Budget") if said in page]
+    table = pandas.read_csv(report.directory / "pretrained.csv")
+    yarn = table[(table.arm == "gpt_neox / gpt_neox") & (table.rescale == "yarn")].iloc[0]
+    run = load_run(directory)
+    changes = [
+        sum(part.nll for part in found.values()) / sum(part.bytes for part in found.values()) / math.log(2)
+        for found in (run.rescaled["yarn"].segments["sliding", 4.0], run.segments["sliding", 4.0])
+    ]
+    assert yarn.change_4x_mean == pytest.approx(changes[0] - changes[1])
+    assert yarn.change_4x_half_width > 0
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "lengths", "said"),
+    [
+        ("bloom", [], (), "lengths="),
+        ("bloom", ["evaluate.rescale=[none,yarn]"], (L,), "no RoPE"),
+        ("llama", ["evaluate.rescale=[none,drop]"], (L,), "drop"),
+        ("llama", [], (L, 3 * L), "times 1, 2"),
+        ("llama", ["model.width=4"], (L,), "cannot be set"),
+        ("llama", ["logger=wandb"], (L,), "logger"),
+        ("llama", ["evaluate.longest=2"], (L, 4 * L), "evaluate.longest"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths, said, folder, text):
+    with pytest.raises(ConfigError, match=said) as refused:
+        measured(folder(family), text, *settings, lengths=lengths)
+    assert "\n" not in str(refused.value)
+
+
+def test_pickled_weights_and_unread_tokenizers_are_refused(folder, text):
+    path = folder("llama")
+    torch.save({}, path / "pytorch_model.bin")
+    (path / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="safetensors"):
+        measured(path, text)
+    (path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="no tokenizer"):
+        measured(path, text)
+
+
+def test_an_evaluation_on_record_is_not_repeated(folder, text, monkeypatch):
+    directory = measured(folder("mamba"), text)
+    monkeypatch.setattr(from_transformers.TransformersModel, "forward", None)
+    assert measured(folder("mamba"), text) == directory
+
+
+def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folder, text, tmp_path, capsys):
+    of_text = ["data=text", f"data.path={text}", *FEW, f"runs={tmp_path / 'runs'}"]
+    assert evaluate([f"hf={folder('qwen3')}", f"lengths={L},{2 * L}", "study=mine", *of_text]) == 0
+    assert load_run(next((tmp_path / "runs" / "mine").iterdir())).context_length == L
+    assert f"L = {L} tokens" in capsys.readouterr().out
+    assert evaluate(["checkpoint=runs/a/b", f"lengths={L}"]) == 2
+    assert evaluate([f"hf={tmp_path}", "lengths=a"]) == 2
+    assert evaluate([f"hf={tmp_path / 'absent'}", "lengths=16"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
