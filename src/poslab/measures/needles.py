@@ -119,7 +119,7 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
         told = found.half_width is not None and found.mean - found.half_width > CHANCE
         (above if told else rest).append(f"{item.arm.label} ({share(found.mean)} %)")
     at = f"{TITLES[kind]}, at {words(multiple)}"
-    if study.results.seeds < 2:
+    if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""
     same = f"not told from guessing: {listing(rest)}" if rest else ""
