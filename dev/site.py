@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,17 @@ CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 # Pages of docs/ in the order of the menu, before the cards; others are found through links and search.
 MENU = {
-    "Use": ["README", "installing", "studies", "settings", "measuring", "report", "wandb", "limits"],
+    "Use": [
+        "README",
+        "installing",
+        "studies",
+        "settings",
+        "measuring",
+        "report",
+        "wandb",
+        "trackers",
+        "limits",
+    ],
     "Library": ["library", "api", "extending"],
     "Schemes": ["schemes/index", "schemes", "zoo", "gallery", "claims"],
 }
@@ -200,6 +211,8 @@ def dead_links(site: Path) -> list[str]:
 
 def main() -> int:
     """Build site/ anew. Return 1 where a link in it is dead."""
+    if find_spec("zensical") is None:
+        sys.exit("zensical is missing: uv run --with zensical python -m dev.site")
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         names = stage(work / "pages")
