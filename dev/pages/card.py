@@ -32,15 +32,17 @@ ACTS = {
 }  # by the words of docs/schemes.md
 
 UNMEASURED = """\
-Nothing: no archived study has it. Whether its loss is below that of RoPE at L, or of ALiBi past 4 L, is not
-known here; the second command above trains them side by side.
+Nothing: no archived study has it in several seeds. Whether its loss is below that of RoPE at L, or of ALiBi
+at 4 L and further, is not known here; the second command above trains them side by side.
 """
 MEASURED = f"""\
 Losses are in nats per token with half a 95 % interval over seeds: at L over whole windows, at 8 L in sliding
 windows, where each token has nearly 8 L of context. A difference is this scheme less the other, so that one
-below 0 is for it. It is in bold where p < {RULE} after Holm's correction over all tests of its study, as in
-[the zoo](../zoo.md). Studies share some of their runs, so their counts are not independent. All of it is of
-small models, early in training: parameters, tokens per parameter and seeds stand beside each figure.
+below 0 is for it. It is in bold where p < {RULE} after Holm's correction over all pairs of its study at L,
+4 L and 8 L, as in [the zoo](../zoo.md); a study's report corrects over its own comparisons, so its p differ.
+"Not separated" says little where seeds are three, as in most studies. Studies share some of their runs, and
+flash computes what softmax does, so the counts are not independent. All of it is of small models, early in
+training: parameters, tokens per parameter and seeds stand beside each figure.
 """
 RUNS = """\
 | study | text, attention | arm | parameters | tokens per parameter | seeds | at L | at 8 L | tokens to target | tokens/s |
@@ -254,7 +256,7 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
             parts.append(f"at {TESTED[figure]} {words} of {len(signs)} settings")
     missing = [TESTED[figure] for figure, signs in found.items() if not signs]
     if missing:
-        parts.append(f"not tested at {' and '.join(missing)}" if parts else "no archived study tests it")
+        parts.append(f"not tested at {' and '.join(missing)}" if parts else "not tested in several seeds")
     return "; ".join(parts)
 
 

@@ -97,7 +97,7 @@ def _rotation(logits: Mapping[str, Tensor]) -> Picture:
     """Draw logits of the last of LENGTH tokens on each key, (T,), by the name of their line."""
     lines = {name: _by_distance(row / row[-1]) for name, row in logits.items()}
     caption = (
-        "The logit of a query on a key with the same numbers by their distance, over that at distance 0, "
+        "The logit of a query on an equal key (q = k) by their distance, over that at distance 0, "
         f"for the last of {LENGTH:,} tokens (8 L)."
     )
     return Picture(lines, DISTANCE, "logit, 1 at distance 0", caption)

@@ -21,7 +21,7 @@ SHIPPED = {
     "alibi": (
         Shipped("BLOOM", "bloom/modeling_bloom.py", "build_alibi_tensor"),
         Shipped("MPT", "mpt/modeling_mpt.py", "build_mpt_alibi_tensor"),
-        Shipped("Falcon, as an option", "falcon/modeling_falcon.py", "build_alibi_tensor"),
+        Shipped("Falcon (as an option)", "falcon/modeling_falcon.py", "build_alibi_tensor"),
     ),
     "t5": (
         Shipped("T5", "t5/modeling_t5.py", "_relative_position_bucket"),

@@ -6,6 +6,7 @@ That is the harness's own command with one more model; it has no other way to fi
 longest window in tokens, by default the training length: longer contexts lose their beginning.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +34,18 @@ if TYPE_CHECKING:
 class PoslabLM(TemplateLM):  # type: ignore[misc]
     """A finished run's model, for the requests of a task."""
 
-    def __init__(self, run: str, max_length: int | None = None, device: str | None = None, **_: Any) -> None:
+    def __init__(
+        self, run: str, max_length: int | None = None, device: str | None = None, **other: Any
+    ) -> None:
         """Load the run in a directory. Raise ConfigError where it is not finished or predicts no next token.
 
-        Options of the harness that have no effect here, such as its batch size, are left aside.
+        The harness's batch sizes have no effect here.
         """
         from tokenizers import Tokenizer
 
         super().__init__()
+        if unknown := other.keys() - {"batch_size", "max_batch_size"}:
+            raise ConfigError(f"model_args has run and max_length, and no {', '.join(sorted(unknown))}")
         directory = run_directory(run)
         trained = read_trained_model(directory)
         config = check(Config, trained.settings, "")
@@ -50,7 +55,9 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         has_it = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
         self._device = torch.device(str(device) if has_it else "cpu")
         self.gpt = trained.gpt(config).to(self._device)
-        self.max_length = int(max_length or config.context_length)
+        self.max_length = config.context_length if max_length is None else int(max_length)
+        if self.max_length < 1:
+            raise ConfigError(f"max_length={max_length} must be at least 1")
         limit = self.gpt.scheme.max_length
         if limit is not None and self.max_length > limit:
             raise ConfigError(f"max_length={max_length}: the positional scheme is defined up to {limit}")
@@ -132,4 +139,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
 if __name__ == "__main__":
     from lm_eval.__main__ import cli_evaluate
 
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except ConfigError as error:
+        sys.exit(f"poslab: {error}")

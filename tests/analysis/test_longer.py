@@ -64,7 +64,7 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert shown is not None
     assert [row["length"] for row in shown.tables[0].records] == [8 * L] * 2
     (sentence,) = shown.findings
-    assert sentence.index("rope") < sentence.index("within noise") < sentence.index("none L")
+    assert sentence.index("rope") < sentence.index("not separated") < sentence.index("none L")
 
 
 def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import poslab
-from support.commands import ROOT, called, rows, start, tiny
+from support.commands import ROOT, called, command, rows, start, tiny
 from support.processes import PATIENCE, descendants, kill
 
 ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
@@ -108,24 +108,33 @@ def test_several_loggers_show_the_curve_once_after_two_kills(
     arguments = tiny(trainer__max_steps=300, evaluate__validations=60, evaluate__longest=2, study="killed")
     for killed_after in (5, 30, None):
         output = tmp_path / "printed.txt"
-        command = start(*arguments, "logger=[wandb,trackio,tensorboard]", cwd=tmp_path, output=output)
+        run = start(*arguments, "logger=[wandb,trackio,tensorboard]", cwd=tmp_path, output=output)
         try:
             deadline = time.monotonic() + PATIENCE
-            while command.poll() is None and (killed_after is None or len(curve(tmp_path)) < killed_after):
+            while run.poll() is None and (killed_after is None or len(curve(tmp_path)) < killed_after):
                 assert time.monotonic() < deadline, output.read_text()
         finally:
-            kill([*descendants(command.pid)[::-1], command.pid])
-            command.wait()
-    assert command.returncode == 0, output.read_text()
+            kill([*descendants(run.pid)[::-1], run.pid])
+            run.wait()
+    assert run.returncode == 0, output.read_text()
     expected = curve(tmp_path)
     assert len(expected) == 60
     (folder,) = tmp_path.glob("runs/killed/rope-*")
-    in_trackio = list(trackio_losses(tmp_path / "trackio" / "poslab.db", folder.name))
+    in_trackio = list(trackio_losses(tmp_path / "trackio" / "poslab.db", f"killed/{folder.name}"))
     assert dict(in_trackio) == pytest.approx(expected)
     assert len(in_trackio) == 60
     events = EventAccumulator(str(folder / "tensorboard")).Reload().Scalars("validation/loss")
     assert {event.step: event.value for event in events} == pytest.approx(expected)
     assert len(events) == 60
+
+
+def test_a_run_that_trackio_has_is_not_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    for place in ("here", "there"):
+        made = command(*tiny(study="killed", runs=place, logger="trackio"), cwd=tmp_path)
+        assert made.returncode == 0, made.stderr
+    with sqlite3.connect(tmp_path / "trackio" / "poslab.db") as connection:
+        assert list(connection.execute("SELECT step FROM metrics ORDER BY step")) == [(2,), (4,), (6,), (7,)]
 
 
 def curve(place: Path) -> dict[int, float]:

@@ -40,7 +40,7 @@ class Trackio(RunLogger):
         with redirect_stdout(StringIO()):  # it says where its data is each time
             self._run = trackio.init(
                 self.options.project,
-                name=run.directory.name,
+                name=f"{run.card.group}/{run.directory.name}",
                 group=run.card.group,
                 config=flat_settings(run.config.result_settings()),
                 resume="allow",
@@ -48,13 +48,15 @@ class Trackio(RunLogger):
                 auto_log_gpu=False,
                 auto_log_cpu=False,
             )
-        self._directory, self._next = run.directory, self._run._next_step
+        self._directory, self._logged = run.directory, self._run._next_step - 1
+        self._step = 0  # of the last row
         for row in run.rows:
             self.log(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
         values = training_row(row)
-        self._once(values, int(values.pop("step")))
+        self._step = int(values.pop("step"))
+        self._once(values, self._step)
 
     def finish(self, manifest: str, exit_code: int) -> None:
         from trackio import Table
@@ -65,12 +67,12 @@ class Trackio(RunLogger):
             tables = {
                 f"tables/{name}": Table(dataframe=DataFrame(rows)) for name, rows in sheets(run).items()
             }
-            self._once({**final_figures(run), **tables}, self._next)
+            self._once({**final_figures(run), **tables}, self._step + 1)
         with redirect_stdout(StringIO()):
             self._run.finish()
 
     def _once(self, values: Mapping[str, Any], step: int) -> None:
         """Log values, unless the run has this step already: Trackio would store it twice."""
-        if step >= self._next:
+        if step > self._logged:
             self._run.log(dict(values), step)
-            self._next = step + 1
+            self._logged = step

@@ -1,8 +1,8 @@
 """Whether a model reads a passage again where the text repeats it, by the distance back to its first copy.
 
 The last tokens of a held-out window are a passage. Put in place of the tokens so many before it, it is a
-repeat; without that it is the same passage behind the same tokens. The difference of its losses is what the
-first copy is worth: 0 to a model that does not look there. Copying is how induction heads show (Olsson et al.
+repeat; without that it is the same passage behind other text there. The difference of its losses is what the
+copy is worth, less what the text was that it replaced. Copying is how induction heads show (Olsson et al.
 2022, arXiv 2209.11895); the repeats of a text itself lie where its author put them, these at every distance.
 """
 
@@ -92,8 +92,8 @@ class RepeatedText(Measurement):
         sure = intervals if results.seeds > 1 else "One seed: no interval."
         caption = (
             f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "
-            "place of other text before them, less their loss without it, behind the same tokens. At 0 the "
-            f"copy is not read; a model that copies exactly is at {_floor(table)}. In windows of L up to "
+            "place of other text before them, less their loss with that text. Below 0 the copy is read; a "
+            f"model that copies exactly is at {_floor(table)}. In windows of L up to "
             f"L/2, of twice the distance from there on. {sure}"
         )
         chart = LineChart(

@@ -145,11 +145,11 @@ class Linear(Attention):
         added = added_to_logits(site, q.dtype, first)
         # A constant per query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
-        products, turned = (
-            site.scheme.products(left, right, site.transitions, first) * pair
-            for left, right in ((q, k), (turned_q, turned_k))
-        )
-        return turned / products.sum(dim=-1, keepdim=True)
+        products = site.scheme.products(q, k, site.transitions, first)  # of a scheme that turns nothing
+        denominator = (products * pair).sum(dim=-1, keepdim=True)
+        if not site.scheme.decays_channels:
+            products = turned_q @ turned_k.mT
+        return products * pair / denominator
 
     def _features(self, q: Tensor, k: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return phi(q), phi(k), and both rotated."""

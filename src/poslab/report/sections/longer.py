@@ -69,7 +69,7 @@ def _finding(found: Sequence[Control]) -> str:
         words = f"{item.arm.arm.label} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
         told = gap.half_width is not None and abs(gap.mean) > gap.half_width
         (rest if not told else lose if gap.mean > 0 else gain).append(words)
-    sides = {"higher for": lose, "lower for": gain, "within noise for": rest}
+    sides = {"higher for": lose, "lower for": gain, "not separated for": rest}
     parts = [f"{side} {listing(arms, NAMED)}" for side, arms in sides.items() if arms]
     lengths = listing([count(length) for length in sorted({item.length for item in found})])
     return f"At {lengths} tokens, against the same scheme trained there, the loss is {'; '.join(parts)}."
