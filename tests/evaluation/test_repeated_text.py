@@ -155,5 +155,5 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
         ("none", [0.5, 2.0]),
     ]
     assert table_of_arms.records[0]["0.5x_mean"] == pytest.approx(-0.2, abs=0.15)
-    assert "read by rope" in section.findings[0]
-    assert "not seen to be read by none" in section.findings[0]
+    assert "lower for rope" in section.findings[0]
+    assert "not shown for none" in section.findings[0]

@@ -113,7 +113,7 @@ class RepeatedText(Measurement):
         return Section(
             "repeated_text",
             "Repeated text by distance",
-            findings=tuple(_findings(series, multiples)) if results.seeds > 1 else (),
+            findings=tuple(_findings(series, multiples, _floor(table))) if results.seeds > 1 else (),
             charts=(chart,),
             tables=(Table("Repeated text by distance", "", columns, by_arm, sources),),
             sheets={"repeated_text_arms": sheet(by_arm), "repeated_text": sheet(study.records(by_run))},
@@ -223,8 +223,8 @@ def _floor(table: "pandas.DataFrame") -> str:
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
-def _findings(series: "Sequence[Series]", multiples: "Sequence[float]") -> Iterator[str]:
-    """Yield which arms read the copy at the distances that are told."""
+def _findings(series: "Sequence[Series]", multiples: "Sequence[float]", floor: str) -> Iterator[str]:
+    """Yield for which arms a copy lowers the loss at the distances that are told; `floor` is the most."""
     from poslab.report.formatting import multiple, number
     from poslab.report.verdict import NAMED
 
@@ -237,7 +237,8 @@ def _findings(series: "Sequence[Series]", multiples: "Sequence[float]") -> Itera
                     below = point.mean + point.half_width < 0
                     (read if below else rest).append(f"{line.label} ({number(point.mean, 3)})")
         parts = (
-            f"read by {listing(read, NAMED)}" if read else "",
-            f"not seen to be read by {listing(rest, NAMED)}" if rest else "",
+            f"the loss is lower for {listing(read, NAMED)}" if read else "",
+            f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
         )
-        yield f"A copy {multiple(k)} back, nats: {'; '.join(filter(None, parts))}."
+        most = f"{floor} nats where it is copied exactly"
+        yield f"With a copy {multiple(k)} back ({most}), {'; '.join(filter(None, parts))}."
