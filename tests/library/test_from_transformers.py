@@ -11,15 +11,24 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
     BloomConfig,
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    LlamaModel,
     MambaConfig,
     Qwen3Config,
+    T5Config,
+    T5Model,
+    ViTConfig,
+    ViTModel,
 )
 
 import poslab
+from poslab.analysis.by_document import by_document
+from poslab.analysis.results import gather
 from poslab.commands.evaluate import main as evaluate
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
@@ -29,6 +38,7 @@ from poslab.library.evaluate_transformers import evaluate_transformers, show
 from poslab.measures import Trained
 from poslab.measures.needles import Needles
 from poslab.objectives import UNSCORED
+from poslab.paper.methods import paragraph
 from poslab.record.reader import load_run
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
@@ -38,6 +48,7 @@ from support.texts import trained_tokenizer, words, write_documents
 
 L, LONGEST = 16, 4
 SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
 FAMILIES = {
     "llama": LlamaConfig(**ROTARY),
@@ -207,9 +218,12 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
     report = write_report("hf", tmp_path / "runs", tmp_path / "reports")
     page = (report.directory / "report.md").read_text()
     assert "Pretrained models" in page
-    assert not [said for said in ("Learning rate", "per parameter", "callback", "Budget") if said in page]
+    of_training = "Learning rate", "per parameter", "callback", "Budget", "Tokens to target", "of its budget"
+    assert not [said for said in of_training if said in page]
+    methods = "".join(piece.text for piece in paragraph(gather("hf", tmp_path / "runs", None)))
+    assert not [said for said in ("We trained", "optimizer", "AdamW", "learning rate") if said in methods]
     table = pandas.read_csv(report.directory / "pretrained.csv")
-    yarn = table[(table.arm == "gpt_neox / gpt_neox") & (table.rescale == "yarn")].iloc[0]
+    yarn = table[(table.arm == "gpt_neox") & (table.rescale == "yarn")].iloc[0]
     run = load_run(directory)
     changes = [
         sum(part.nll for part in found.values()) / sum(part.bytes for part in found.values()) / math.log(2)
@@ -229,6 +243,7 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
         ("llama", ["model.width=4"], (L,), "cannot be set"),
         ("llama", ["logger=wandb"], (L,), "logger"),
         ("llama", ["evaluate.longest=2"], (L, 4 * L), "evaluate.longest"),
+        ("llama", ["evaluate.needles=4"], (L, 2 * L), "evaluate.needles"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths, said, folder, text):
@@ -246,6 +261,79 @@ def test_pickled_weights_and_unread_tokenizers_are_refused(folder, text):
     (path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(ConfigError, match="no tokenizer"):
         measured(path, text)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (LlamaModel(FAMILIES["llama"]), "lm_head.weight"),  # a head would be drawn at random
+        (BertForMaskedLM(BertConfig(**ROTARY)), "later tokens"),
+        (ViTModel(ViTConfig(**SIZE)), "no causal language model of vit"),
+        (
+            T5Model(T5Config(vocab_size=320, d_model=16, d_ff=32, num_layers=1, num_heads=2)),
+            "no causal language model of t5",
+        ),
+    ],
+    ids=["headless", "bert", "vit", "t5"],
+)
+def test_models_that_predict_no_next_token_are_refused(model, said, text, tmp_path):
+    model.save_pretrained(tmp_path / "model")
+    with pytest.raises(ConfigError, match=said):
+        measured(tmp_path / "model", text)
+
+
+def test_damaged_weights_and_those_of_another_size_are_refused(folder, text):
+    weights = folder("llama") / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-100])
+    with pytest.raises(ConfigError, match="llama"):
+        measured(folder_of := weights.parent, text)
+    weights.write_bytes(whole)
+    config = folder_of / "config.json"
+    config.write_text(config.read_text().replace('"vocab_size": 320', '"vocab_size": 310'))
+    with pytest.raises(ConfigError, match="llama"):
+        measured(folder_of, text)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder, text):
+    spread = " ".join(f"{number:04}" for number in range(2_000))
+    trained_tokenizer(folder("llama") / "tokenizer.json", [spread], 330)
+    with pytest.raises(ConfigError, match="330 tokens, and the model only 320"):
+        measured(folder("llama"), text)
+
+
+def test_models_with_other_tokenizers_compare_in_bits_per_byte(folder, text, tmp_path, undrawn):
+    spread = " ".join(f"{number:04}" for number in range(2_000))
+    for family, entries in (("llama", 280), ("qwen3", 310)):
+        trained_tokenizer(folder(family) / "tokenizer.json", [spread], entries)
+        measured(tmp_path / family, text, "evaluate.documents=joined")
+    primary = "sliding_bits_per_byte_1x"
+    report = write_report("hf", tmp_path / "runs", tmp_path / "reports", primary=primary)
+    table = pandas.read_csv(report.directory / "differences.csv")
+    (difference,) = table[table.figure == primary]["mean"]
+    bits = [
+        row[f"{primary}_mean"]
+        for run in sorted((tmp_path / "runs" / "hf").iterdir())
+        if run.is_dir()
+        for row in by_document(load_run(run), (1.0,))
+    ]
+    assert abs(difference) == pytest.approx(abs(bits[0] - bits[1]))
+
+
+def test_two_models_of_one_name_are_two_arms(folder, text, tmp_path, undrawn):
+    first = measured(folder("llama"), text)
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(FAMILIES["llama"]).save_pretrained(tmp_path / "llama")
+    assert measured(tmp_path / "llama", text) != first
+    results = gather("hf", tmp_path / "runs", None)
+    assert [len(item.arm.finished) for item in results.arms] == [1, 1]
+    assert len({item.arm.label for item in results.arms}) == 2
+
+
+def test_room_for_needles_is_that_of_the_widest_answer(monkeypatch):
+    narrow = needles_in_tokens.Question(np.arange(9), np.arange(3), np.zeros((4, 1), int))
+    wide = needles_in_tokens.Question(np.arange(5), np.arange(3), np.zeros((4, 4), int))
+    assert needles_in_tokens.room([narrow, wide]) == 9 + 3 + 4
 
 
 def test_an_evaluation_on_record_is_not_repeated(folder, text, monkeypatch):

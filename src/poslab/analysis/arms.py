@@ -17,6 +17,7 @@ from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.schema import ADAMW, GPT2_BLOCK, SHARING
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
+from poslab.record.summary import is_pretrained
 
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
@@ -287,7 +288,9 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     keys = differing(flat)
     prefixes = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
     bare = [
-        f"{plain(run.pos, 80)} / {plain(run.attention, 80)}" if several else plain(run.pos, 80)
+        f"{plain(run.pos, 80)} / {plain(run.attention, 80)}"
+        if several and not is_pretrained(run)
+        else plain(run.pos, 80)
         for run in firsts
     ]
     # A recipe sets both: its block goes without saying where its positions tell the arms apart.
@@ -295,14 +298,18 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     telling = _telling(
         flat, [key for key in keys if not key.startswith(prefixes) and key not in unsaid_block]
     )
-    names = [_beside(label, options, telling) for label, options in zip(bare, flat, strict=True)]
+    # The name of a published model says what it is; only those of one name are told apart.
+    beside = [[] if is_pretrained(run) else telling for run in firsts]
+    names = [_beside(*parts) for parts in zip(bare, flat, beside, strict=True)]
     # The scheme's label should already say its options; where it does not, the options do.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [values for values, text in zip(flat, first, strict=True) if text == label]
         unsaid = [key for key in keys if key.startswith(prefixes)]
         extra = [key for key in unsaid if len({repr(values.get(key)) for values in same}) > 1]
-        names[i] = _beside(bare[i], options, [*telling, *extra])
+        if is_pretrained(firsts[i]):
+            extra = _telling(same, keys)
+        names[i] = _beside(bare[i], options, [*beside[i], *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:

@@ -33,9 +33,9 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
     runs = Path(options.get("runs", "runs"))
     known = studies(runs)
-    if not known:
+    if not known and "study" not in options:
         raise ArgumentError(f"no studies in {runs}; begin one: {typed('train')} -m pos=rope,alibi")
-    study = options.get("study", known[0])
+    study = options.get("study") or known[0]
     follow = sys.stdout.isatty()
     if study in known:
         hints = [f"study={name}" for name in known if name != study][:OTHERS]

@@ -25,6 +25,7 @@ from poslab.config.request import Config
 from poslab.config.schema import MULTIPLES, ConfigError, longest_length, rescaled_by
 from poslab.config.text import counted, plain
 from poslab.data.corpus import Corpus, check_lengths
+from poslab.data.tokenizer_file import digest
 from poslab.library.from_transformers import (
     LOGITS,
     TransformersModel,
@@ -37,17 +38,18 @@ from poslab.library.needles_in_tokens import needle_rows
 from poslab.library.training import compose
 from poslab.measures import Row, Trained
 from poslab.measures.lengths import Lengths
-from poslab.measures.needles import Needles
+from poslab.measures.needles import CHANCE, TITLES, Needles
 from poslab.measures.position import Position
 from poslab.measures.rescaled import Rescaled
 from poslab.measures.rescaled_position import RescaledPosition
+from poslab.record.frames import frame
 from poslab.record.losses import TRAINED
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.measures import multiples, name
 from poslab.record.reader import load_run
 from poslab.record.schema import FORMAT, METRICS
 from poslab.record.writer import RunRecord, now
-from poslab.report.formatting import interval, multiple
+from poslab.report.formatting import interval, multiple, share
 from poslab.report.render.terminal import print_table
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
@@ -82,23 +84,25 @@ def evaluate_transformers(
     config, tokenizer = _settings(model_name, pretrained, settings, study, lengths)
     size = _size(pretrained, config)
     check_memory(size)
-    print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory, in windows of up to "
-          f"{longest_length(config):,} tokens")  # fmt: skip
+    print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory")
     preparation = Preparation()
     corpus = preparation.corpus(config.data)
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     model = open_model(model_name, config.trainer.precision, config.context_length)
     model.scheme.check(rescaled_by(config))
     _name_separators(model, corpus)
+    weights = model.digest()
     code = preparation.code(config).evaluation
     label = re.sub(r"[^A-Za-z0-9._-]", "-", Path(model_name).resolve().name).lstrip(".-") or "model"
     family = pretrained.model_type
-    described = {"scheme": "transformers", "name": label, "family": family}
+    described = {"scheme": "transformers", "name": label, "family": family, "weights": weights[:8]}
     config = config.model_copy(update={"pos": described, "attention": {"kind": "transformers"}})
     recorded = config.result_settings()
     # Of training only what readers of records ask for: poslab has not trained the model.
     recorded["trainer"] = {key: recorded["trainer"][key] for key in TRAINER}
-    deciding = [NUMBERS, recorded, code, corpus.fingerprint, model.digest(), version("transformers")]
+    if tokenizer is not None:  # all have the file name tokenizer.json
+        recorded["data"]["vocabulary"] = f"tokenizer.json {digest(tokenizer)[:8]}"
+    deciding = [NUMBERS, recorded, code, corpus.fingerprint, weights, version("transformers")]
     identity = hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:12]
     directory = runs / study / f"{label}-{identity}"
     finished = read_manifest(directory)
@@ -145,13 +149,12 @@ def show(directory: Path) -> None:
     run = load_run(directory)
     lengths = multiples([run])
     rows = by_document(run, lengths)
-    documents = counted(len({part.document for part in run.segments["sliding", 1.0].values()}), "document")
-    table = Table(
-        caption=f"Bits per byte in sliding windows, L = {run.context_length:,} tokens; ± half a 95 % "
-        f"interval over {documents}. Below each rotation: its change from as trained.",
-        box=box.SIMPLE_HEAD,
-        caption_justify="left",
-    )
+    caption = f"Bits per byte in sliding windows, L = {run.context_length:,} tokens"
+    if any(row.get(f"{FAMILY}_{name(k)}_half_width") is not None for row in rows for k in lengths):
+        documents = len({part.document for part in run.segments["sliding", 1.0].values()})
+        caption += f"; ± half a 95 % interval over {counted(documents, 'document')}"
+    caption += ". Below each rotation: its change from as trained." if len(rows) > 1 else "."
+    table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left")
     for title in ("rotation", *map(multiple, lengths)):
         table.add_column(title, no_wrap=True, justify="left" if title == "rotation" else "right")
     for row in rows:
@@ -159,6 +162,12 @@ def show(directory: Path) -> None:
         if row["rescale"] != TRAINED:
             table.add_row("", *(_interval(row, f"change_{name(k)}", True) for k in lengths))
     print_table(table)
+    if run.max_length is not None and run.max_length < max(lengths) * run.context_length:
+        print(f"not defined past {run.max_length:,} tokens (a learned table of positions)")
+    if (asked := frame([run], Needles.table)) is not None:
+        of_kind = asked.groupby("kind", sort=False)[["right", "samples"]].sum()
+        found = (f"{TITLES[kind].lower()}: {share(n.right / n.samples)} %" for kind, n in of_kind.iterrows())
+        print(f"right answers, all lengths and depths, {share(CHANCE)} % by guessing: {'; '.join(found)}")
     print(f"{plain(run.pos)}, on {plain(run.data_name)}\nrecord: {directory}")
     print(f"its page, beside other models: {typed('report')} study={run.manifest.study}")
 
@@ -177,10 +186,10 @@ def _settings(
     """Return the configuration of an evaluation, and the tokenizer's file; None where tokens are bytes."""
     evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
     given = {setting.partition("=")[0] for setting in settings}
-    if beside := [key for key in given if key.startswith("logger") or key == "data.vocabulary"]:
-        raise ConfigError(
-            f"{min(beside)} has no place beside hf=: the model has its tokenizer, and no tracker"
-        )
+    if trackers := [key for key in given if key.startswith("logger")]:
+        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is on record here only: leave it out")
+    if "data.vocabulary" in given:
+        raise ConfigError("data.vocabulary: a model of hf= reads its own tokenizer: leave it out")
     text = pretrained.get_text_config()
     tokenizer = tokenizer_path(model_name)
     if tokenizer is None and text.vocab_size < BYTES:
@@ -236,10 +245,16 @@ def _name_separators(model: TransformersModel, corpus: Corpus) -> None:
     config = model.model.config.get_text_config()
     ends = config.eos_token_id
     end = ends[0] if isinstance(ends, list) else ends
-    if end is not None and corpus.vocabulary > BYTES:
+    if corpus.vocabulary <= BYTES:
+        return
+    if corpus.separator > config.vocab_size:  # which is the first number past those of the tokenizer
+        raise ConfigError(
+            f"its tokenizer has {corpus.separator:,} tokens, and the model only {config.vocab_size:,}"
+        )
+    if end is not None and end < config.vocab_size:
         model.separators = corpus.separator, end
     elif corpus.vocabulary > config.vocab_size:
-        raise ConfigError("the model has fewer tokens than its tokenizer, and none that ends a text")
+        raise ConfigError("the model has no token that ends a text")
 
 
 def _measured(
@@ -248,10 +263,10 @@ def _measured(
     """Return the tables of a record."""
     gpt = cast("GPT", model)  # it has what these measurements ask of one
     trained = Trained(gpt, config, corpus, display, lambda: None)
-    tables = []
+    tables: list[tuple[Any, list[Row]]] = []
+    if config.evaluate.needles:  # first, as it may be refused
+        tables.append((Needles.table, list(needle_rows(trained, tokenizer))))
     for measurement in (Lengths(), Position(), Rescaled(), RescaledPosition()):
         if measurement.wanted(config):
             tables.append((measurement.table, list(measurement.measure(trained))))
-    if config.evaluate.needles:
-        tables.append((Needles.table, list(needle_rows(trained, tokenizer))))
     return tables

@@ -76,8 +76,8 @@ class TransformersModel(nn.Module):
         return torch.cat(losses, dim=1)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all weights by name."""
-        digest = hashlib.sha256()
+        """Return the SHA-256 of the configuration and of all weights by name."""
+        digest = hashlib.sha256(self.model.config.to_json_string().encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
             digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
@@ -156,38 +156,64 @@ class Positions:
 def open_model(name: str, precision: str, length: int | None = None) -> TransformersModel:
     """Open the model in a folder or of a name on the hub; `length` replaces the trained one of its config.
 
-    Raise ConfigError where it is not there as safetensors, is no causal language model or names no length.
+    Raise ConfigError where it is no safetensors, lacks weights, sees later tokens or names no length.
     """
     config = read_config(name)
     length = length or trained_length(config)
-    try:
-        from transformers import AutoModelForCausalLM
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             name,
             config=config,
             use_safetensors=True,
             trust_remote_code=False,
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # RuntimeError: other sizes
         raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
-    return TransformersModel(model.eval(), length)
+    model, loading = loaded
+    if missing := sorted(loading["missing_keys"]):  # a tied head is not among them
+        others = f" and {len(missing) - 3} more" if missing[3:] else ""
+        raise ConfigError(
+            f"hf={plain(name)}: its weights lack {', '.join(missing[:3])}{others} of {type(model).__name__}"
+        )
+    if _sees_later_tokens(model.eval()):
+        raise ConfigError(
+            f"hf={plain(name)}: {type(model).__name__} sees later tokens: it is no causal language model"
+        )
+    return TransformersModel(model, length)
 
 
 def read_config(name: str) -> "PretrainedConfig":
-    """Return the configuration in a folder or of a name on the hub. Raise ConfigError where there is none."""
+    """Return the configuration in a folder or of a name on the hub.
+
+    Raise ConfigError where there is none, or one of models that predict no next token.
+    """
     try:
-        from transformers import AutoConfig
+        import huggingface_hub
+        from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
         from transformers.utils import logging
     except ImportError:
         raise ConfigError(f"hf= needs transformers: {with_extra('transformers')}") from None
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    huggingface_hub.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    if not Path(name).is_dir():
+        if name.startswith((".", "/", "~")) or name.count("/") > 1:
+            raise ConfigError(f"hf={plain(name)}: there is no such folder")
+        print(f"{plain(name)} is no folder here: asking the Hugging Face hub")
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ConfigError(
+            f"hf={plain(name)}: transformers has no causal language model of {config.model_type}"
+        )
+    return config
 
 
 def trained_length(config: "PretrainedConfig") -> int:
@@ -221,6 +247,20 @@ def _returning(module: nn.Module, output: Any) -> Iterator[None]:
         yield
     finally:
         del module.forward
+
+
+@torch.no_grad()
+def _sees_later_tokens(model: "PreTrainedModel") -> bool:
+    """Return whether other tokens in the second half of a window change what is said of the first half."""
+    size = model.config.get_text_config().vocab_size
+    tokens = torch.randint(size, (1, 16), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[:, 8:] = (tokens[:, 8:] + 1) % size
+    before, after = (
+        model(input_ids=each, use_cache=False).logits[:, :8].float() for each in (tokens, changed)
+    )
+    rounding = 0.05 if model.dtype == torch.bfloat16 else 1e-4  # of the spread of logits
+    return bool((after - before).abs().mean() > rounding * before.std())
 
 
 def _table_length(model: "PreTrainedModel", context_length: int) -> int | None:

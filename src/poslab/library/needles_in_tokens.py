@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from poslab.config.schema import longest_length
+from poslab.config.schema import ConfigError, longest_length
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, LINE, ROOM, needles
 from poslab.data.segments import extrapolation_segments
 from poslab.data.tokenizer_file import TokenizerFile
@@ -34,15 +34,21 @@ def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
     """Yield the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
 
     The answers of a question may differ in tokens; each begins at the same place, and is scored by the sum
-    of its tokens' losses. Lengths without room for facts and question are left out.
+    of its tokens' losses. Lengths without room for facts and question are left out. Raise ConfigError where
+    none has room.
     """
     config, gpt = trained.config, trained.gpt
     longest, count = longest_length(config), config.evaluate.needles
     segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
     reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
     asked = {kind: _questions(kind, len(segments), tokenizer) for kind in KINDS}
-    room = max(len(stated) + len(line) + answers.shape[1] for stated, line, answers in asked["several"])
-    lengths = [(multiple, length) for multiple, length in reached if length >= room]
+    needed = room([question for questions in asked.values() for question in questions])
+    lengths = [(multiple, length) for multiple, length in reached if length >= needed]
+    if not lengths:
+        raise ConfigError(
+            f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window has them: "
+            "leave it out, or give longer lengths="
+        )
     half = config.trainer.precision == "bfloat16"
     work, done = len(KINDS) * sum(length for _, length in lengths), 0
     with (
@@ -63,6 +69,12 @@ def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
                     }
                 done += length
                 trained.progress.share(f"needles at {multiple:g} L", done / work)
+
+
+def room(questions: Sequence[Question]) -> int:
+    """Return the tokens that any question has room in: each leaves the place of the widest answer."""
+    width = max(answers.shape[1] for *_, answers in questions)
+    return width + max(len(stated) + len(asked) for stated, asked, _ in questions)
 
 
 def _questions(kind: str, count: int, tokenizer: Path | None) -> list[Question]:

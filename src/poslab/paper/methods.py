@@ -1,10 +1,11 @@
 """How a study was run, in the words of a methods section, with every number from the records."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from poslab.analysis.arms import block
+from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.facts import differing
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
@@ -14,6 +15,7 @@ from poslab.config.text import listing, plain, rate_text
 from poslab.paper.references import cited, optimizer
 from poslab.record.measures import STRIDE, family, unit
 from poslab.record.reader import Run
+from poslab.record.summary import is_pretrained
 from poslab.report import cells
 from poslab.report.formatting import count, quantity
 
@@ -31,7 +33,11 @@ class Cited:
 
 def paragraph(results: Results) -> Iterator[Cited]:
     """Yield the methods paragraph, piece by piece; where arms differ in a value, with all its values."""
-    every = _Values(results)
+    published = [run for run in results.finished if is_pretrained(run)]
+    if len(published) == len(results.finished):
+        yield from _published(results)
+        return
+    every = _Values([run for run in results.finished if run not in published])
     model = every.of("model")
     yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
     blocks = {block(run.config) for run in results.finished}
@@ -66,6 +72,9 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield from _sources_of_weights(results)
     if results.tunings:
         yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
+    if published:
+        labels = dict.fromkeys(item.arm.label for item in results.arms if _is_published(item))
+        yield Cited(f"Weights as published, not trained here, are those of {listing(list(labels), 20)}. ")
     yield Cited(_measured(results))
     yield from _tested(results)
     yield Cited(
@@ -76,11 +85,27 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield Cited(".")
 
 
-class _Values:
-    """The value that all finished runs have in common, or all their values."""
+def _published(results: Results) -> Iterator[Cited]:
+    """Yield the paragraph of a study of published models only."""
+    every = _Values(results.finished)
+    lengths = every(lambda run: count(run.context_length))
+    yield Cited(
+        "With weights as published, not trained here, we measured "
+        f"{listing([item.arm.label for item in results.arms], 20)} "
+        f"({every(lambda run: quantity(run.manifest.parameters))} parameters) on text of "
+        f"{every(lambda run: plain(run.data_name, 60))}; L is {lengths} tokens. "
+    )
+    yield Cited(_measured(results))
+    yield Cited("Each is one trained model, so nothing is tested. All was done with poslab")
+    yield Cited("", cited("always", "poslab"))
+    yield Cited(".")
 
-    def __init__(self, results: Results) -> None:
-        self.runs = results.finished
+
+class _Values:
+    """The value that runs have in common, or all their values."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
 
     def __call__(self, value: Callable[[Run], str]) -> str:
         return listing(list(dict.fromkeys(value(run) for run in self.runs)), 6)
@@ -96,13 +121,14 @@ class _Values:
 
 def _compared(results: Results) -> Iterator[Cited]:
     """Yield the arms, with sources where a scheme or attention is first named, and other differences."""
-    attentions = {item.arm.attention for item in results.arms}
+    trained = [item for item in results.arms if not _is_published(item)]
+    attentions = {item.arm.attention for item in trained}
     cited_before: set[str] = set()
     yield Cited(
         "their positional scheme and attention: " if len(attentions) > 1 else "their positional scheme: "
     )
-    last = len(results.arms) - 1
-    for i, item in enumerate(results.arms):
+    last = len(trained) - 1
+    for i, item in enumerate(trained):
         yield Cited("" if i == 0 else " and " if i == last else ", ")
         config = item.arm.finished[0].config if item.arm.finished else {}
         keys = _sources("scheme", config.get("pos"))
@@ -112,13 +138,22 @@ def _compared(results: Results) -> Iterator[Cited]:
         cited_before |= set(new)
         yield Cited(item.arm.label, new)
     if len(attentions) == 1:
-        config = results.finished[0].config
+        config = next(item.arm.finished[0].config for item in trained if item.arm.finished)
         yield Cited(
             f", all under {attentions.pop()} attention", _sources("attention", config.get("attention"))
         )
-    settings = [key for key in differing(results) if not key.startswith(("pos.", "attention."))]
+    settings = [
+        key
+        for key in differing(results)
+        if not key.startswith(("pos.", "attention."))
+        and len({repr(item.arm.differing.get(key)) for item in trained}) > 1
+    ]
     if settings:
         yield Cited(f". The arms also differ in {listing(settings, 12)}")
+
+
+def _is_published(item: ArmFigures) -> bool:
+    return any(map(is_pretrained, item.arm.finished))
 
 
 def _sources(kind: str, options: Any) -> tuple[str, ...]:

@@ -171,7 +171,7 @@ QUESTIONS = (  # that on the text is the first
     ),
     Question(
         lambda run: run.vocabulary,
-        "The vocabularies differ ({} tokens)",
+        "The vocabularies differ ({} tokens, with the one between documents)",
         ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats per token",
     ),
     Question(

@@ -28,9 +28,12 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     """Print the state of a study's runs, with `follow` until all have ended or until Ctrl-C.
 
     Return the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
-    or its list is damaged.
+    or its list is damaged or absent.
     """
     if study not in studies(runs):
+        if study in studies(runs, recorded=True):
+            shown = f"`{typed('report')} study={study}` shows its records"
+            return refuse("poslab", f"study {study!r} has no list of runs, as of evaluate hf=: {shown}")
         known = ", ".join(studies(runs)) or "none"
         return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
     files = StudyFiles(runs / study)

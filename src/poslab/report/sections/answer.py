@@ -23,7 +23,7 @@ from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
-from poslab.report.sections import texts
+from poslab.report.sections import pretrained, texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -77,6 +77,10 @@ def sentences(results: Results) -> Iterator[str]:
         return
     measured = tuple(_measured(results))
     if results.primary is None and measured:
+        yield from measured
+        return
+    if all(map(is_pretrained, results.finished)):
+        yield from pretrained.sentences(results)
         yield from measured
         return
     if results.primary is None or not results.ranks:
@@ -248,7 +252,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
 def _rate(results: Results) -> str:
     if any(tuning.arm is not None for tuning in results.tunings):
         return "chosen by tuning"
-    rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in results.finished)
+    trained = [run for run in results.finished if not is_pretrained(run)]
+    rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in trained)
     texts = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
     factors = scheme_rates(item.arm for item in results.arms)
     times = [f"{plain(label, 40)} × {rate:g}" for label, rate in factors.items()]

@@ -20,6 +20,7 @@ from poslab.config.installation import typed
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
+from poslab.record.summary import is_pretrained
 from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.document import Section
@@ -61,10 +62,11 @@ def arms_table(results: Results) -> Table:
         for key, title in zip(cells.usable_keys(results), ("Own loss", "Fixed loss"), strict=True)
         if slid
     ]
+    trained = not all(map(is_pretrained, results.finished))
     columns += [
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
-    ]
+    ] * trained
     how = "p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
     ranked = cells.rank_words(results, f"{how}claims.csv lists")
     of_sliding = (
@@ -75,14 +77,16 @@ def arms_table(results: Results) -> Table:
         f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
     )
     taken = f"Loss is taken in {cells.WINDOWS[protocol]}{of_sliding if slid else ''}. "
-    caption = (
-        f"{ranked}{taken if cells.scored(results, protocol) else ''}Tokens to "
-        f"target: until the loss that {results.reference.arm.label} has at 75 % of its budget; over the "
-        "reference: the geometric mean over shared seeds. Where the budget may cut off a further seed, "
-        "intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the ratio is "
-        "a bound (>, <)."
+    to_target = (
+        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its budget; "
+        "over the reference: the geometric mean over shared seeds. Where the budget may cut off a further "
+        "seed, intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the "
+        "ratio is a bound (>, <)."
     )
-    return Table("Every figure by arm", caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",))
+    caption = f"{ranked}{taken if cells.scored(results, protocol) else ''}{to_target if trained else ''}"
+    return Table(
+        "Every figure by arm", caption.strip(), tuple(columns), arms_sheet(results)[1], ("arms.csv",)
+    )
 
 
 def terminal_rows(results: Results) -> list[dict[str, str]]:
@@ -110,7 +114,8 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
         if cells.scored(results, "sliding"):
             lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
             row["usable: own, fixed"] = "\n".join(lengths)
-        row["to target"] = cells.to_target(record, "tokens_to_target").text
+        if not all(map(is_pretrained, results.finished)):
+            row["to target"] = cells.to_target(record, "tokens_to_target").text
         rows.append(row)
     return rows
 

@@ -1,14 +1,29 @@
 """Models that poslab has measured and not trained: their losses with intervals over documents."""
 
+from collections.abc import Iterator
+
 from poslab.analysis.by_document import FAMILY, by_document
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, sheet
+from poslab.config.text import listing
 from poslab.record.measures import name
 from poslab.record.summary import is_pretrained
 from poslab.report import cells
 from poslab.report.document import Section
-from poslab.report.formatting import multiple
+from poslab.report.formatting import count, multiple
 from poslab.report.tables import Column, Table
+from poslab.report.verdict import NAMED
+
+
+def sentences(results: Results) -> Iterator[str]:
+    """Yield the bits per byte of each model at its L, with half an interval over documents."""
+    losses = []
+    for item in results.arms:
+        for run in item.arm.finished:
+            bits = cells.loss(by_document(run, (1.0,))[0], f"{FAMILY}_{name(1.0)}").text
+            losses.append(f"{item.arm.label} {bits} (L = {count(run.context_length)})")
+    if losses:
+        yield f"Bits per byte of models as published, at L in sliding windows: {listing(losses, NAMED)}."
 
 
 def section(results: Results) -> Section | None:

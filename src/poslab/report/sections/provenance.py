@@ -100,7 +100,8 @@ def _model(run: Run) -> str:
     model = run.config.get("model") or {}
     layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
     changed = block(run.config)
-    return f"{layers} layers, width {width}, {heads} heads{', ' if changed else ''}{changed}"
+    size = f"{layers} layer{'' if layers == '1' else 's'}, width {width}"
+    return f"{size}, {heads} head{'' if heads == '1' else 's'}{', ' if changed else ''}{changed}"
 
 
 def _budget(run: Run) -> str:
