@@ -298,11 +298,8 @@ def setting(results: Results) -> str:
     schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
     schedule = f"{' and '.join(sorted(schedules))} schedule"
     rates = {label: _own_rate(config) for label, config in results.configs.items()}
-    rate_notes = "".join(
-        f", {label}'s own parameters at {rate:g} times the learning rate"
-        for label, rate in rates.items()
-        if rate != 1
-    )
+    own = ", ".join(f"{label} × {rate:g}" for label, rate in rates.items() if rate != 1)
+    rate_notes = f", rates of own parameters: {own}" if own else ""
     tokens = f"{quantity(run['budget'])} tokens{ratio} of one text, {text}"
     return plain(f"{shape}{length}{tokens}, {schedule}{rate_notes}, {seeds}", 300)
 
