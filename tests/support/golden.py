@@ -41,9 +41,9 @@ from support.runs import Told, request
 
 FILE = ROOT / "tests" / "golden" / "losses.csv"
 STEPS = 8
-# Of float32 on one thread: AVX-512, AVX2 and SSE differ by up to 3e-6 in a loss, by 9e-6 in a norm.
-TOLERANCE = 1e-5
-NORM, TOLERANCE_OF_NORM = "gradient_norm", 3e-5  # of the last step, before clipping
+# Of float32 on one thread: AVX-512, AVX2 and SSE differ by up to 5e-6 in a loss, by 2.1e-5 in a norm (CoPE).
+TOLERANCE = 2e-5
+NORM, TOLERANCE_OF_NORM = "gradient_norm", 6e-5  # of the last step, before clipping
 LENGTHS = ("1", "2")  # multiples of L
 PROTOCOLS = ("non_overlapping", "sliding")
 VALUES = (
