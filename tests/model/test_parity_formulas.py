@@ -87,13 +87,19 @@ def rotary_logit(q, k, positions, pairing, theta, *, warp=float, zeta=None, scal
 THETA = [10000.0 ** (-2 * c / WIDTH_HERE) for c in range(WIDTH_HERE // 2)]
 
 
+BASE = {"base": 10000.0}
 ROTARY = {
-    "rope": ({}, THETA, float),
-    "rope_p": ({"fraction": 0.75}, [*THETA[:3], 0.0], float),
-    "hope": ({}, [*THETA[:2], 0.0, 0.0], float),  # 2 pi / L is 0.098, and theta is 1, 0.1, 0.01, 0.001
-    "rope_pi": ({"factor": 4.0}, [turn / 4 for turn in THETA], float),
-    "rope_warped by sqrt": ({"warp": "sqrt"}, THETA, math.sqrt),
-    "rope_warped by log": ({"warp": "log"}, THETA, math.log1p),
+    "rope": (BASE, THETA, float),
+    "rope_p": (BASE | {"fraction": 0.75}, [*THETA[:3], 0.0], float),
+    "hope": (BASE, [*THETA[:2], 0.0, 0.0], float),  # 2 pi / L is 0.098, and theta is 1, 0.1, 0.01, 0.001
+    "rope_id": (  # from a turn in 4 tokens to 3 in 64; WIDTH_HERE has 4 pairs
+        {"period": 4.0, "turns": 3.0},
+        [math.pi / 2, 6 * math.pi / 64, 0.0, 0.0],
+        float,
+    ),
+    "rope_pi": (BASE | {"factor": 4.0}, [turn / 4 for turn in THETA], float),
+    "rope_warped by sqrt": (BASE | {"warp": "sqrt"}, THETA, math.sqrt),
+    "rope_warped by log": (BASE | {"warp": "log"}, THETA, math.log1p),
 }
 
 
@@ -101,7 +107,7 @@ ROTARY = {
 def test_rotary_scores_by_the_formula(name, pairing, places):
     options, theta, warp = ROTARY[name]
     q, k, positions = queries_and_keys(places)
-    ours = scores(small_rope(name.split()[0], pairing=pairing, **options), q, k, positions)
+    ours = scores(small(name.split()[0], pairing=pairing, **options), q, k, positions)
     assert_same_scores(ours, pair_by_pair(rotary_logit(q, k, positions, pairing, theta, warp=warp)), [q, k])
 
 
@@ -192,7 +198,12 @@ def test_fope_is_drawn_again_to_the_same_waves_and_apart_for_each_layer():
 
 @pytest.mark.parametrize(
     ("name", "length", "message"),
-    [("fope", 6, "pos=none"), ("hope", 6, "pos=none"), ("hope", 7000, "pos=rope")],
+    [
+        ("fope", 6, "pos=none"),
+        ("hope", 6, "pos=none"),
+        ("hope", 7000, "pos=rope"),
+        ("rope_id", 63, "longer context_length"),
+    ],
 )
 def test_schemes_by_the_training_length_are_refused_where_it_decides_nothing(name, length, message):
     with pytest.raises(ConfigError, match=message):

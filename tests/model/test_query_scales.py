@@ -16,6 +16,7 @@ RULES = {
     "llama4": lambda n: 1 + 0.3 * math.log(1 + n // 7),
     "inkling": lambda n: 1 + 0.3 * math.log(max(n / 7, 1)),
     "beam": lambda n: (1 + n / 7) ** 0.3,
+    "yarn": lambda n: (1 + 0.3 * math.log(max(n / 7, 1))) ** 2,
 }
 INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox", "carope", "inkling")}
 

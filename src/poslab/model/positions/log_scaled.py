@@ -3,10 +3,12 @@
     llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 and Ministral 3
     inkling   1 + strength log(max((i + 1) / start, 1))        Inkling
     beam      (1 + (i + 1) / start)^strength                   Beam
+    yarn      (1 + strength log(max((i + 1) / start, 1)))^2    YaRN's temperature (Peng et al. 2023), RoPE-ID
 
 multiplies the queries at position i, in layers without a rotation (Llama 4, Beam) or in those that see the
 whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers; their start
-is 8,192 tokens and more, as long as their training windows of the first phase.
+is 8,192 tokens and more, as long as their training windows of the first phase. YaRN's is the training length,
+and its factor is that of the last token for all; here each query has its own, which no later token changes.
 """
 
 from typing import Literal
@@ -20,8 +22,10 @@ from poslab.model.around import AroundOptions, Scaled, ScaledLayer
 
 
 class LogScaledOptions(AroundOptions):
-    rule: Literal["llama4", "inkling", "beam"] = Field(description="how the factor grows; see the module")
-    strength: float = Field(gt=0, description="of the growth; 0.1 in all three models")
+    rule: Literal["llama4", "inkling", "beam", "yarn"] = Field(
+        description="how the factor grows; see the module"
+    )
+    strength: float = Field(gt=0, description="of the growth; 0.1 in all four")
     start: int = Field(ge=1, description="tokens; the growth begins, or is counted, from here")
 
 
@@ -35,6 +39,8 @@ class _LogScaledLayer(ScaledLayer):
             return (1 + strength * torch.log1p(tokens.floor()))[None]
         if self.options.rule == "inkling":
             return (1 + strength * tokens.clamp(min=1).log())[None]
+        if self.options.rule == "yarn":
+            return (1 + strength * tokens.clamp(min=1).log()).square()[None]
         return ((1 + tokens) ** strength)[None]
 
 

@@ -1,0 +1,57 @@
+"""RoPE-ID (Wertheimer et al. 2026, arXiv 2603.18017): half of the pairs turns, all of them fast.
+
+The first half of the pairs c = 0, ..., N - 1 turns by frequencies in equal ratios, from one turn in `period`
+tokens to `turns` turns in the training length L; the others do not turn:
+
+    theta_c = (2 pi / period) (turns period / L)^(c / (N - 1))
+
+So training shows each pair all of its angles, and the half that does not turn keeps queries and keys apart.
+The half, one turn in 32 tokens and two turns in L are the authors', from a summary of the paper and its
+reviews; that the steps between are in equal ratios, as RoPE's are, was found nowhere. Under
+pos=rope_id_scaled the logits of queries past L grow as under YaRN, as the authors let them.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from poslab.config.schema import ConfigError
+from poslab.model.positions import Geometry
+from poslab.model.rotary import Rotary, RotaryOptions
+
+
+class RoPEIDOptions(RotaryOptions):
+    period: float = Field(gt=0, description="tokens in which the fastest pair turns once")
+    turns: float = Field(gt=0, description="of the slowest pair that turns, in the training length")
+
+
+class RoPEID(Rotary):
+    options_class = RoPEIDOptions
+    options: RoPEIDOptions
+
+    def __init__(self, options: RoPEIDOptions, geometry: Geometry) -> None:
+        super().__init__(options, geometry)
+        if not self.can_rotate(geometry.head_width):
+            raise ConfigError(
+                f"heads {geometry.head_width} wide have no half of their pairs to turn, as "
+                "pos.scheme=rope_id does: choose wider heads, or pos=rope"
+            )
+        if options.period * options.turns > geometry.context_length:
+            raise ConfigError(
+                f"the slowest pair of pos.scheme=rope_id turns pos.turns={options.turns:g} times in "
+                f"context_length={geometry.context_length}, faster than the fastest, once in "
+                f"pos.period={options.period:g} tokens: choose a longer context_length or a shorter period"
+            )
+
+    def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
+        fastest = math.log(2 * math.pi / self.options.period)
+        slowest = math.log(2 * math.pi * self.options.turns / self.geometry.context_length)
+        turning = torch.linspace(fastest, slowest, width // 4, dtype=torch.float64, device=positions.device)
+        theta = self.rescaled(turning.exp(), positions)
+        return torch.cat((theta, theta.new_zeros(width // 2 - width // 4)))
+
+    def can_rotate(self, width: int) -> bool:
+        return width % 2 == 0 and width >= 4
