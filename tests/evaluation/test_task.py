@@ -122,3 +122,35 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     assert evaluation_table(results.finished[0], 80).row_count == 8  # sizes
     assert not any("no loss" in warning for warning in page.warnings)
     assert build_objective(asked.config.objective).tests(4)[0].shape == (4, 9)
+
+
+def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_path):
+    for task, length in (("copy", 9), ("sort", 7)):
+        for pos in ("rope", "none"):
+            asked = request(
+                "made_up",
+                objective={
+                    **arms(CONF / "task")[task]["objective"],
+                    "samples": 4,
+                    "longest": (length - 1) // 2,
+                    "tested": 8,
+                },
+                data=arms(CONF / "data")["none"],
+                context_length=length,
+                evaluate__longest=1,
+                pos=arms(CONF / "pos")[pos],
+            )
+            assert make(asked, tmp_path).status == "done"
+    results = gather("made_up", tmp_path, None)
+    page = document(results)
+    assert page.summary.startswith("Over 2 tasks, the mean reciprocal rank by L50 is ")
+    assert [panel.title for panel in page.answer.chart.panels] == ["Copy", "Sort"]
+    drawn = [{(line.arm, line.label) for line in panel.series} for panel in page.answer.chart.panels]
+    assert drawn == [set(page.answer.chart.legend)] * 2
+    assert [row["scheme"].rpartition("=")[2] for row in page.terminal] == ["rope", "none"]
+    assert [row["Sort, to 3"] for row in page.terminal] == ["not learned (0 of 1)"] * 2
+    (section,) = (section for section in page.sections if section.name == "task")
+    assert len({row["reference"] for row in section.tables[0].records}) == 1
+    # Their losses do not compare, and their lengths and budgets differ as they must.
+    assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
+    assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))

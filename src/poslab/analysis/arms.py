@@ -26,6 +26,7 @@ ABSENT = {"from": "from drawn weights", "data.name": ""}  # what an arm without 
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
 # What labels call settings that studies often compare; the first are named where others follow from them.
 WORDS = {
+    "objective.kind": "{}",
     "context_length": "L={}",
     "model.width": "width {}",
     "model.layers": "{} layers",

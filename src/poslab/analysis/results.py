@@ -107,6 +107,11 @@ class Results:
         return all(same_text(run, first) for run in self.finished)
 
     @property
+    def one_objective(self) -> bool:
+        """Whether the losses of all finished runs are of one objective, or task."""
+        return len({run.objective for run in self.finished}) <= 1
+
+    @property
     def text(self) -> str:
         """The name of the reference's text."""
         return plain(self.reference.arm.finished[0].data_name, 40)

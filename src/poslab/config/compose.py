@@ -79,6 +79,11 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
     for option in conf.options("callbacks"):
         written |= flat_settings({"callbacks": dict(load(conf.file("callbacks", option)))})
+    if (task := choices.get("task")) is not None:
+        sets = dict(load(conf.file("task", task)))
+        written |= flat_settings({key: sets[key] for key in sets if key != "defaults"})
+        beside = "data=none", "model=task", "trainer=task"
+        changed = [f"task={task}", *(item for item in changed if item not in beside)]
     changed += [f"callbacks={name}" for name in config.callbacks]
     settings = config.result_settings()
     named = (*GROUPS, "context_length", "callbacks")

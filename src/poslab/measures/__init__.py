@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from poslab.data.corpus import Corpus
     from poslab.model.gpt import GPT
-    from poslab.report.charts import LineChart
+    from poslab.report.charts import LineChart, PanelChart
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
     from poslab.report.tables import Table
@@ -119,7 +119,7 @@ class Measurement:
         """Return sentences for the answer that a report begins with."""
         return ()
 
-    def lead(self, study: "StudyTables") -> "tuple[LineChart, Table] | None":
+    def lead(self, study: "StudyTables") -> "tuple[LineChart | PanelChart, Table] | None":
         """Return the figure and the table that a report begins with, where its study tests no loss."""
         return None
 

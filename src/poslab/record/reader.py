@@ -60,6 +60,10 @@ class Run:
         return bool((self.config.get("data") or {}).get("source") != "none")
 
     @property
+    def objective(self) -> str:
+        return str((self.config.get("objective") or {}).get("kind", "causal"))
+
+    @property
     def directory(self) -> str:
         """The name of its directory."""
         return self.name.rpartition("/")[2]

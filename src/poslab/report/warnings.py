@@ -84,7 +84,15 @@ def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
     Runs on several texts (`across_texts`) are compared text by text, so that these may differ.
     """
     questions = QUESTIONS[across_texts:]
-    sentences = list(filter(None, (*(_differing(question, runs) for question in questions), *_parts(runs))))
+    tasks: dict[str, list[Run]] = {}  # lengths, budgets and code may differ from task to task
+    for run in runs:
+        tasks.setdefault("" if run.has_text else run.objective, []).append(run)
+    found = (
+        sentence
+        for alike in tasks.values()
+        for sentence in (*(_differing(question, alike) for question in questions), *_parts(alike))
+    )
+    sentences = list(dict.fromkeys(filter(None, found)))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():

@@ -18,7 +18,7 @@ from poslab.objectives import recorded_objective
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
 from poslab.record.summary import is_pretrained
 from poslab.report import cells
-from poslab.report.charts import LineChart
+from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
@@ -59,7 +59,7 @@ def answer(results: Results) -> Answer:
     return Answer(said, sure, chart, table(results))
 
 
-def leading(results: Results) -> tuple[LineChart, Table] | None:
+def leading(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
     """Return the figure and the table that a report begins with where it tests no loss, as of a task."""
     if results.primary is not None:
         return None

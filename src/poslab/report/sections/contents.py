@@ -85,6 +85,8 @@ def document(results: Results) -> Document:
     rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (rungs, *first, *rest):
+        if chapter == "learning" and not results.one_objective:
+            continue  # their losses do not compare
         by_text = {} if chapter == MADE else texts.names(results)
         said = [] if by_text else [*findings(results)]
         sections = [] if by_text else [*_sections(results, chapter, builds)]

@@ -37,7 +37,9 @@ RANKED = 30  # arms up to which a figure shows their ranks
 def arms(results: Results) -> Section:
     """Return the table of arms."""
     sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results), "arms": arms_sheet(results)}
-    return Section("arms", "Every figure by arm", tables=(arms_table(results),), sheets=sheets)
+    has_losses = results.one_objective or any(run.has_text for run in results.finished)
+    tables = (arms_table(results),) if has_losses else ()
+    return Section("arms", "Every figure by arm", tables=tables, sheets=sheets)
 
 
 def arms_table(results: Results) -> Table:
@@ -94,8 +96,9 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
 
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
+    if (led := leading(results)) is not None:
+        return _led_rows(results, led[1])
     protocol = cells.loss_family(results)
-    led = leading(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     rows = []
@@ -106,9 +109,6 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
-        if led is not None:
-            rows.append(row | _led_cells(led[1], item.arm.label))
-            continue
         for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
         if cells.scored(results, "sliding"):
@@ -120,13 +120,17 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def _led_cells(table: Table, label: str) -> dict[str, str]:
-    """Return an arm's cells of the table that the report begins with, by column title."""
+def _led_rows(results: Results, table: Table) -> list[dict[str, str]]:
+    """Return the rows of the table that the report begins with, by column title."""
+    rows = []
     for record, row in zip(table.records, table.rows, strict=True):
-        if record["arm"] == label:
-            shown = zip(table.columns, row, strict=True)
-            return {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
-    return {}
+        alike = (item.arm for item in results.arms if f"{item.arm.label} ".startswith(f"{record['arm']} "))
+        attention = next(alike, results.arms[0].arm).attention
+        scheme = str(record["arm"]).replace(f" / {attention}", "", 1)
+        shown = zip(table.columns, row, strict=True)
+        told = {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
+        rows.append({"scheme": scheme, "attention": attention} | told)
+    return rows
 
 
 def differences(results: Results) -> Section:

@@ -1,0 +1,334 @@
+"""Tasks in a report: which arm still solves one, at how many times the longest size of training."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from scipy.stats import wilcoxon
+
+from poslab.analysis.curves import Values, points
+from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.palette import head_number
+from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.statistics import EXPLORATORY
+from poslab.config.text import listing, plain
+from poslab.measures.task import LEARNED, Task, wilson
+from poslab.record.measures import Value
+from poslab.report.cells import arms, bars, loss, named, percent, probability, rounded, words
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
+from poslab.report.formatting import DASH, count, number
+from poslab.report.study_tables import StudyTables
+from poslab.report.tables import Cell, Column, Table
+
+Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
+
+
+def sentences(study: StudyTables) -> Iterable[str]:
+    tasks = _arms(study)
+    means = [f"{name} {mean:.2f}" for name, mean in _reciprocal_ranks(tasks).items() if mean is not None]
+    if len(tasks) > 1 and means:
+        yield f"Over {len(tasks)} tasks, the mean reciprocal rank by L50 is {listing(means, 8)}."
+    yield from (_sentence(task, items) for task, items in tasks.items())
+
+
+def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
+    """Return the figure and the table that a report begins with; of several tasks, all beside each other."""
+    tasks = _arms(study)
+    if not tasks:
+        return None
+    if len(tasks) > 1:
+        return _panels(study, tasks), _by_task(study, tasks)
+    return _chart(study, *next(iter(tasks.items()))), _table(study, tasks)
+
+
+def section(study: StudyTables) -> Section | None:
+    tasks, table = _arms(study), study.table(Task())
+    if not tasks or table is None:
+        return None
+    low, high = zip(*map(wilson, table.exact, table.samples), strict=True)
+    by_run = table.assign(exact_share=table.exact / table.samples, wilson_low=low, wilson_high=high)
+    several = len(tasks) > 1
+    sheets = {"task_arms": sheet(_rows(study, tasks)), "task": sheet(study.records(by_run))}
+    if several:
+        sheets |= {"task_schemes": sheet(_schemes(study, tasks))}
+    return Section(
+        "task",
+        "Tasks",
+        "An answer is exact if every token of it is the likeliest one. Test samples are new to the model "
+        "and the same for every run. L50 is the largest size up to which, from the longest size of "
+        "training on, at least half of the answers are exact, over that longest size. It counts runs "
+        f"with {100 * LEARNED:g} % exact answers at the longest size of training: the others have not "
+        "learned the task.",
+        (),
+        tuple(_by_seed(study, task, items) for task, items in tasks.items()),
+        (_table(study, tasks),) if several else (),
+        sheets,
+    )
+
+
+def _arms(study: StudyTables) -> Tasks:
+    """The arms with finished runs, by their task."""
+    tasks: Tasks = {}
+    for item in study.results.arms:
+        for run in item.arm.finished[:1]:
+            if "task.csv" in run.tables:
+                tasks.setdefault(plain(run.config["objective"]["kind"], 40), []).append(item)
+    return tasks
+
+
+def _title(task: str) -> str:
+    return task.rpartition(".")[2].replace("_", " ").capitalize()
+
+
+def _name(item: ArmFigures, task: str) -> str:
+    """What an arm is called beside others of its task."""
+    return item.arm.label.replace(f" {task}", "", 1)
+
+
+def _longest(items: Sequence[ArmFigures]) -> int:
+    return int(items[0].arm.finished[0].config["objective"]["longest"])
+
+
+def _learned(item: ArmFigures) -> tuple[list[float], int]:
+    """L50 of the runs that learned the task, and how many runs there are."""
+    return list(item.by_seed("task_l50").values()), len(item.rows)
+
+
+def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
+    """Who still solves a task, at how many times the longest size of training."""
+    reached: dict[str, list[str]] = {}
+    rest = []
+    for item in sorted(items, key=lambda item: -_mean(item)):
+        values, runs = _learned(item)
+        if values:
+            some = "" if len(values) == runs else f" ({len(values)} of {runs} seeds)"
+            reached.setdefault(f"{_mean(item):.2f}", []).append(f"{_name(item, task)}{some}")
+        else:
+            rest.append(_name(item, task))
+    parts = []
+    if reached:
+        named = [f"{mean} times that size with {listing(arms, 8)}" for mean, arms in reached.items()]
+        parts.append(f"at least half of the answers are exact up to {', '.join(named)}")
+    if rest:
+        parts.append(
+            f"not learned in any seed, to {100 * LEARNED:g} % exact at that size: {listing(rest, 8)}"
+        )
+    return f"{_title(task)}, trained on sizes up to {_longest(items)}: {'; '.join(parts)}."
+
+
+def _mean(item: ArmFigures) -> float:
+    """Mean L50 of the seeds that learned the task; 0 if none did."""
+    values, _ = _learned(item)
+    return sum(values) / len(values) if values else 0.0
+
+
+def _reciprocal_ranks(tasks: Tasks) -> dict[str, float | None]:
+    """The mean over tasks of 1 over the rank by mean L50, the largest first; without L50 it is 0.
+
+    None for an arm without runs in one of the tasks.
+    """
+    found: dict[str, list[float]] = {}
+    for task, items in tasks.items():
+        means = {_name(item, task): _mean(item) for item in items}
+        for name, mean in means.items():
+            above = sum(other > mean for other in means.values())
+            same = sum(other == mean for other in means.values())
+            # A shared rank is the middle one.
+            found.setdefault(name, []).append(1 / (above + (1 + same) / 2) if mean else 0.0)
+    ranks = {name: sum(of) / len(of) if len(of) == len(tasks) else None for name, of in found.items()}
+    return dict(sorted(ranks.items(), key=lambda each: 1.0 if each[1] is None else -each[1]))
+
+
+def _rows(study: StudyTables, tasks: Tasks) -> Rows:
+    """task_arms.csv: a row per task and arm."""
+
+    names = "task_exact", "task_tokens", "task_exact_2x", "task_l50"
+    rows: Rows = []
+    for task, items in tasks.items():
+        reference = _reference(study, task, items)
+        base = reference.by_seed("task_l50")
+        for item in items:
+            values, runs = _learned(item)
+            mine = item.by_seed("task_l50")
+            shared = [(mine[seed], base[seed]) for seed in sorted(mine.keys() & base.keys())]
+            p = None
+            if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
+                p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
+            row: dict[str, Value] = {"task": task, "arm": _name(item, task), "seeds_finished": runs}
+            row |= {
+                "seeds_learned": len(values),
+                **estimate_columns(estimates(list(item.rows), names), names),
+            }
+            row |= {"reference": _name(reference, task), "shared_seeds": len(shared), "p_wilcoxon": p}
+            rows.append(row)
+    return rows
+
+
+def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> ArmFigures:
+    """The arm of this task with the scheme and attention of the study's reference; else the first."""
+    first = study.results.reference.arm
+    alike = (item for item in items if (item.arm.pos, item.arm.attention) == (first.pos, first.attention))
+    return next(alike, items[0])
+
+
+def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
+    """The number of every arm's look, by what it is called beside others of its task."""
+
+    looks = {item.arm.label: look for look, item in arms(study.results)}
+    found: dict[str, int] = {}
+    for task, items in tasks.items():
+        for item in items:
+            found.setdefault(_name(item, task), looks[item.arm.label])
+    return found
+
+
+def _table(study: StudyTables, tasks: Tasks) -> Table:
+
+    def learned(row: Row, key: str) -> Cell:
+        return Cell(f"{row[key]} of {row['seeds_finished']}")
+
+    rows = _rows(study, tasks)
+    columns = (
+        words("task", "Task"),
+        named(_looks(study, tasks)),
+        Column("seeds_learned", "Learned", learned, number=False, about="seeds with 95 % exact answers"),
+        Column("task_exact", "Exact, %", percent, about="at the longest size of training"),
+        Column("task_exact_2x", "At twice, %", percent, about="at twice the longest size of training"),
+        Column("task_l50", "L50", loss, about="in multiples of the longest size of training"),
+        Column("p_wilcoxon", "p", probability, about="of L50 against the reference's"),
+    )
+    caption = (
+        "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
+        "twice that size, and L50 in multiples of it, of the seeds that learned the task: means over seeds "
+        f"with 95 % Student-t intervals. p is that of L50 against {rows[0]['reference']}, by Wilcoxon's "
+        f"signed ranks over shared seeds, from {EXPLORATORY} on, not corrected."
+    )
+    title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
+    return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
+
+
+def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
+    """task_schemes.csv: a row per arm, as it is called in each task, with the tasks beside each other."""
+    rows: Rows = []
+    arms = _rows(study, tasks)
+    for name, rank in _reciprocal_ranks(tasks).items():
+        row: dict[str, Value] = {"arm": name, "reciprocal_rank": rank}
+        for item in arms:
+            if item["arm"] == name:
+                kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
+                row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
+        rows.append(row)
+    return rows
+
+
+def _by_task(study: StudyTables, tasks: Tasks) -> Table:
+    """L50 of each arm, a column for each task."""
+
+    def solved(row: Row, key: str) -> Cell:
+        learned, runs = (row.get(key.replace("_l50", f"_seeds_{each}")) for each in ("learned", "finished"))
+        if not runs:
+            return Cell(DASH)
+        cell, seeds = loss(row, key), f"{learned} of {runs}"
+        return Cell(f"{cell.text} ({seeds})" if learned else f"not learned ({seeds})", cell.value)
+
+    columns = (
+        named(_looks(study, tasks)),
+        Column("reciprocal_rank", "Reciprocal rank", rounded(lambda value: number(value, 2))),
+        *(
+            Column(
+                f"{task}_l50",
+                f"{_title(task)}, to {_longest(items)}",
+                solved,
+                "L50 in multiples of the longest size of training",
+            )
+            for task, items in tasks.items()
+        ),
+    )
+    caption = (
+        "L50: up to how many times the longest size of training, which stands beside the task, at least half "
+        "of the answers are exact: means over the seeds that learned the task, with 95 % Student-t intervals "
+        f"where several did. In brackets the seeds that learned it: {100 * LEARNED:g} % exact answers at "
+        "the longest size of training. Reciprocal rank: the mean over tasks of 1 over the rank by L50. "
+        "Schemes that are undefined past the training length are tested no further."
+    )
+    rows = _schemes(study, tasks)
+    return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
+
+
+def _chart(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> LineChart:
+    """Exact answers by size, means over the seeds."""
+
+    shares, looks = _shares(study), _looks(study, _arms(study))
+    series = tuple(
+        Series(
+            looks[_name(item, task)],
+            _name(item, task),
+            points([shares[run.name] for run in item.arm.finished]),
+        )
+        for item in items
+    )
+    return LineChart(
+        f"task_{task}",
+        f"{_title(task)}: exact answers by size",
+        "The share of test samples with an exact answer. The mark is the longest size of training. "
+        f"{bars(study.results)}",
+        "Size of the sample",
+        "Share of exact answers",
+        2,
+        octaves(series, count),
+        float(_longest(items)),
+        series,
+        frame=(0.0, 1.0),
+        mark_label="trained up to here",
+    )
+
+
+def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
+    """Exact answers by size, a panel for each task."""
+
+    drawn = [(task, _chart(study, task, items)) for task, items in tasks.items()]
+    panels = tuple(replace(chart, name="tasks", title=_title(task), mark_label="") for task, chart in drawn)
+    rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
+    legend = tuple((look, name) for name, look in _looks(study, tasks).items())
+    title = "Exact answers by size, task by task"
+    return PanelChart("tasks", title, drawn[0][1].caption, panels, legend, "Arms", rows)
+
+
+def _by_seed(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> PanelChart:
+    """The same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
+
+    whole, shares = _chart(study, task, items), _shares(study)
+    name, panels = f"{whole.name}_seeds", []
+    seeds = sorted({run.seed for item in items for run in item.arm.finished})
+    for line in whole.series:
+        item = next(item for item in items if _name(item, task) == line.label)
+        lines = tuple(
+            Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", points([shares[run.name]]))
+            for run in item.arm.finished
+        )
+        panels.append(replace(whole, name=name, title=line.label, series=lines))
+    rows = [
+        {"arm": panel.title, "line": line.label, **point.row}
+        for panel in panels
+        for line in panel.series
+        for point in line.points
+    ]
+    return PanelChart(
+        name,
+        f"{whole.title}, each seed",
+        "The share of exact answers again, a line for each seed. The mark is the longest size of training.",
+        tuple(panels),
+        tuple((head_number(place), f"seed {seed}") for place, seed in enumerate(seeds)),
+        "Seeds",
+        rows,
+    )
+
+
+def _shares(study: StudyTables) -> dict[str, Values]:
+    """The share of exact answers by size, of each run."""
+    table = study.table(Task())
+    shares: dict[str, Values] = {}
+    for row in () if table is None else table.itertuples():
+        size = int(row.size)
+        shares.setdefault(row.run, {})[float(size), (("size", size),)] = row.exact / row.samples
+    return shares
