@@ -17,12 +17,15 @@ OF_THEIR_OWN = {
     "gpt2": ["pos=learned"],
     "gpt_neox": ["pos=rope", "pos.pairing=interleaved", "model.tied=false"],
     "llama": ["pos=rope_2k", "model=llama_nano", "model.query_groups=2"],
+    "smollm3": ["recipe=as_smollm3"],
+    "llama4_text": ["recipe=as_llama4", "pos.schemes.none.start=9"],
+    "qwen3_next": ["recipe=as_qwen3_next"],
     "qwen3": ["pos=rope", "model=llama_nano", "model.qk_norm=true"],
 }
 
 
 def composed(*settings):
-    small = ["model.layers=4", "model.width=32", "model.heads=4", "context_length=32"]
+    small = ["model.layers=4", "model.width=32", "model.heads=4", "context_length=64"]
     return poslab.compose("attention=softmax", *settings, *small).config
 
 

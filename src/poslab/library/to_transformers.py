@@ -1,7 +1,8 @@
 """Trained models as folders that `AutoModelForCausalLM.from_pretrained` opens.
 
-A model that transformers has, with the same logits, becomes one of its own: GPT-2, GPT-NeoX, Llama or Qwen3.
-Every other one is opened by poslab's class (transformers_model.py), with trust_remote_code=True.
+A model that transformers has, with the same logits, becomes one of its own: GPT-2, GPT-NeoX, Llama, Qwen3,
+SmolLM3, and Llama 4 and Qwen3-Next without experts. Every other one is opened by poslab's class
+(transformers_model.py), with trust_remote_code=True.
 """
 
 import json
@@ -77,18 +78,19 @@ def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None
 def in_transformers(gpt: GPT, config: Config) -> Written:
     """Return the config.json and the tensors of a model, of the family that has the same logits."""
     block, scheme = config.model, config.pos.get("scheme")
-    extras = block.output_gate or block.sinks or block.canon
     softmax = config.attention.get("kind") in ("softmax", "flash")
-    plain = config.pos.keys() <= {"scheme", "base", "pairing", "rate"} and softmax and not extras
+    known = softmax and not (block.sinks or block.canon)
     grouped = block.query_groups not in (None, block.heads)
-    if plain and block.norm == "layer" and block.mlp == "gelu" and not (grouped or block.qk_norm):
+    extras = grouped or block.qk_norm or block.output_gate
+    if known and block.norm == "layer" and block.mlp == "gelu" and not extras:
         if scheme == "learned" and block.tied:
             return _gpt2(gpt, config)
         if scheme == "rope":
             return _gpt_neox(gpt, config)
-    qwen3_has_it = not (block.qk_norm and block.bias)
-    if plain and scheme == "rope" and block.norm == "rms" and block.mlp == "swiglu" and qwen3_has_it:
-        return _llama(gpt, config)
+    if known and block.norm == "rms" and block.mlp == "swiglu":
+        family, rotation = _with_rms_norm(config)
+        if family:
+            return _llama(gpt, config, family, rotation)
     objective = build_objective(config.objective)
     names = {"AutoConfig": "PoslabConfig", "AutoModelForCausalLM": "PoslabForCausalLM"}
     settings = {
@@ -115,6 +117,7 @@ def _common(gpt: GPT, config: Config, family: str) -> dict[str, Any]:
         "max_position_embeddings": config.context_length,
         "tie_word_embeddings": config.model.tied,
         "dtype": "float32",
+        "pad_token_id": None,
         "bos_token_id": None,
         "eos_token_id": None,
     }
@@ -162,7 +165,7 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
         "hidden_act": "gelu_new",
         "use_parallel_residual": False,
         "layer_norm_eps": 1e-5,
-        **_rotation(config),
+        **_rotation(config.pos),
         "rotary_pct": 1.0,
         "rotary_emb_base": config.pos["base"],
     }
@@ -183,28 +186,75 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
         if "query_key_value" not in name:
             return tensor
         shape = 3, heads, -1, *tensor.shape[1:]
-        return _half_pairs(tensor, heads, heads, config).reshape(shape).transpose(0, 1).flatten(0, 2)
+        rows = _half_pairs(tensor, heads, heads, config.model.width // heads, config.pos["pairing"])
+        return rows.reshape(shape).transpose(0, 1).flatten(0, 2)
 
     tensors = _renamed(_with_biases(gpt.state_dict()), names, "gpt_neox.layers")
     return settings, {name: by_head(name, tensor) for name, tensor in tensors.items()}
 
 
-def _llama(gpt: GPT, config: Config) -> Written:
-    model = config.model
+def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the settings of a family of Llama's kin that are its own, and the section of its rotation.
+
+    Without settings where no family has this attention.
+    """
+    block, pos = config.model, config.pos
+    named = ("qk_norm", "output_gate", "bias")
+    has = tuple(name for name in named if getattr(block, name))
+    if pos["scheme"] == "rope":
+        if has in ((), ("bias",)):
+            return {"model_type": "llama", "mlp_bias": block.bias}, pos
+        return ({"model_type": "qwen3"} if has == ("qk_norm",) else {}), pos
+    if pos["scheme"] == "rope_partial" and has == ("qk_norm", "output_gate") and pos["pairing"] == "half":
+        layers = {"layer_types": ["full_attention"] * block.layers, "num_experts": 0}
+        return {"model_type": "qwen3_next", **layers}, pos
+    if pos["scheme"] != "schedule" or has:
+        return {}, pos
+    sections = [pos["schemes"][pos["layers"][at % len(pos["layers"])]] for at in range(block.layers)]
+    turned = {"no_rope_layers": [int(section["scheme"] == "rope") for section in sections]}
+    rotations = [section for section in pos["schemes"].values() if section["scheme"] == "rope"]
+    others = [section for section in pos["schemes"].values() if section["scheme"] != "rope"]
+    if len(rotations) != 1 or len(others) != 1 or "window" in rotations[0] or "window" in others[0]:
+        return {}, pos
+    (rotation,), (still,) = rotations, others
+    if still["scheme"] == "none":
+        return {"model_type": "smollm3", **turned}, rotation
+    scaled = (
+        still["scheme"] == "log_scaled" and still["rule"] == "llama4" and still["of"] == {"scheme": "none"}
+    )
+    if not scaled or rotation["pairing"] != "interleaved":
+        return {}, pos
+    dense = {"moe_layers": [], "use_qk_norm": False, "layer_types": ["full_attention"] * block.layers}
+    grows = {"attn_scale": still["strength"], "floor_scale": still["start"]}
+    return {"model_type": "llama4_text", **turned, **dense, **grows}, rotation
+
+
+CLASSES = {  # of the families with RMSNorm and SwiGLU
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+}
+
+
+def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[str, Any]) -> Written:
+    model, kind = config.model, family["model_type"]
     groups = model.query_groups or model.heads
-    normed = {"model_type": "qwen3"} if model.qk_norm else {"model_type": "llama", "mlp_bias": model.bias}
     hidden = gpt.blocks[0].perceptron.expand.rows[0]  # type: ignore[union-attr,index]
     settings = {
-        **_common(gpt, config, "Qwen3ForCausalLM" if model.qk_norm else "LlamaForCausalLM"),
-        **normed,
+        **_common(gpt, config, CLASSES[kind]),
+        **family,
         "intermediate_size": hidden,
+        **({"intermediate_size_mlp": hidden} if kind == "llama4_text" else {}),
         "num_key_value_heads": groups,
         "head_dim": model.width // model.heads,
         "attention_bias": model.bias,
         "hidden_act": "silu",
         "rms_norm_eps": EPSILON,
-        **_rotation(config),
+        **_rotation(rotation),
     }
+    perceptron = "feed_forward" if kind == "llama4_text" else "mlp"
     names = {
         "embedding": "model.embed_tokens",
         "norm": "model.norm",
@@ -214,18 +264,29 @@ def _llama(gpt: GPT, config: Config) -> Written:
         "attention.norm_keys": "self_attn.k_norm",
         "attention.project_attention": "self_attn.o_proj",
         "norm_perceptron": "post_attention_layernorm",
-        "perceptron.project_perceptron": "mlp.down_proj",
+        "perceptron.project_perceptron": f"{perceptron}.down_proj",
         **{f"self_attn.{part}_proj": f"self_attn.{part}_proj" for part in "qkv"},
-        **{f"mlp.{part}_proj": f"mlp.{part}_proj" for part in ("gate", "up")},
+        **{f"mlp.{part}_proj": f"{perceptron}.{part}_proj" for part in ("gate", "up")},
     }
     heads = model.heads, groups, groups
+    pairing = "half" if kind == "llama4_text" else rotation["pairing"]  # Llama 4 turns neighbours, too
     tensors: dict[str, Tensor] = {}
-    for name, tensor in gpt.state_dict().items():
-        where, _, kind = name.rpartition(".")
+    weights = dict(gpt.state_dict())
+    for name, tensor in weights.items():
+        where, _, part = name.rpartition(".")
+        if re.search(r"(^|\.)norm(_\w+)?$", where) and kind == "qwen3_next":
+            tensors[name] = tensor - 1  # its norms multiply by 1 + weight
+            continue
+        if where.endswith("gate_attention"):
+            continue  # of each head behind the rows of its queries
         if where.endswith("query_key_value"):
-            rows = torch.split(
-                _half_pairs(tensor, *heads[:2], config), [n * settings["head_dim"] for n in heads]
-            )
+            width = settings["head_dim"]
+            q, k, v = torch.split(_half_pairs(tensor, *heads[:2], width, pairing), [n * width for n in heads])
+            if model.output_gate:
+                gates = weights[f"{where.removesuffix('query_key_value')}gate_attention.{part}"]
+                by_head = (rows.reshape(model.heads, width, -1) for rows in (q, gates))
+                q = torch.cat(tuple(by_head), dim=1).reshape(-1, *q.shape[1:])
+            rows = q, k, v
             parts = dict(zip(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), rows, strict=True))
         elif where.endswith("expand"):
             parts = dict(zip(("mlp.gate_proj", "mlp.up_proj"), tensor.chunk(2), strict=True))
@@ -233,20 +294,20 @@ def _llama(gpt: GPT, config: Config) -> Written:
             tensors[name] = tensor
             continue
         block = where.rsplit(".", 2)[0]
-        tensors |= {f"{block}.{part}.{kind}": rows for part, rows in parts.items()}
+        tensors |= {f"{block}.{module}.{part}": rows for module, rows in parts.items()}
     return settings, _renamed(tensors, names, "model.layers")
 
 
-def _rotation(config: Config) -> dict[str, Any]:
-    base = float(config.pos["base"])
-    return {"rope_theta": base, "rope_parameters": {"rope_type": "default", "rope_theta": base}}
+def _rotation(pos: Mapping[str, Any]) -> dict[str, Any]:
+    base, share = float(pos["base"]), pos.get("fraction")
+    partial = {} if share is None else {"partial_rotary_factor": share}
+    return {"rope_theta": base, "rope_parameters": {"rope_type": "default", "rope_theta": base, **partial}}
 
 
-def _half_pairs(rows: Tensor, heads: int, groups: int, config: Config) -> Tensor:
+def _half_pairs(rows: Tensor, heads: int, groups: int, width: int, pairing: str) -> Tensor:
     """Return the rows of queries, keys and values for pairs (c, c + W/2), in which transformers rotates."""
-    if config.pos.get("pairing") == "half":
+    if pairing == "half":
         return rows
-    width = config.model.width // config.model.heads
     by_head = rows.reshape(-1, width, *rows.shape[1:])
     turned, values = by_head[: heads + groups], by_head[heads + groups :]
     turned = torch.cat([turned[:, 0::2], turned[:, 1::2]], dim=1)
