@@ -11,7 +11,8 @@ from poslab.analysis.longer import controls
 from poslab.analysis.results import gather
 from poslab.record.schema import EXTRAPOLATION
 from poslab.record.writer import RunRecord
-from poslab.report.sections.longer import section
+from poslab.report.sections.answer import sentences
+from poslab.report.sections.longer import findings, section
 from support.records import BATCH, STEPS, L, plan, seal, write_run
 
 DOCUMENTS, TOKENS = 12, 64
@@ -70,3 +71,15 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
 def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:
     plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
     assert section(gather("made_up", tmp_path, None)) is None
+
+
+def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_path: Path) -> None:
+    lengths = ((L, 2.3, 8 * BATCH), (8 * L, 2.0, BATCH))
+    names = [
+        write(tmp_path, "rope", seed, length, np.linspace(0, 0.01 + seed / 100, DOCUMENTS) + loss, batch)
+        for seed in range(3)
+        for length, loss, batch in lengths
+    ]
+    plan(tmp_path, names, f"rope L={L}")
+    results = gather("made_up", tmp_path, None)
+    assert tuple(sentences(results))[:1] == findings(results) != ()

@@ -23,7 +23,7 @@ from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
-from poslab.report.sections import pretrained, texts
+from poslab.report.sections import longer, pretrained, texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -85,7 +85,8 @@ def sentences(results: Results) -> Iterator[str]:
         return
     if results.primary is None or not results.ranks:
         text = without_winner(results)
-        yield f"{text[0].upper()}{text[1:]}."
+        # A scheme and the same trained longer are two lengths, and no two schemes.
+        yield from longer.findings(results) or (f"{text[0].upper()}{text[1:]}.",)
         yield from measured
         yield from in_short(results)
         return

@@ -38,10 +38,16 @@ def section(results: Results) -> Section | None:
     return Section(
         "longer",
         TITLE,
-        findings=(_finding(found),) if results.seeds > 1 else (),
+        findings=findings(results),
         tables=(Table(TITLE, caption, columns, rows, ("longer.csv",)),),
         sheets={"longer": sheet(rows)},
     )
+
+
+def findings(results: Results) -> tuple[str, ...]:
+    """Return what the controls come to in words; nothing of single seeds."""
+    found = controls(results)
+    return (_finding(found),) if found and results.seeds > 1 else ()
 
 
 def _row(found: Control) -> Row:
