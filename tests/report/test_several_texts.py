@@ -7,6 +7,8 @@ import pytest
 
 from poslab.analysis.results import Results, gather
 from poslab.analysis.texts import agreements, orders
+from poslab.paper.table import paper_table
+from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
@@ -125,3 +127,15 @@ def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp
     write_run(tmp_path / "a", "wide", "rope", config={"data": data, "model": {"width": 32}}, data=more)
     with pytest.raises(ReportError, match="fits 4 arms"):
         gather("made_up", tmp_path / "a", "rope")
+
+
+def test_a_paper_has_the_arms_of_each_text_by_themselves(tmp_path: Path) -> None:
+    results = study(tmp_path)
+    table = paper_table(results, ["sliding_8x", "difference"])
+    assert [heading for heading, _ in table.blocks] == ["The sotu", "The code", "The docs"]
+    for (_, rows), losses in zip(table.blocks, LOSSES.values(), strict=True):
+        assert {row[0] for row in rows} == set(losses)
+        assert [row[0] for row in rows if "bfseries" in row[1]] == ["t5"]
+    methods = (write_paper(results, tmp_path) / "methods.tex").read_text()
+    assert methods.count("alibi") == 1
+    assert "data." not in methods

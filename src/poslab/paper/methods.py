@@ -47,10 +47,12 @@ def paragraph(results: Results) -> Iterator[Cited]:
         f" with {model('layers')} layers, width {model('width')} and {model('heads')} heads "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
     )
-    yield from _compared(results)
+    of_text = results.texts[0] if results.texts else results  # its arms are those of every text
+    yield from _compared(of_text)
     yield Cited(". ")
     trainer = every.of("trainer")
     data = every(lambda run: plain(run.data_name, 60))
+    data = f"one of the texts {data}, and each scheme on all of them" if results.texts else data
     vocabulary = every(lambda run: str(run.vocabulary))
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
@@ -68,7 +70,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
         f"{trainer('warmup_steps')} steps and then followed the schedule {trainer('schedule')}"
     )
-    yield Cited(f"{_scheme_rates(results)}. ")
+    yield Cited(f"{_scheme_rates(of_text)}. ")
     yield from _sources_of_weights(results)
     if results.tunings:
         yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
@@ -210,16 +212,22 @@ def _tested(results: Results) -> Iterator[Cited]:
         return
     text = "this text" if results.one_text else "these texts"
     chance = f"which measure only the chance of the seeds, on {text}"
-    if results.documents:
-        draws = f"{cells.span(results.documents)} held-out {results.called_documents}"
+    parts = results.texts or (results,)
+    documents = sorted({count for part in parts for count in part.documents})
+    if documents:
+        draws = f"{cells.span(documents)} held-out {results.called_documents}"
         chance = f"those of differences also over {draws}"
     yield Cited(f" and give 95 % Student-t intervals over them, {chance}")
     if results.primary is None:
         yield Cited(". ")
         return
+    claims = cells.span(sorted({len(part.claims) for part in parts}))
+    over = f"all {claims} claims"
+    if results.texts:
+        over = f"the {claims} claims of a text, and by Bonferroni's over the {len(parts)} texts"
     yield Cited(
-        f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected "
-        f"by Holm's method over all {len(results.claims)} claims"
+        f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected by "
+        f"Holm's method over {over}"
     )
     yield Cited("", cited("always", "tests"))
     yield Cited(". ")

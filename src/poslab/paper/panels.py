@@ -14,18 +14,21 @@ from poslab.analysis.results import Results
 from poslab.paper.latex import escape_latex
 from poslab.report.charts import Chart, LineChart
 from poslab.report.render import canvas, paper
+from poslab.report.sections import texts
 from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.extrapolation import section as extrapolation
 from poslab.report.sections.extrapolation import tested_chart
 
 BESIDE = ("loss_by_position", "validation_loss")  # the panels after the tested figure
 ENGINE = "pdflatex"  # measures the text of a PGF figure
-LETTERS = "abcd"
+LETTERS = "abcdefgh"
 ROOM = 30  # letters that fit beside each other under a panel
 
 
 def panels(results: Results) -> list[LineChart]:
-    """Return the charts for the panels that the study has."""
+    """Return the charts for the panels that the study has; of several texts, the tested one of each."""
+    if results.texts:
+        return [replace(chart, ticks=_thinned(chart.ticks)) for chart in texts.chart(results).panels]
     first = tested_chart(results)
     charts: list[Chart] = [*extrapolation(results).charts, *convergence(results).charts]
     named = {chart.name: chart for chart in charts if isinstance(chart, LineChart)}

@@ -25,11 +25,11 @@ STAR = Markup("$^{*}$")
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table for LaTeX: the cells in `rows` are LaTeX already."""
+    """A table for LaTeX: the cells in `blocks` are LaTeX already."""
 
     caption: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Markup, ...], ...]
+    blocks: tuple[tuple[str, tuple[tuple[Markup, ...], ...]], ...]  # rows below each text's name, or ""
 
 
 def choices(results: Results) -> dict[str, Column]:
@@ -56,15 +56,25 @@ def is_loss(column: str) -> bool:
 def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:
     """Return the arms, best rank first, with the columns of these names, or those of the report's answer.
 
-    Raise ReportError, which names the possible columns, for an unknown one.
+    Of several texts, the arms on each. Raise ReportError, which names the possible columns, for an unknown
+    one.
     """
-    known = choices(results)
-    chosen = list(dict.fromkeys(names or _default(results, known)))
+    parts = results.texts or (results,)
+    known = choices(parts[0])
+    chosen = list(dict.fromkeys(names or _default(parts[0], known)))
     if unknown := [column for column in chosen if column not in known]:
         raise ReportError(
             f"columns={','.join(unknown)}: the paper's table has no such column; there are "
             f"{listing(list(known), len(known))}"
         )
+    columns = (cells.arm_column(parts[0]), *(known[column] for column in chosen))
+    blocks = tuple((part.text if results.texts else "", _rows(part, chosen)) for part in parts)
+    together = "Each text is compared by itself." if results.texts else ""
+    return PaperTable(f"{_caption(parts[0], chosen)} {together}".strip(), columns, blocks)
+
+
+def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
+    known = choices(results)
     columns = (cells.arm_column(results), *(known[column] for column in chosen))
     records = ranked_rows(results)
     lines = [[column.show(row, column.key) for column in columns] for row in records]
@@ -74,14 +84,13 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
         if is_loss(column.key)
     }
     claimed = {item.arm.label for item in results.tested if item.reading.startswith(("lower", "higher"))}
-    rows = tuple(
+    return tuple(
         tuple(
             _latex(cell, j in best.get(i, ()), columns[i].key == "difference" and row[0].text in claimed)
             for i, cell in enumerate(row)
         )
         for j, row in enumerate(lines)
     )
-    return PaperTable(_caption(results, chosen), columns, rows)
 
 
 def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
