@@ -58,7 +58,9 @@ PERFORMER = StudyCommand("performer", "sweep=claims/performer", 10)
 DENOMINATORS = StudyCommand("denominators", "sweep=claims/denominators", 5)
 PARTS = StudyCommand("parts", "sweep=claims/parts", 25)
 CANON = StudyCommand("canon", "sweep=claims/canon", 20)
-MASKED = StudyCommand("masked", "sweep=masked trainer.max_steps=3600", 18, minutes=10)
+MASKED = StudyCommand(
+    "masked", "sweep=masked model=ladder_96 context_length=64 trainer.max_steps=1800", 18, minutes=3
+)
 MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
 TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=1)
 ALL = (

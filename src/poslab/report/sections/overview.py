@@ -30,7 +30,7 @@ from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
 FARTHER = (2, 4, 8)  # multiples of L, of the terminal's table
-LED_BY = "arm", "task"  # columns of such a table that the terminal has, or has no room for
+LED_BY = "arm", "name", "task"  # columns of such a table that the terminal has, or has no room for
 RANKED = 30  # arms up to which a figure shows their ranks
 
 
@@ -124,9 +124,10 @@ def _led_rows(results: Results, table: Table) -> list[dict[str, str]]:
     """Return the rows of the table that the report begins with, by column title."""
     rows = []
     for record, row in zip(table.records, table.rows, strict=True):
-        alike = (item.arm for item in results.arms if f"{item.arm.label} ".startswith(f"{record['arm']} "))
+        name = str(record.get("name", record["arm"]))
+        alike = (item.arm for item in results.arms if f"{item.arm.label} ".startswith(f"{name} "))
         attention = next(alike, results.arms[0].arm).attention
-        scheme = str(record["arm"]).replace(f" / {attention}", "", 1)
+        scheme = name.replace(f" / {attention}", "", 1)
         shown = zip(table.columns, row, strict=True)
         told = {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
         rows.append({"scheme": scheme, "attention": attention} | told)

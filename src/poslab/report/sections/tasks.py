@@ -154,7 +154,8 @@ def _rows(study: StudyTables, tasks: Tasks) -> Rows:
             p = None
             if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
                 p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
-            row: dict[str, Value] = {"task": task, "arm": _name(item, task), "seeds_finished": runs}
+            row: dict[str, Value] = {"task": task, "arm": item.arm.label, "name": _name(item, task)}
+            row |= {"seeds_finished": runs}
             row |= {
                 "seeds_learned": len(values),
                 **estimate_columns(estimates(list(item.rows), names), names),
@@ -190,7 +191,7 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
     rows = _rows(study, tasks)
     columns = (
         words("task", "Task"),
-        named(_looks(study, tasks)),
+        named(_looks(study, tasks), "name"),
         Column("seeds_learned", "Learned", learned, number=False, about="seeds with 95 % exact answers"),
         Column("task_exact", "Exact, %", percent, about="at the longest size of training"),
         Column("task_exact_2x", "At twice, %", percent, about="at twice the longest size of training"),
@@ -214,7 +215,7 @@ def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
     for name, rank in _reciprocal_ranks(tasks).items():
         row: dict[str, Value] = {"arm": name, "reciprocal_rank": rank}
         for item in arms:
-            if item["arm"] == name:
+            if item["name"] == name:
                 kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
                 row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
         rows.append(row)
