@@ -147,7 +147,7 @@ def _on_task(results: Results, task: str, rows: Mapping[str, Mapping[Hashable, A
     numbers = (
         f"L50 of none {sum(own.values()) / len(own):.2f} ({len(own)} seeds)"
         if own
-        else "no seed of none learned it"
+        else "no seed without positions learned it"
     )
     verdicts = []
     for of in others.values():

@@ -117,8 +117,8 @@ def choose_reference(
 ) -> tuple[Arm, str | None]:
     """Return the reference arm, and a warning where the study's own choice fits none, or several.
 
-    Of arms that fit on a text each, the first is meant. The first study's choice counts. Raises ReportError
-    where `requested` fits no arm, or several.
+    Of arms that fit on a text or a task each, the first is meant. The first study's choice counts. Raises
+    ReportError where `requested` fits no arm, or several.
     """
     scope, pronoun = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
     if requested is not None:
@@ -142,8 +142,10 @@ def choose_reference(
 
 
 def _on_texts_of_their_own(fitting: Sequence[Arm]) -> bool:
-    """Return whether there are arms, and each is the only one on its text: the reference of that text."""
-    return bool(fitting) and len({text_of(arm.runs[0]) for arm in fitting}) == len(fitting)
+    """Return whether there are arms, each the only one on its text or task: the reference of these."""
+    return bool(fitting) and len({(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}) == len(
+        fitting
+    )
 
 
 def text_of(run: Run) -> str:

@@ -69,6 +69,8 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
         return options
 
     for base in reference.finished:
+        if run.objective != base.objective:
+            return "trained for another objective"
         if run.vocabulary != base.vocabulary and not in_bits:
             return "another vocabulary"
         if not (same_text(run, base) if in_bits else run.data_fingerprint == base.data_fingerprint):

@@ -22,8 +22,9 @@ def compared(results: Results) -> str:
         keys = results.arms[0].arm.differing
         ways = ["attention" if key.startswith("attention.") else key for key in keys]
         ways = ["text" if key.startswith("data.") and results.texts else key for key in ways]
-        if not any(run.has_text for run in results.finished):
-            ways = ["task" if key.startswith(("objective.", "context_length")) else key for key in ways]
+        if not (results.one_objective or any(run.has_text for run in results.finished)):
+            of_task = "objective.", "context_length", "trainer.max_steps", "trainer.warmup_steps"
+            ways = ["task" if key.startswith(of_task) else key for key in ways]
         options = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
         varied = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")] or options
         text += f" by {listing(varied, NAMED)}" if varied else f", {len(results.arms)} arms"

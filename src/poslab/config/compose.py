@@ -71,6 +71,9 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
         if isinstance(choice, str)
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
+    task = choices.get("task")
+    if task is not None:
+        default |= {"data": "none", "model": "task"}
     sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
     sections["trainer"] = {**main["trainer"], **sections["trainer"]}
     changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
@@ -79,11 +82,10 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
     for option in conf.options("callbacks"):
         written |= flat_settings({"callbacks": dict(load(conf.file("callbacks", option)))})
-    if (task := choices.get("task")) is not None:
+    if task is not None:
         sets = dict(load(conf.file("task", task)))
         written |= flat_settings({key: sets[key] for key in sets if key != "defaults"})
-        beside = "data=none", "model=task", "trainer=task"
-        changed = [f"task={task}", *(item for item in changed if item not in beside)]
+        changed.insert(0, f"task={task}")
     changed += [f"callbacks={name}" for name in config.callbacks]
     settings = config.result_settings()
     named = (*GROUPS, "context_length", "callbacks")

@@ -194,9 +194,9 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
 
 
 def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return the settings of a family of Llama's kin that are its own, and the section of its rotation.
+    """Return what config.json has for this family alone, and the section of the scheme that rotates.
 
-    Without settings where no family has this attention.
+    The former is empty where no family fits.
     """
     block, pos = config.model, config.pos
     named = ("qk_norm", "output_gate", "bias")
@@ -225,7 +225,7 @@ def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
     if not scaled or rotation["pairing"] != "interleaved":
         return {}, pos
     dense = {"moe_layers": [], "use_qk_norm": False, "layer_types": ["full_attention"] * block.layers}
-    grows = {"attn_scale": still["strength"], "floor_scale": still["start"]}
+    grows = {"attn_scale": float(still["strength"]), "floor_scale": still["start"]}
     return {"model_type": "llama4_text", **turned, **dense, **grows}, rotation
 
 
@@ -278,7 +278,7 @@ def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[s
             tensors[name] = tensor - 1  # its norms multiply by 1 + weight
             continue
         if where.endswith("gate_attention"):
-            continue  # of each head behind the rows of its queries
+            continue  # written with query_key_value, behind the queries of each head
         if where.endswith("query_key_value"):
             width = settings["head_dim"]
             q, k, v = torch.split(_half_pairs(tensor, *heads[:2], width, pairing), [n * width for n in heads])

@@ -19,7 +19,7 @@ class RotaryOptions(Options):
 
 
 class Rotary(Scheme):
-    """A rotation. Subclasses say its frequencies."""
+    """A rotation. A subclass gives `frequencies`."""
 
     two_sided = True
     options: RotaryOptions

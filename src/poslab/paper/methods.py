@@ -52,14 +52,15 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield Cited(". ")
     trainer = every.of("trainer")
     data = every(lambda run: plain(run.data_name, 60))
-    data = f"one of the texts {data}, and each scheme on all of them" if results.texts else data
+    data = f"one of the texts {data}" if results.texts else data
+    all_texts = "; each scheme was trained on all of them" if results.texts else ""
     vocabulary = every(lambda run: str(run.vocabulary))
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     yield Cited(
         f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
-        f"{vocabulary} tokens) in {trainer('max_steps')} steps of {trainer('batch_size')} windows of "
-        f"{every(lambda run: count(run.context_length))} tokens{inside}, the training length L, with "
+        f"{vocabulary} tokens{all_texts}) in {trainer('max_steps')} steps of {trainer('batch_size')} windows "
+        f"of {every(lambda run: count(run.context_length))} tokens{inside}, the training length L, with "
     )
     names = list(dict.fromkeys(optimizer(run) for run in results.finished))
     sources = dict.fromkeys(key for name in names for key in cited("optimizer", name))

@@ -27,7 +27,7 @@ ROOM = 30  # letters that fit beside each other under a panel
 
 def panels(results: Results) -> list[LineChart]:
     """Return the charts for the panels that the study has; of several texts, the tested one of each."""
-    if results.texts:
+    if results.texts and results.primary is not None:
         return [replace(chart, ticks=_thinned(chart.ticks)) for chart in texts.chart(results).panels]
     first = tested_chart(results)
     charts: list[Chart] = [*extrapolation(results).charts, *convergence(results).charts]

@@ -61,6 +61,7 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
     """
     parts = results.texts or (results,)
     known = choices(parts[0])
+    known = {name: column for name, column in known.items() if all(name in choices(part) for part in parts)}
     chosen = list(dict.fromkeys(names or _default(parts[0], known)))
     if unknown := [column for column in chosen if column not in known]:
         raise ReportError(

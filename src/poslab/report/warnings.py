@@ -84,15 +84,16 @@ def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
     Runs on several texts (`across_texts`) are compared text by text, so that these may differ.
     """
     questions = QUESTIONS[across_texts:]
-    tasks: dict[str, list[Run]] = {}  # lengths, budgets and code may differ from task to task
+    tasks: dict[str, list[Run]] = {}
     for run in runs:
-        tasks.setdefault("" if run.has_text else run.objective, []).append(run)
-    found = (
-        sentence
-        for alike in tasks.values()
-        for sentence in (*(_differing(question, alike) for question in questions), *_parts(alike))
-    )
-    sentences = list(dict.fromkeys(filter(None, found)))
+        tasks.setdefault("" if run.has_text else plain(run.objective, 60), []).append(run)
+    found = [
+        (task if question.by_task and len(tasks) > 1 else "", _differing(question, alike))
+        for question in questions
+        for task, alike in (tasks if question.by_task else {"": list(runs)}).items()
+    ]
+    sentences = [f"{task}: {text}" if task else text for task, text in found if text]
+    sentences += filter(None, _parts(runs))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
@@ -149,6 +150,7 @@ class Question:
     value: Callable[[Run], object]
     words: str  # {} stands for the values
     but: str = ""  # what follows from it
+    by_task: bool = False  # whether it may differ from task to task
 
 
 QUESTIONS = (  # that on the text is the first
@@ -167,10 +169,12 @@ QUESTIONS = (  # that on the text is the first
         lambda run: run.context_length,
         "The training lengths differ (L = {})",
         ": lengths are shown as multiples of L",
+        by_task=True,
     ),
     Question(
         lambda run: "unknown" if is_pretrained(run) else run.budget,
         "The budgets differ ({} training tokens)",
+        by_task=True,
     ),
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
@@ -202,10 +206,11 @@ def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
     """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
         return  # another sentence says so already
-    wholes: dict[str, list[Run]] = {}
+    wholes: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        wholes.setdefault(f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", []).append(run)
-    for whole, members in wholes.items():
+        whole = f"{plain(run.pos, 80)} / {plain(run.attention, 80)}"
+        wholes.setdefault((whole, run.objective), []).append(run)  # an objective has code of its own
+    for (whole, _), members in wholes.items():
         words = f"The runs of {whole} were trained by different code ({{}})"
         yield _differing(Question(lambda run: run.manifest.code_parts, words), members)
 

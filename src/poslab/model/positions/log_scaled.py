@@ -7,8 +7,9 @@
 
 multiplies the queries at position i, in layers without a rotation (Llama 4, Beam) or in those that see the
 whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers; their start
-is 8,192 tokens and more, as long as their training windows of the first phase. YaRN's is the training length,
-and its factor is that of the last token for all; here each query has its own, which no later token changes.
+is 8,192 tokens and more, as long as their training windows of the first phase. YaRN's start is the training
+length, in every layer, and the last token's factor goes for all queries; here each query has its own, which
+no later token changes.
 """
 
 from typing import Literal
@@ -25,7 +26,7 @@ class LogScaledOptions(AroundOptions):
     rule: Literal["llama4", "inkling", "beam", "yarn"] = Field(
         description="how the factor grows; see the module"
     )
-    strength: float = Field(gt=0, description="of the growth; 0.1 in all four")
+    strength: float = Field(gt=0, description="of the growth; 0.1 under all four rules")
     start: int = Field(ge=1, description="tokens; the growth begins, or is counted, from here")
 
 

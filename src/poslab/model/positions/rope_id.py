@@ -1,13 +1,13 @@
 """RoPE-ID (Wertheimer et al. 2026, arXiv 2603.18017): half of the pairs turns, all of them fast.
 
-The first half of the pairs c = 0, ..., N - 1 turns by frequencies in equal ratios, from one turn in `period`
-tokens to `turns` turns in the training length L; the others do not turn:
+The first half of the pairs, c = 0, ..., N - 1, turns by frequencies in equal ratios, from one turn in
+`period` tokens to `turns` turns in the training length L; the others do not turn:
 
     theta_c = (2 pi / period) (turns period / L)^(c / (N - 1))
 
 So training shows each pair all of its angles, and the half that does not turn keeps queries and keys apart.
 The half, one turn in 32 tokens and two turns in L are the authors', from a summary of the paper and its
-reviews; that the steps between are in equal ratios, as RoPE's are, was found nowhere. Under
+reviews; equal ratios between, as RoPE's are, are assumed. Under
 pos=rope_id_scaled the logits of queries past L grow as under YaRN, as the authors let them.
 """
 

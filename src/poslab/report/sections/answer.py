@@ -84,9 +84,10 @@ def sentences(results: Results) -> Iterator[str]:
         yield from measured
         return
     if results.primary is None or not results.ranks:
-        text = without_winner(results)
-        # A scheme and the same trained longer are two lengths, and no two schemes.
-        yield from longer.findings(results) or (f"{text[0].upper()}{text[1:]}.",)
+        yield from longer.findings(results)
+        if not longer.only_controls(results):
+            text = without_winner(results)
+            yield f"{text[0].upper()}{text[1:]}."
         yield from measured
         yield from in_short(results)
         return

@@ -85,8 +85,8 @@ def document(results: Results) -> Document:
     rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (rungs, *first, *rest):
-        if chapter == "learning" and not results.one_objective:
-            continue  # their losses do not compare
+        if chapter == "learning" and not results.one_objective:  # losses of several do not compare
+            findings, builds = (lambda results: ()), (cost.section, learning_rates.section)
         by_text = {} if chapter == MADE else texts.names(results)
         said = [] if by_text else [*findings(results)]
         sections = [] if by_text else [*_sections(results, chapter, builds)]

@@ -50,6 +50,14 @@ def findings(results: Results) -> tuple[str, ...]:
     return (_finding(found),) if found and results.seeds > 1 else ()
 
 
+def only_controls(results: Results) -> bool:
+    """Return whether every finished arm is one scheme or another at two lengths, and `findings` says all."""
+    pairs = [(item.arm.arm.label, item.longer.arm.label) for item in controls(results)]
+    return bool(findings(results)) and {label for pair in pairs for label in pair} == {
+        item.arm.label for item in results.arms if item.rows
+    }
+
+
 def _row(found: Control) -> Row:
     """Return a row of longer.csv."""
     gap = found.difference
@@ -70,9 +78,11 @@ def _finding(found: Sequence[Control]) -> str:
     lose: list[str] = []
     gain: list[str] = []
     rest: list[str] = []
+    several = len({item.length for item in found}) > 1
     for item in found:
         gap = item.difference
-        words = f"{item.arm.arm.label} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
+        at = f" at {count(item.length)}" if several else ""
+        words = f"{item.arm.arm.label}{at} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
         told = gap.half_width is not None and abs(gap.mean) > gap.half_width
         (rest if not told else lose if gap.mean > 0 else gain).append(words)
     sides = {"higher for": lose, "lower for": gain, "not separated for": rest}

@@ -97,7 +97,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
     if (led := leading(results)) is not None:
-        return _led_rows(results, led[1])
+        return _led_rows(led[1])
     protocol = cells.loss_family(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
@@ -120,14 +120,12 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def _led_rows(results: Results, table: Table) -> list[dict[str, str]]:
+def _led_rows(table: Table) -> list[dict[str, str]]:
     """Return the rows of the table that the report begins with, by column title."""
     rows = []
     for record, row in zip(table.records, table.rows, strict=True):
-        name = str(record.get("name", record["arm"]))
-        alike = (item.arm for item in results.arms if f"{item.arm.label} ".startswith(f"{name} "))
-        attention = next(alike, results.arms[0].arm).attention
-        scheme = name.replace(f" / {attention}", "", 1)
+        attention = str(record["attention"])
+        scheme = str(record["name"]).replace(f" / {attention}", "", 1)
         shown = zip(table.columns, row, strict=True)
         told = {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
         rows.append({"scheme": scheme, "attention": attention} | told)

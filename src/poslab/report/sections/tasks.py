@@ -24,6 +24,7 @@ Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their tas
 
 
 def sentences(study: StudyTables) -> Iterable[str]:
+    """Yield how the arms rank over several tasks, then which arms still solve each."""
     tasks = _arms(study)
     means = [f"{name} {mean:.2f}" for name, mean in _reciprocal_ranks(tasks).items() if mean is not None]
     if len(tasks) > 1 and means:
@@ -42,6 +43,7 @@ def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
 
 
 def section(study: StudyTables) -> Section | None:
+    """Return the tasks seed by seed, or None in a study without."""
     tasks, table = _arms(study), study.table(Task())
     if not tasks or table is None:
         return None
@@ -67,12 +69,12 @@ def section(study: StudyTables) -> Section | None:
 
 
 def _arms(study: StudyTables) -> Tasks:
-    """The arms with finished runs, by their task."""
+    """Return the arms with finished runs, by their task."""
     tasks: Tasks = {}
     for item in study.results.arms:
         for run in item.arm.finished[:1]:
             if "task.csv" in run.tables:
-                tasks.setdefault(plain(run.config["objective"]["kind"], 40), []).append(item)
+                tasks.setdefault(plain(run.objective, 60), []).append(item)
     return tasks
 
 
@@ -81,7 +83,7 @@ def _title(task: str) -> str:
 
 
 def _name(item: ArmFigures, task: str) -> str:
-    """What an arm is called beside others of its task."""
+    """Return what an arm is called beside others of its task."""
     return item.arm.label.replace(f" {task}", "", 1)
 
 
@@ -90,12 +92,12 @@ def _longest(items: Sequence[ArmFigures]) -> int:
 
 
 def _learned(item: ArmFigures) -> tuple[list[float], int]:
-    """L50 of the runs that learned the task, and how many runs there are."""
+    """Return L50 of the runs that learned the task, and how many runs there are."""
     return list(item.by_seed("task_l50").values()), len(item.rows)
 
 
 def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
-    """Who still solves a task, at how many times the longest size of training."""
+    """Return who still solves a task, at how many times the longest size of training."""
     reached: dict[str, list[str]] = {}
     rest = []
     for item in sorted(items, key=lambda item: -_mean(item)):
@@ -107,23 +109,21 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
             rest.append(_name(item, task))
     parts = []
     if reached:
-        named = [f"{mean} times that size with {listing(arms, 8)}" for mean, arms in reached.items()]
+        named = [f"{mean} times that size with {listing(names, 8)}" for mean, names in reached.items()]
         parts.append(f"at least half of the answers are exact up to {', '.join(named)}")
     if rest:
-        parts.append(
-            f"not learned in any seed, to {100 * LEARNED:g} % exact at that size: {listing(rest, 8)}"
-        )
+        parts.append(f"no seed reaches {100 * LEARNED:g} % exact at that size with {listing(rest, 8)}")
     return f"{_title(task)}, trained on sizes up to {_longest(items)}: {'; '.join(parts)}."
 
 
 def _mean(item: ArmFigures) -> float:
-    """Mean L50 of the seeds that learned the task; 0 if none did."""
+    """Return the mean L50 of the seeds that learned the task; 0 if none did."""
     values, _ = _learned(item)
     return sum(values) / len(values) if values else 0.0
 
 
 def _reciprocal_ranks(tasks: Tasks) -> dict[str, float | None]:
-    """The mean over tasks of 1 over the rank by mean L50, the largest first; without L50 it is 0.
+    """Return the mean over tasks of 1 over the rank by mean L50, the largest first; without L50 it is 0.
 
     None for an arm without runs in one of the tasks.
     """
@@ -140,8 +140,7 @@ def _reciprocal_ranks(tasks: Tasks) -> dict[str, float | None]:
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> Rows:
-    """task_arms.csv: a row per task and arm."""
-
+    """Return task_arms.csv: a row per task and arm."""
     names = "task_exact", "task_tokens", "task_exact_2x", "task_l50"
     rows: Rows = []
     for task, items in tasks.items():
@@ -155,7 +154,7 @@ def _rows(study: StudyTables, tasks: Tasks) -> Rows:
             if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
                 p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
             row: dict[str, Value] = {"task": task, "arm": item.arm.label, "name": _name(item, task)}
-            row |= {"seeds_finished": runs}
+            row |= {"attention": item.arm.attention, "seeds_finished": runs}
             row |= {
                 "seeds_learned": len(values),
                 **estimate_columns(estimates(list(item.rows), names), names),
@@ -166,15 +165,16 @@ def _rows(study: StudyTables, tasks: Tasks) -> Rows:
 
 
 def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> ArmFigures:
-    """The arm of this task with the scheme and attention of the study's reference; else the first."""
-    first = study.results.reference.arm
-    alike = (item for item in items if (item.arm.pos, item.arm.attention) == (first.pos, first.attention))
-    return next(alike, items[0])
+    """Return the study's reference, or the arm that is called so in this task; else the first."""
+    first = study.results.reference
+    if first in items:
+        return first
+    called = _name(first, plain(first.arm.finished[0].objective, 60))
+    return next((item for item in items if _name(item, task) == called), items[0])
 
 
 def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
     """The number of every arm's look, by what it is called beside others of its task."""
-
     looks = {item.arm.label: look for look, item in arms(study.results)}
     found: dict[str, int] = {}
     for task, items in tasks.items():
@@ -184,7 +184,6 @@ def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
 
 
 def _table(study: StudyTables, tasks: Tasks) -> Table:
-
     def learned(row: Row, key: str) -> Cell:
         return Cell(f"{row[key]} of {row['seeds_finished']}")
 
@@ -209,13 +208,14 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
 
 
 def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
-    """task_schemes.csv: a row per arm, as it is called in each task, with the tasks beside each other."""
+    """Return task_schemes.csv: a row per arm, as each task calls it, with the tasks beside each other."""
     rows: Rows = []
-    arms = _rows(study, tasks)
+    of_tasks = _rows(study, tasks)
     for name, rank in _reciprocal_ranks(tasks).items():
-        row: dict[str, Value] = {"arm": name, "reciprocal_rank": rank}
-        for item in arms:
+        row: dict[str, Value] = {"name": name, "attention": None, "reciprocal_rank": rank}
+        for item in of_tasks:
             if item["name"] == name:
+                row["attention"] = item["attention"]
                 kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
                 row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
         rows.append(row)
@@ -233,7 +233,7 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
         return Cell(f"{cell.text} ({seeds})" if learned else f"not learned ({seeds})", cell.value)
 
     columns = (
-        named(_looks(study, tasks)),
+        named(_looks(study, tasks), "name"),
         Column("reciprocal_rank", "Reciprocal rank", rounded(lambda value: number(value, 2))),
         *(
             Column(
@@ -258,7 +258,6 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
 
 def _chart(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> LineChart:
     """Exact answers by size, means over the seeds."""
-
     shares, looks = _shares(study), _looks(study, _arms(study))
     series = tuple(
         Series(
@@ -286,7 +285,6 @@ def _chart(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> LineCh
 
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
     """Exact answers by size, a panel for each task."""
-
     drawn = [(task, _chart(study, task, items)) for task, items in tasks.items()]
     panels = tuple(replace(chart, name="tasks", title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
@@ -297,7 +295,6 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
 
 def _by_seed(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> PanelChart:
     """The same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
-
     whole, shares = _chart(study, task, items), _shares(study)
     name, panels = f"{whole.name}_seeds", []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
