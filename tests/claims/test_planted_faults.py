@@ -8,9 +8,8 @@ import torch
 import poslab.model.attention
 from claims.contract import Verdict, judge, ledger
 from claims.studies import Studies
-from poslab.model import rotary
 from poslab.model.attention import linear
-from poslab.model.positions import alibi, rope_ntk, rope_warped, rope_yarn, sinusoidal, t5
+from poslab.model.positions import alibi, rope, rope_ntk, rope_warped, rope_yarn, sinusoidal, t5
 from poslab.model.positions.rope import RoPE
 
 CLAIMS = {claim.number: claim for claim in ledger()}
@@ -45,7 +44,7 @@ def opposite_when_interleaved(old, x, phase, pairing):
 
 
 FREQUENCIES = replaced(RoPE, "frequencies", still)
-TWICE_AS_FAST = replaced(rotary, "turns_at", lambda old, theta, distance: old(2 * theta, distance))
+TWICE_AS_FAST = replaced(rope, "turns_at", lambda old, theta, distance: old(2 * theta, distance))
 ONE_CHUNK = changed(linear, "CHUNK", {"cpu": 2**20})
 WARP = changed(rope_warped, "WARPS", {"sqrt": torch.clone, "log": torch.log1p})
 
@@ -55,7 +54,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
     2: (TWICE_AS_FAST, Verdict.UNDECIDED),
     3: (FREQUENCIES, Verdict.UNDECIDED),
     4: (TWICE_AS_FAST, Verdict.UNDECIDED),
-    5: (replaced(rotary, "turn", lambda old, x, phase, pairing: old(x, -phase, pairing)), Verdict.REFUTED),
+    5: (replaced(rope, "turn", lambda old, x, phase, pairing: old(x, -phase, pairing)), Verdict.REFUTED),
     6: (
         replaced(RoPE, "phases", lambda old, scheme, width, positions: old(scheme, width, positions.sqrt())),
         Verdict.REFUTED,
@@ -81,7 +80,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
         Verdict.UNDECIDED,
     ),
     11: (FREQUENCIES, Verdict.REFUTED),
-    12: (replaced(rotary, "turn", lambda old, x, phase, pairing: x), Verdict.HOLDS),
+    12: (replaced(rope, "turn", lambda old, x, phase, pairing: x), Verdict.HOLDS),
     13: (FREQUENCIES, Verdict.REFUTED),
     14: (FREQUENCIES, Verdict.REFUTED),
     15: (replaced(rope_ntk, "ntk", lambda old, theta, factor: theta / factor), Verdict.UNDECIDED),
@@ -113,7 +112,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
         ),
         Verdict.REFUTED,
     ),
-    24: (replaced(rotary, "turn", opposite_when_interleaved), Verdict.REFUTED),
+    24: (replaced(rope, "turn", opposite_when_interleaved), Verdict.REFUTED),
     25: (
         replaced(
             poslab.model.attention,

@@ -8,16 +8,15 @@ from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.alibi import slopes
+from poslab.model.positions.rope import RoPE
 from poslab.model.rescaling import METHODS, Rescaling
-from poslab.model.rotary import Rotary
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
 KIN = {  # schemes that turn pairs by an angle in proportion to the position
     name: section
     for name, section in SCHEMES.items()
-    if isinstance(build_scheme(section, GEOMETRY), Rotary)
-    and section["scheme"] not in ("rope_warped", "xpos")
+    if isinstance(build_scheme(section, GEOMETRY), RoPE) and section["scheme"] not in ("rope_warped", "xpos")
 }
 WITH_TAIL = {
     name: section

@@ -72,8 +72,8 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     }
     default["trainer"] = choices["model"]  # each size has a budget that suits it
     task = choices.get("task")
-    if task is not None:
-        default |= {"data": "none", "model": "task"}
+    sets = {} if task is None else dict(load(conf.file("task", task)))
+    default |= {"data": "none", "model": "task"} if sets else {}
     sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
     sections["trainer"] = {**main["trainer"], **sections["trainer"]}
     changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
@@ -82,11 +82,8 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
     written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
     for option in conf.options("callbacks"):
         written |= flat_settings({"callbacks": dict(load(conf.file("callbacks", option)))})
-    if task is not None:
-        sets = dict(load(conf.file("task", task)))
-        written |= flat_settings({key: sets[key] for key in sets if key != "defaults"})
-        changed.insert(0, f"task={task}")
-    changed += [f"callbacks={name}" for name in config.callbacks]
+    written |= flat_settings({key: sets[key] for key in sets if key != "defaults"})
+    changed += [f"task={task}"] * (task is not None) + [f"callbacks={name}" for name in config.callbacks]
     settings = config.result_settings()
     named = (*GROUPS, "context_length", "callbacks")
     settings = flat_settings({key: settings[key] for key in settings if key in named})

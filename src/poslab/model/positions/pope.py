@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
+from poslab.model.positions.rope import turns_at
 from poslab.model.rescaling import Rescaling
-from poslab.model.rotary import turns_at
 
 
 class PoPEOptions(LearnedOptions):

@@ -18,22 +18,25 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from poslab.config.schema import ConfigError
+from poslab.config.schema import ConfigError, Options
+from poslab.model.kernels.rotation import Pairing
 from poslab.model.positions import Geometry
-from poslab.model.rotary import Rotary, RotaryOptions
+from poslab.model.positions.rope import RoPE
+from poslab.model.rescaling import Rescaling
 
 
-class RoPEIDOptions(RotaryOptions):
+class RoPEIDOptions(Options):
+    pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
     period: float = Field(gt=0, description="tokens in which the fastest pair turns once")
     turns: float = Field(gt=0, description="of the slowest pair that turns, in the training length")
 
 
-class RoPEID(Rotary):
+class RoPEID(RoPE):
     options_class = RoPEIDOptions
-    options: RoPEIDOptions
+    options: RoPEIDOptions  # type: ignore[assignment]  # without a base
 
     def __init__(self, options: RoPEIDOptions, geometry: Geometry) -> None:
-        super().__init__(options, geometry)
+        super().__init__(options, geometry)  # type: ignore[arg-type]
         if not self.can_rotate(geometry.head_width):
             raise ConfigError(
                 f"heads {geometry.head_width} wide have no half of their pairs to turn, as "
@@ -49,9 +52,16 @@ class RoPEID(Rotary):
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
         fastest = math.log(2 * math.pi / self.options.period)
         slowest = math.log(2 * math.pi * self.options.turns / self.geometry.context_length)
-        turning = torch.linspace(fastest, slowest, width // 4, dtype=torch.float64, device=positions.device)
-        theta = self.rescaled(turning.exp(), positions)
-        return torch.cat((theta, theta.new_zeros(width // 2 - width // 4)))
+        number = width // 4
+        theta = torch.linspace(fastest, slowest, number, dtype=torch.float64, device=positions.device).exp()
+        if self.rescaling is not None:
+            length = positions.amax() + 1
+            theta = self.rescaling.frequencies(theta, length, self.geometry.context_length)
+        return torch.cat((theta, theta.new_zeros(width // 2 - number)))
+
+    def rescale(self, rescaling: Rescaling | None) -> bool:
+        self.rescaling = rescaling
+        return True
 
     def can_rotate(self, width: int) -> bool:
         return width % 2 == 0 and width >= 4

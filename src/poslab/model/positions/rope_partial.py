@@ -10,8 +10,7 @@ from torch import Tensor
 
 from poslab.config.schema import ConfigError
 from poslab.model.positions import Geometry
-from poslab.model.positions.rope import RoPE, RoPEOptions
-from poslab.model.rotary import turns_at
+from poslab.model.positions.rope import RoPE, RoPEOptions, turns_at
 
 
 class PartialOptions(RoPEOptions):

@@ -253,10 +253,10 @@ def _both_turn(*schemes: str) -> bool:
     from poslab.config.registry import find
     from poslab.model import positions
     from poslab.model.positions import Scheme
-    from poslab.model.rotary import Rotary
+    from poslab.model.positions.rope import RoPE
 
     kinds = [find(scheme, Scheme, positions.__name__, "pos.scheme") for scheme in schemes]
-    return all(issubclass(kind, Rotary) for kind in kinds)
+    return all(issubclass(kind, RoPE) for kind in kinds)
 
 
 def check_length(config: Config, start: Start) -> None:
