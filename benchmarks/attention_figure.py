@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from attention_growth import Row
-from poslab.analysis.palette import DASHES, LIGHT, MARKERS
+from poslab.analysis.palette import COLOURS, DASHES, MARKERS
 from poslab.report.render.canvas import STYLE, WIDE
 
 GREY = "#bdbdbd"
@@ -22,7 +22,7 @@ GREY = "#bdbdbd"
 def draw(rows: Sequence[Row], shown: Sequence[str], folder: Path) -> None:
     """attention.svg and attention.png; schemes that are not `shown` are thin and grey."""
     attentions = list(dict.fromkeys(row.pair.attention for row in rows))
-    colours = {name: LIGHT[number % len(LIGHT)] for number, name in enumerate(attentions)}
+    colours = {name: COLOURS[number % len(COLOURS)][0] for number, name in enumerate(attentions)}
     schemes = [name for name in shown if any(row.pair.pos == name for row in rows)]
     unit = min(row.seconds for row in rows)
     with matplotlib.rc_context():

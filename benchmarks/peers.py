@@ -28,8 +28,9 @@ from torch.nn.functional import cross_entropy
 from in_turns import Ratio, in_turns, ratio, table
 from plain_llama import PlainLlama
 from poslab.config.compose import arms
-from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, swiglu_width
+from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError
 from poslab.model.attention import build_attentions
+from poslab.model.block import SwiGLU
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
 
@@ -190,9 +191,8 @@ def nanogpt(
 
 def plain_llama(size: Size, device: torch.device, dtype: torch.dtype) -> Contender:
     """Llama in plain PyTorch."""
-    model = PlainLlama(
-        size.layers, size.width, size.heads, swiglu_width(size.width), size.context_length, size.vocabulary
-    )
+    hidden = SwiGLU(size.width, BlockOptions()).expand.rows[0]
+    model = PlainLlama(size.layers, size.width, size.heads, hidden, size.context_length, size.vocabulary)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(model(inputs).flatten(0, 1).float(), targets.flatten())
