@@ -299,10 +299,15 @@ def setting(results: Results) -> str:
     seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
     schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
     schedule = f"{' and '.join(sorted(schedules))} schedule"
+    tasks = {str(config.get("objective", {}).get("kind")) for config in results.configs.values()}
+    of_task = run["data"] == "no text"
     rates = {label: _own_rate(config) for label, config in results.configs.items()}
+    if of_task:  # an arm has the name of its scheme and of its task
+        rates = {str(config["pos"]["scheme"]): _own_rate(config) for config in results.configs.values()}
     own = ", ".join(f"{label} × {rate:g}" for label, rate in rates.items() if rate != 1)
     rate_notes = f", rates of own parameters: {own}" if own else ""
-    tokens = f"{quantity(run['budget'])} tokens{ratio} of one text, {text}"
+    read = f"the tasks {', '.join(sorted(tasks))}, each by itself" if of_task else f"one text, {text}"
+    tokens = f"{quantity(run['budget'])} tokens{ratio} of {read}"
     return plain(f"{shape}{length}{tokens}, {schedule}{rate_notes}, {seeds}", 300)
 
 
