@@ -11,6 +11,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, holm
+from poslab.config.schema import CAUSAL
 from poslab.record.kept import kept_studies, load_available
 from poslab.report.formatting import interval
 
@@ -32,10 +33,17 @@ class Setting:
         return self.results.studies[0]
 
     @property
+    def is_task(self) -> bool:
+        """Whether it has no text: answers are right or wrong, and no losses stand beside those of texts."""
+        return not self.arms[0].arm.finished[0].has_text
+
+    @property
     def title(self) -> str:
-        """The text, the attention, and the settings of the block that are not GPT-2's."""
+        """The text, an objective other than the next token, the attention, and a block other than GPT-2's."""
         arm = self.arms[0].arm
-        parts = self.results.text, arm.attention, block(arm.finished[0].config)
+        run = arm.finished[0]
+        objective = "" if run.objective == CAUSAL["kind"] else run.objective
+        parts = self.results.text, objective, arm.attention, block(run.config)
         return ", ".join(filter(None, parts))
 
 

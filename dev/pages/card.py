@@ -11,7 +11,7 @@ from typing import NamedTuple
 import poslab
 from dev.pages.archived import AT_8L, AT_L, RULE, TESTED, Setting, Tests, scheme_of, size
 from dev.pages.shipped import SHIPPED
-from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.estimates import ArmFigures, estimates
 from poslab.config.compose import sections
 from poslab.config.option_files import installed_conf
 from poslab.model import positions
@@ -53,6 +53,12 @@ shared machine with two cores: they compare within a study only, and roughly.
 
 | study | text, attention | difference | at L | at 4 L | at 8 L |
 |---|---|---|---|---|---|"""
+TASKS = """
+On tasks, L50 is up to how many times the longest size of training at least half of the answers are exact, of
+the seeds that learned the task: 95 % exact at that size ([measuring](../measuring.md#tasks)).
+
+| study | task, trained on sizes up to | seeds that learned it | L50 |
+|---|---|---|---|"""
 INDEX = """\
 # Cards of all schemes
 
@@ -215,8 +221,9 @@ def _commands(scheme: Scheme) -> list[str]:
 
 
 def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iterator[str]:
-    arms = list(scheme.arms(settings))
-    if not arms:
+    every = list(scheme.arms(settings))
+    arms = [(setting, arm) for setting, arm in every if not setting.is_task]
+    if not every:
         yield UNMEASURED
         return
     yield MEASURED
@@ -232,6 +239,16 @@ def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iter
         yield f"| {' | '.join(cells)} |"
     yield PAIRS
     yield from _pairs(arms, tests)
+    if len(arms) < len(every):
+        yield TASKS
+    for setting, arm in every:
+        if setting.is_task:
+            study = f"[{setting.study}](../../reports/{setting.study}/report.md)"
+            task = arm.arm.finished[0].config["objective"]
+            learned = f"{len(arm.by_seed('task_l50'))} of {len(arm.rows)}"
+            reached = estimates(list(arm.rows), ("task_l50",)).get("task_l50")
+            l50 = DASH if reached is None else interval(reached.mean, reached.half_width)
+            yield f"| {study} | `{task['kind']}`, {task['longest']} | {learned} | {l50} |"
 
 
 def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Tests) -> str:

@@ -33,6 +33,7 @@ These arms differ from all others of their study in more than the scheme, such a
 
 def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) -> str:
     """Return docs/zoo.md."""
+    settings = [setting for setting in settings if not setting.is_task]
     studies = {setting.study for setting in settings}
     lines = [HEAD.replace("STUDIES", str(len(studies)))]
     alone = []

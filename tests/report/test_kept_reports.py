@@ -30,7 +30,12 @@ GOLDEN = ROOT / "tests" / "record" / "golden"
 BY_HAND = {"page.png"}  # a picture of the page, for the README
 IN_EACH = {"answer.png", "facts.csv", "index.html", "report.md", "summary.csv"}
 LARGER = {"attention": 1.4e6, "claims": 1.3e6, "extrapolation": 1.1e6, "fair": 1.6e6, "rescaling": 1.7e6}
-LARGER |= {"mixers": 1.2e6, "texts": 1.2e6, "parts": 1.1e6, "tasks": 1.7e6}  # thirty runs each, and 200 of tasks
+LARGER |= {
+    "mixers": 1.2e6,
+    "texts": 1.2e6,
+    "parts": 1.1e6,
+    "tasks": 1.7e6,
+}  # thirty runs each, and 200 of tasks
 IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
 STUDY = "made.up-1.2"
 
