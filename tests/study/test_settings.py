@@ -26,7 +26,7 @@ def test_help_lists_a_group_a_setting_or_all(tmp_path):
             assert f"\n{row.name}" in f"\n{everything.stdout}"
     one = command("--help", "trainer.max_steps", cwd=tmp_path).stdout
     assert one.startswith("trainer.max_steps=400, ")
-    assert "5000 (micro), 8000 (task)\n" in one
+    assert "5000 (micro), 3000 (task)\n" in one
     assert "optimizer steps" in one
     trainer = command("--help", "trainer", cwd=tmp_path).stdout
     assert "trainer.beta2" in trainer
