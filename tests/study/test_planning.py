@@ -71,7 +71,9 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
 def test_what_is_remembered_of_a_check_is_what_the_check_says(attention, cache):
     """For every arm: the same settings or the same refusal, and the settings that it may read suffice."""
     for name, section in POSITIONS.items():
-        config = resolve(request(pos=section, attention=ATTENTIONS[attention], model__layers=4).config)
+        config = resolve(
+            request(pos=section, attention=ATTENTIONS[attention], model__layers=4, context_length=64).config
+        )
         try:
             whole = {name: checked for name, checked in check_parts(config).items() if name in PARTS}
             expected: object = check(Config, {**config.model_dump(mode="json"), **whole}, "")
