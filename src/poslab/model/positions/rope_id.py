@@ -27,8 +27,8 @@ from poslab.model.rescaling import Rescaling
 
 class RoPEIDOptions(Options):
     pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
-    period: float = Field(gt=0, description="tokens in which the fastest pair turns once")
-    turns: float = Field(gt=0, description="of the slowest pair that turns, in the training length")
+    period: float = Field(gt=0, description="tokens in which the first pair turns once")
+    turns: float = Field(gt=0, description="of the last pair that turns, in the training length")
 
 
 class RoPEID(RoPE):
@@ -42,18 +42,18 @@ class RoPEID(RoPE):
                 f"heads {geometry.head_width} wide have no half of their pairs to turn, as "
                 "pos.scheme=rope_id does: choose wider heads, or pos=rope"
             )
-        if options.period * options.turns > geometry.context_length:
+        if options.period > geometry.context_length:
             raise ConfigError(
-                f"the slowest pair of pos.scheme=rope_id turns pos.turns={options.turns:g} times in "
-                f"context_length={geometry.context_length}, faster than the fastest, once in "
-                f"pos.period={options.period:g} tokens: choose a longer context_length or a shorter period"
+                f"pos.scheme=rope_id shows each pair all of its angles in training, and pos.period="
+                f"{options.period:g} is longer than context_length={geometry.context_length}: choose a "
+                "longer context_length or a shorter period"
             )
 
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
-        fastest = math.log(2 * math.pi / self.options.period)
-        slowest = math.log(2 * math.pi * self.options.turns / self.geometry.context_length)
+        first = math.log(2 * math.pi / self.options.period)
+        last = math.log(2 * math.pi * self.options.turns / self.geometry.context_length)
         number = width // 4
-        theta = torch.linspace(fastest, slowest, number, dtype=torch.float64, device=positions.device).exp()
+        theta = torch.linspace(first, last, number, dtype=torch.float64, device=positions.device).exp()
         if self.rescaling is not None:
             length = positions.amax() + 1
             theta = self.rescaling.frequencies(theta, length, self.geometry.context_length)
