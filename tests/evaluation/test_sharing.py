@@ -29,8 +29,6 @@ def segments(count=2):
 def model(pos, attention, dtype=torch.float64):
     by_layer = pos["scheme"] == "schedule" or attention == "hybrid"  # the last of four differs
     layers = 4 if by_layer else 2
-    if pos["scheme"] == "rope_id":
-        pos = pos | {"period": 8.0}  # the option's is longer than CONTEXT
     return make_gpt(pos, ATTENTIONS[attention], layers=layers, context_length=CONTEXT, dtype=dtype)
 
 

@@ -202,7 +202,6 @@ def test_fope_is_drawn_again_to_the_same_waves_and_apart_for_each_layer():
         ("fope", 6, "pos=none"),
         ("hope", 6, "pos=none"),
         ("hope", 7000, "pos=rope"),
-        ("rope_id", 31, "longer context_length"),
     ],
 )
 def test_schemes_by_the_training_length_are_refused_where_it_decides_nothing(name, length, message):

@@ -5,9 +5,9 @@ The first half of the pairs, c = 0, ..., N - 1, turns by frequencies in equal ra
 
     theta_c = (2 pi / period) (turns period / L)^(c / (N - 1))
 
-So training shows each pair all of its angles, and the half that does not turn keeps queries and keys apart.
-The half, one turn in 32 tokens and two turns in L are the authors', from a summary of the paper and its
-reviews; equal ratios between, as RoPE's are, are assumed. Under
+So training shows each pair all of its angles (where `period` is at most L), and the half that does not turn
+keeps queries and keys apart. The half, one turn in 32 tokens and two turns in L are the authors', from a
+summary of the paper and its reviews; equal ratios between, as RoPE's are, are assumed. Under
 pos=rope_id_scaled the logits of queries past L grow as under YaRN, as the authors let them.
 """
 
@@ -41,12 +41,6 @@ class RoPEID(RoPE):
             raise ConfigError(
                 f"heads {geometry.head_width} wide have no half of their pairs to turn, as "
                 "pos.scheme=rope_id does: choose wider heads, or pos=rope"
-            )
-        if options.period > geometry.context_length:
-            raise ConfigError(
-                f"pos.scheme=rope_id shows each pair all of its angles in training, and pos.period="
-                f"{options.period:g} is longer than context_length={geometry.context_length}: choose a "
-                "longer context_length or a shorter period"
             )
 
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
