@@ -167,7 +167,7 @@ def test_samples_begin_anywhere_where_that_is_asked_for():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"context_length": 10}, "context_length=17 or more"),
+        ({"context_length": 10}, "context_length=13 or more"),
         ({"data": {**arms(CONF / "data")["copy"], "tokens": 60_000}}, "choose data=none"),
         ({"objective": {"kind": "causal"}}, "task=NAME"),
         ({"evaluate__needles": 3}, "under a task"),
