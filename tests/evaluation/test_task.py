@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from poslab.analysis.comparisons import unlike
 from poslab.analysis.results import gather
 from poslab.config.compose import arms
 from poslab.measures.task import Task, l50, sizes_of, wilson
@@ -151,6 +152,8 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     assert [row["Sort, to 3"] for row in page.terminal] == ["not learned (0 of 1)"] * 2
     (section,) = (section for section in page.sections if section.name == "task")
     assert len({row["reference"] for row in section.tables[0].records}) == 1
+    copying, sorting = (item.arm for item in (results.arms[0], results.arms[-1]))
+    assert unlike(sorting.finished[0], copying) == "trained for another objective"
     # Their losses do not compare, and their lengths and budgets differ as they must.
     assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
     assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))
