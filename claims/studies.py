@@ -300,7 +300,7 @@ def setting(results: Results) -> str:
     schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
     schedule = f"{' and '.join(sorted(schedules))} schedule"
     tasks = {str(config.get("objective", {}).get("kind")) for config in results.configs.values()}
-    of_task = run["data"] == "no text"
+    of_task = results.configs[results.reference].get("data", {}).get("source") == "none"
     rates = {label: _own_rate(config) for label, config in results.configs.items()}
     if of_task:  # an arm has the name of its scheme and of its task
         rates = {str(config["pos"]["scheme"]): _own_rate(config) for config in results.configs.values()}

@@ -143,9 +143,8 @@ def choose_reference(
 
 def _on_texts_of_their_own(fitting: Sequence[Arm]) -> bool:
     """Return whether there are arms, each the only one on its text or task: the reference of these."""
-    return bool(fitting) and len({(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}) == len(
-        fitting
-    )
+    asked = {(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}
+    return len(asked) == len(fitting) > 0
 
 
 def text_of(run: Run) -> str:

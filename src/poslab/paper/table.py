@@ -60,8 +60,8 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
     one.
     """
     parts = results.texts or (results,)
-    known = choices(parts[0])
-    known = {name: column for name, column in known.items() if all(name in choices(part) for part in parts)}
+    first, *others = map(choices, parts)
+    known = {name: column for name, column in first.items() if all(name in other for other in others)}
     chosen = list(dict.fromkeys(names or _default(parts[0], known)))
     if unknown := [column for column in chosen if column not in known]:
         raise ReportError(

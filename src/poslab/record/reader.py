@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from poslab.config.installation import typed
+from poslab.config.schema import CAUSAL
 from poslab.config.text import published
 from poslab.record import losses
 from poslab.record.facts import Manifest
@@ -61,7 +62,8 @@ class Run:
 
     @property
     def objective(self) -> str:
-        return str((self.config.get("objective") or {}).get("kind", "causal"))
+        """The kind of its objective, or the name of its task."""
+        return str((self.config.get("objective") or CAUSAL).get("kind"))
 
     @property
     def directory(self) -> str:

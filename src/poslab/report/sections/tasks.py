@@ -39,7 +39,7 @@ def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
         return None
     if len(tasks) > 1:
         return _panels(study, tasks), _by_task(study, tasks)
-    return _chart(study, *next(iter(tasks.items()))), _table(study, tasks)
+    return _chart(study, tasks, next(iter(tasks))), _table(study, tasks)
 
 
 def section(study: StudyTables) -> Section | None:
@@ -62,7 +62,7 @@ def section(study: StudyTables) -> Section | None:
         f"with {100 * LEARNED:g} % exact answers at the longest size of training: the others have not "
         "learned the task.",
         (),
-        tuple(_by_seed(study, task, items) for task, items in tasks.items()),
+        tuple(_by_seed(study, tasks, task) for task in tasks),
         (_table(study, tasks),) if several else (),
         sheets,
     )
@@ -174,7 +174,7 @@ def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Ar
 
 
 def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
-    """The number of every arm's look, by what it is called beside others of its task."""
+    """Return the number of every arm's look, by what it is called beside others of its task."""
     looks = {item.arm.label: look for look, item in arms(study.results)}
     found: dict[str, int] = {}
     for task, items in tasks.items():
@@ -184,6 +184,8 @@ def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
 
 
 def _table(study: StudyTables, tasks: Tasks) -> Table:
+    """Return L50 and exact answers, a row for each task and arm."""
+
     def learned(row: Row, key: str) -> Cell:
         return Cell(f"{row[key]} of {row['seeds_finished']}")
 
@@ -223,7 +225,7 @@ def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
 
 
 def _by_task(study: StudyTables, tasks: Tasks) -> Table:
-    """L50 of each arm, a column for each task."""
+    """Return L50 of each arm, a column for each task."""
 
     def solved(row: Row, key: str) -> Cell:
         learned, runs = (row.get(key.replace("_l50", f"_seeds_{each}")) for each in ("learned", "finished"))
@@ -256,9 +258,9 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
 
 
-def _chart(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> LineChart:
-    """Exact answers by size, means over the seeds."""
-    shares, looks = _shares(study), _looks(study, _arms(study))
+def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
+    """Return exact answers by size, means over the seeds, in the colours that arms have in all `tasks`."""
+    items, shares, looks = tasks[task], _shares(study), _looks(study, tasks)
     series = tuple(
         Series(
             looks[_name(item, task)],
@@ -284,8 +286,8 @@ def _chart(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> LineCh
 
 
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
-    """Exact answers by size, a panel for each task."""
-    drawn = [(task, _chart(study, task, items)) for task, items in tasks.items()]
+    """Return exact answers by size, a panel for each task."""
+    drawn = [(task, _chart(study, tasks, task)) for task in tasks]
     panels = tuple(replace(chart, name="tasks", title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
     legend = tuple((look, name) for name, look in _looks(study, tasks).items())
@@ -293,9 +295,9 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
     return PanelChart("tasks", title, drawn[0][1].caption, panels, legend, "Arms", rows)
 
 
-def _by_seed(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> PanelChart:
-    """The same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
-    whole, shares = _chart(study, task, items), _shares(study)
+def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
+    """Return the same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
+    items, whole, shares = tasks[task], _chart(study, tasks, task), _shares(study)
     name, panels = f"{whole.name}_seeds", []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
     for line in whole.series:
@@ -323,7 +325,7 @@ def _by_seed(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Pane
 
 
 def _shares(study: StudyTables) -> dict[str, Values]:
-    """The share of exact answers by size, of each run."""
+    """Return the share of exact answers by size, of each run."""
     table = study.table(Task())
     shares: dict[str, Values] = {}
     for row in () if table is None else table.itertuples():
