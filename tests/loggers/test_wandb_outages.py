@@ -18,7 +18,10 @@ import pytest
 import wandb
 from rich.console import Console
 
+from poslab import loggers
+from poslab.loggers.send import login
 from poslab.loggers.send.offline import identifier
+from poslab.loggers.send.run import TrackedRun
 from poslab.loggers.wandb import Wandb
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
@@ -104,6 +107,62 @@ def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
     assert variables() == before
     made = make(tracked_request(seed=10), tmp_path)
     assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
+
+
+def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
+    def broken(*arguments: object, **more: object) -> None:
+        raise OSError("no service")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wandb, "init", broken)
+        made = make(tracked_request(seed=15), tmp_path)
+    assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
+
+
+def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch):
+    """Its thread fails once its process is killed; what it ends then must not be the next run's."""
+    killed, left, opened = threading.Event(), threading.Event(), threading.Event()
+    finish, kill, forget = Wandb.finish, login.kill_client, login.forget_client
+
+    def hang(*arguments: object) -> None:
+        killed.wait(PATIENCE)
+        raise ConnectionError("its process has died")
+
+    def finish_in_thread(self: Wandb, *arguments: Any) -> None:
+        threading.current_thread().name = "given up"
+        try:
+            finish(self, *arguments)
+        finally:
+            left.set()
+
+    def kill_and_wait() -> None:
+        kill()
+        killed.set()
+        assert left.wait(PATIENCE)
+
+    def forget_late() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            left.set()
+            opened.wait(PATIENCE)
+        forget()
+
+    class Tells(RunDisplay):
+        def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
+            if step == 11:
+                opened.set()
+                until(lambda: "given up" not in {each.name for each in threading.enumerate()})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loggers, "FINISH_SECONDS", 0.1)
+        patched.setattr(TrackedRun, "finish", hang)
+        patched.setattr(Wandb, "finish", finish_in_thread)
+        patched.setattr(login, "kill_client", kill_and_wait)
+        patched.setattr(login, "forget_client", forget_late)
+        assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
+    job = plan(tracked_request(seed=17), tmp_path)
+    with Stopper().installed() as stopper:
+        made = run(job, Tells("made", quiet=True), stopper)
+    assert (made.wandb.complete, made.wandb.failed) == (True, None)
 
 
 def test_a_run_of_the_caller_s_own_stays_open(tmp_path):

@@ -190,7 +190,8 @@ class Guarded:
         except BaseException:  # the run is stopped while the logger opens
             logger.abandon()
             raise
-        self.place = logger.place
+        else:
+            self.place = logger.place
 
     def log(self, row: Mapping[str, Any]) -> None:
         if self._logger is not None:

@@ -69,7 +69,7 @@ class Wandb(RunLogger):
         from poslab.loggers.send.login import forget_client
         from poslab.loggers.send.run import TrackedRun, own_variables
 
-        self.place, self._held = {}, ExitStack()
+        self.place, self._held, self._owns_client = {}, ExitStack(), False
         self._held.enter_context(own_variables(run.directory))
         self._held.callback(forget_client)
         # Where the caller has a W&B run open, its client is not killed.
@@ -87,9 +87,9 @@ class Wandb(RunLogger):
     def abandon(self) -> None:
         from poslab.loggers.send.login import kill_client
 
-        if self._owns_client:
-            kill_client()
-        self._held.close()
+        with self._held.pop_all():  # so `finish`, where its thread still runs, ends no client of a later run
+            if self._owns_client:
+                kill_client()
 
 
 def wandb_options(sections: Mapping[str, Mapping[str, Any]]) -> WandbOptions | None:
