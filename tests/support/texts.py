@@ -1,12 +1,13 @@
 """Texts of documents for tests of the data."""
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from poslab.data.corpus import Corpus
 from support.commands import ROOT
@@ -54,5 +55,30 @@ def trained_tokenizer(path: Path, texts: Sequence[str], entries: int = 300) -> P
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(path))
+    return path
+
+
+def trained_in_characters(path: Path, texts: Sequence[str], prefix: str = "normalizer") -> Path:
+    """A BPE as SentencePiece trains one, its spaces written as \u2581, characters that it lacks in bytes.
+
+    `prefix`: what puts a space before each text; none in a third kind, as in Gemma's.
+    """
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>"], show_progress=False)
+    trained.train_from_iterator(texts, trainer)
+    learned = json.loads(trained.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{value:02X}>" for value in range(256))]
+    names += [name for name in learned["vocab"] if name != "<unk>"]
+    numbers = {name: number for number, name in enumerate(names)}
+    merges = [tuple(merge) for merge in learned["merges"]]
+    tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.add_special_tokens(names[:3])
+    if prefix == "pre_tokenizer":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        steps = [normalizers.Prepend("\u2581")] if prefix == "normalizer" else []
+        tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "\u2581")])
     tokenizer.save(str(path))
     return path

@@ -1,6 +1,7 @@
-"""The tokenizer of a file tokenizer.json, where it is a byte-level BPE such as GPT-2's or Llama 3's.
+"""The tokenizer of a file tokenizer.json that knows which bytes each of its tokens stands for.
 
-No other kind knows which bytes each of its tokens stands for, without which bits per byte would be wrong.
+That is a byte-level BPE (GPT-2, Llama 3, Qwen), or a BPE of characters that spells in bytes what it lacks
+(SentencePiece's with byte fallback: Llama 2, Mistral, Gemma). With any other bits per byte would be wrong.
 """
 
 import hashlib
@@ -9,14 +10,19 @@ import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from poslab.config.schema import ConfigError
 from poslab.data.tokens import SEPARATOR, Encoder, byte_of_letter, token_dtype
+
+SPACE = "\u2581"  # by which SentencePiece writes a space
+BYTE_TOKENS = {f"<0x{value:02X}>": bytes([value]) for value in range(256)}
 
 
 class TokenizerFile:
     """Its tokens, and one more that separates documents. Text that spells a special token stays text.
 
+    A space that the tokenizer would put before each text is left out: no text has it.
     Raises ConfigError where the file is no such tokenizer, and when it encodes where it does not give a text
     back.
     """
@@ -27,7 +33,7 @@ class TokenizerFile:
         self.spellings: Sequence[bytes] = (*_spellings(content, where), SEPARATOR)
         self.separator = len(self.spellings) - 1
         self.dtype = token_dtype(len(self.spellings))
-        self.encoder = Encoder(content.decode(), self.spellings, self.dtype, checked=where)
+        self.encoder = Encoder(_without_prefix(content), self.spellings, self.dtype, checked=where)
 
 
 def digest(path: Path) -> str:
@@ -57,14 +63,40 @@ def _spellings(content: bytes, where: str) -> tuple[bytes, ...]:
         numbers = {number: token for token, number in vocabulary.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{where} is no tokenizer.json with a vocabulary") from None
-    byte_of = byte_of_letter()
     spelled = {number: text.encode() for number, text in added.items()}
+    in_characters = bool(read["model"].get("byte_fallback")) and BYTE_TOKENS.keys() <= vocabulary.keys()
     for number, token in numbers.items():
-        if number not in added:
-            if not set(token) <= byte_of.keys():
-                raise ConfigError(
-                    f"{where} is no byte-level BPE (its token {token[:20]!r} is not spelled in bytes): "
-                    "choose a tokenizer like GPT-2's, data.vocabulary=NUMBER or bytes"
-                )
-            spelled[number] = bytes(byte_of[letter] for letter in token)
+        if in_characters and token in BYTE_TOKENS:
+            spelled[number] = BYTE_TOKENS[token]
+        elif number not in added:
+            spelled[number] = token.replace(SPACE, " ").encode() if in_characters else _bytes_of(token, where)
     return tuple(spelled.get(number, b"") for number in range(max(spelled, default=-1) + 1))
+
+
+def _bytes_of(token: str, where: str) -> bytes:
+    byte_of = byte_of_letter()
+    if not set(token) <= byte_of.keys():
+        raise ConfigError(
+            f"{where} is no BPE that spells in bytes what it has no token for (its token {token[:20]!r}): "
+            "choose a tokenizer like GPT-2's or Llama's, data.vocabulary=NUMBER or bytes"
+        )
+    return bytes(byte_of[letter] for letter in token)
+
+
+def _without_prefix(content: bytes) -> str:
+    """Return a tokenizer.json with all that puts a space before a text switched off."""
+    read = json.loads(content)
+    for step in (*_steps(read.get("normalizer")), *_steps(read.get("pre_tokenizer"))):
+        if step.get("type") == "Prepend":
+            step["prepend"] = ""
+        if "add_prefix_space" in step:
+            step["add_prefix_space"] = False
+        if "prepend_scheme" in step:
+            step["prepend_scheme"] = "never"
+    return json.dumps(read)
+
+
+def _steps(part: Any) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    return part.get("normalizers") or part.get("pretokenizers") or [part]
