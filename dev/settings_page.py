@@ -4,9 +4,13 @@
 """
 
 from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from poslab.config.compose import arms
 from poslab.config.installation import conf_folder
+from poslab.config.request import flat_settings
 from poslab.study.settings import BY_OPTION, settings
 
 
@@ -19,7 +23,12 @@ def page(conf: Path) -> str:
         "with `--help settings`, or `--help trainer`, lists the same in the terminal.",
         "`python dev/settings_page.py > docs/settings.md` makes this page.",
         "A group's option sets several at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
+        "",
+        "| option of several groups | what it is | sets |",
+        "|---|---|---|",
     ]
+    for group in ("task", "recipe", "callbacks"):
+        lines += [_option(group, conf / group / f"{option}.yaml") for option in arms(conf / group)]
     for group, rows in settings(conf).items():
         lines += ["", f"## {group or 'At the top'}", ""]
         if group:
@@ -39,6 +48,19 @@ def page(conf: Path) -> str:
             ]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _option(group: str, path: Path) -> str:
+    """An option of several groups: its first comment, and the settings that it sets, as a row of a table."""
+    text = path.read_text()
+    about = next(line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
+    content: dict[str, Any] = dict(OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]
+    defaults = content.pop("defaults", [])
+    chosen = {name.removeprefix("override /"): value for each in defaults for name, value in each.items()}
+    chosen |= flat_settings(content)
+    values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in chosen.items()}
+    sets = [f"`{key}={value}`" for key, value in values.items()]
+    return f"| `{group}={path.stem}` | {about} | {', '.join(sets)} |"
 
 
 def _shown(default: str) -> str:

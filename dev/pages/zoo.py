@@ -1,6 +1,6 @@
 """docs/zoo.md: all schemes over all archived studies, each setting by itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dev.pages.archived import AT_8L, AT_L, RULE, Setting, Tests, scheme_of, size
 from dev.pages.card import Scheme, loss
@@ -21,8 +21,8 @@ at L over whole windows, at 8 L in sliding windows.
 
 **What does not compare**: losses of two tables, since text, budget, size, attention or block differ; so no
 mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share
-some of their runs. [The cards](schemes/index.md) have each difference, and [limits.md](limits.md) says what
-these studies do not show. `python -m dev.pages` writes this page.
+some of their runs. Tasks have exact answers in place of losses, on [the cards](schemes/index.md), which have
+each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes this page.
 """
 ALONE = """\
 ## Compared with nothing
@@ -53,7 +53,7 @@ def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) ->
 def _table(setting: Setting, tests: Tests) -> Iterator[str]:
     yield f"## {setting.study}: {setting.title}"
     yield ""
-    parameters, ratio, seeds = size(setting.arms[0])
+    parameters, ratio, seeds = (_range(values) for values in zip(*map(size, setting.arms), strict=True))
     link = f"[report](../reports/{setting.study}/report.md)"
     yield f"{parameters} parameters, {ratio} training tokens per parameter, seeds: {seeds} ({link})."
     if seeds == "1":
@@ -64,6 +64,11 @@ def _table(setting: Setting, tests: Tests) -> Iterator[str]:
     for arm in sorted(setting.arms, key=lambda arm: arm.mean(AT_L) or 0.0):
         cells = [cell for figure in SHOWN for cell in (loss(arm, figure), place(setting, arm, figure, tests))]
         yield f"| {_link(arm)} | {' | '.join(cells)} |"
+
+
+def _range(values: Iterable[str]) -> str:
+    ordered = sorted(set(values), key=lambda value: float(value.split()[0]))
+    return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
 def place(setting: Setting, arm: ArmFigures, figure: str, tests: Tests) -> str:
