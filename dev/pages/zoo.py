@@ -22,7 +22,8 @@ at L over whole windows, at 8 L in sliding windows.
 **What does not compare**: losses of two tables, since text, budget, size, attention or block differ; so no
 mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share
 some of their runs. Tasks have exact answers in place of losses, on [the cards](schemes/index.md), which have
-each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes this page.
+each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
+this page.
 """
 ALONE = """\
 ## Compared with nothing
