@@ -8,8 +8,10 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import hydra
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 from pytorch_lightning import Callback, Trainer
 
 import poslab
@@ -74,11 +76,14 @@ def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes(
         return step(module, *given)
 
     monkeypatch.setattr(LanguageModel, "training_step", stopped)
-    handler = signal.getsignal(signal.SIGINT)
+    handler, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     with pytest.raises(KeyboardInterrupt):
         poslab.train(request(), tmp_path / "test")
     assert signal.getsignal(signal.SIGINT) is handler
+    torch.set_num_threads(threads + 1)  # it resumes with as many as it began with
     run = poslab.train(request(), tmp_path / "test")
+    assert (run.manifest.threads, torch.get_num_threads()) == (threads, threads + 1)
+    torch.set_num_threads(threads)
     assert len(taken) == 20  # no step is made twice
     made = make(request(), tmp_path / "other")
     assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
@@ -113,6 +118,19 @@ def test_a_state_is_freed_once_training_has_resumed_from_it(
     poslab.train(asked, tmp_path / "test", callbacks=[Look()])
     assert alive
     assert not any(alive)
+
+
+def test_compose_leaves_hydra_to_an_application_of_the_caller_s(tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text("of: app")
+    with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert poslab.compose("pos=alibi").pos == "alibi"
+        assert hydra.compose("app").of == "app"
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_tuning_is_refused_which_takes_several_runs(tmp_path: Path) -> None:
+    with pytest.raises(poslab.ConfigError, match=r"use train\.py"):
+        poslab.train(poslab.compose("tune=learning_rate"), tmp_path / "test")
 
 
 def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

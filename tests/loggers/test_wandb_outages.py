@@ -119,6 +119,14 @@ def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
     assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
 
 
+def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):
+    before = variables()
+    made = make(tracked_request(seed=18, logger__x={"_target_": "nowhere.Logger"}), tmp_path)
+    assert (made.status, "nowhere" in made.reason) == ("failed", True)
+    assert services() == []
+    assert variables() == before
+
+
 def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch):
     """Its thread fails once its process is killed; what it ends then must not be the next run's."""
     killed, left, opened = threading.Event(), threading.Event(), threading.Event()

@@ -43,6 +43,12 @@ def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path, capsys
     assert "choose attention=flash or softmax" in listed["kerple"][1]
 
 
+def test_what_a_finished_run_was_asked_is_not_left_behind(tmp_path):
+    """It has the settings of its loggers, which may be keys."""
+    command(*tiny(logger="local", study="x"), cwd=tmp_path)
+    assert not list(tmp_path.glob("runs/x/.launcher/*.json"))
+
+
 def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
     with pytest.raises(PairError, match="choose attention=flash or softmax"):
         run_study([inline(tmp_path, pos, "linear") for pos in ("kerple", "fire")], "a command")

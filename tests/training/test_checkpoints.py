@@ -1,7 +1,13 @@
 """Checkpoints on disk."""
 
+import errno
+import signal
+
+import pytest
 import torch
 
+from poslab.record import files
+from poslab.study.run.stopping import Stopped
 from poslab.training.checkpoints import (
     FACTS,
     STATE_FORMAT,
@@ -29,6 +35,18 @@ def test_a_checkpoint_is_never_whole_in_memory():
     disk = Disk()
     writer(tensors)(disk)
     assert disk.total > 20 * 400_000 >= 20 * disk.largest
+
+
+def test_who_stops_a_run_that_waits_for_the_disk_is_heard(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "full")
+
+    def stopped():
+        raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(files, "_replace", full)
+    with pytest.raises(Stopped):
+        write_checkpoint(tmp_path, 1, {}, stopped)
 
 
 def test_a_checkpoint_has_its_checksum_in_its_name_and_the_last_two_stay(tmp_path):

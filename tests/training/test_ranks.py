@@ -115,6 +115,13 @@ def test_a_process_that_is_killed_costs_what_was_not_kept(shared, tmp_path):
     assert read_manifest(directory).processes == 2
 
 
+def test_a_run_that_diverges_on_several_processes_is_no_failure(tmp_path):
+    ended = command(*SETTINGS, "trainer.devices=2", "trainer.learning_rate=1e18", cwd=tmp_path)
+    assert ended.returncode == 1
+    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
+    assert read_manifest(directory).status == "diverged"
+
+
 OF_TEXT = {
     "evaluate__rescale": "[none,ntk,drop]",
     "evaluate__recalibration_steps": 2,

@@ -265,6 +265,7 @@ def _measured(
     trained = Trained(gpt, config, corpus, display, lambda: None)
     tables: list[tuple[Any, list[Row]]] = []
     if config.evaluate.needles:  # first, as it may be refused
+        model.to(config.trainer.accelerator)
         tables.append((Needles.table, list(needle_rows(trained, tokenizer))))
     for measurement in (Lengths(), Position(), Rescaled(), RescaledPosition()):
         if measurement.wanted(config):

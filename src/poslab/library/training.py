@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import hydra
 import pandas
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -77,12 +78,16 @@ def compose(*overrides: str) -> Request:
     Raise ConfigError, one line, where an argument is wrong.
     """
     conf = installed_conf()
+    of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
+    GlobalHydra.instance().clear()
     try:
         with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
             composer = Composer(lambda given: hydra.compose("config", given, return_hydra_config=True))
             composed = composer.composed(overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explained(error, conf)) from None
+    finally:
+        GlobalHydra.instance().hydra = of_caller
     return request_of(composed.settings, composed.choices, overrides, composed.conf)
 
 
@@ -109,6 +114,8 @@ def train(
         raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
     if request.config.plan:
         raise ConfigError("plan is for train.py, and poslab.train trains: leave plan out")
+    if request.config.tune.factors:
+        raise ConfigError("poslab.train trains one run and tune several: leave tune out, or use train.py")
     config = check(Config, {**request.config.model_dump(mode="json"), "study": folder.name}, "")
     job = plan(replace(request, config=config), folder.parent)
     job.check_disk()

@@ -172,7 +172,16 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
     """
     loggers = [build_logger(key, section) for key, section in run.config.logger.items()]
     loggers += [_WithoutOptions(lambda directory, logger=logger: logger) for logger in given]  # type: ignore[misc]
-    return [Guarded(logger, run) for logger in loggers if logger.wanted]
+    opened: list[Guarded] = []
+    try:
+        for logger in loggers:
+            if logger.wanted:
+                opened.append(Guarded(logger, run))
+    except BaseException:
+        for guarded in opened:
+            guarded.abandon()
+        raise
+    return opened
 
 
 class Guarded:
@@ -184,9 +193,10 @@ class Guarded:
             logger.open(run)
         except Exception as error:
             self.place = logger.place
-            self._fail(error)
             if isinstance(error, ConfigError):
+                self.abandon()
                 raise
+            self._fail(error)
         except BaseException:  # the run is stopped while the logger opens
             logger.abandon()
             raise
@@ -228,6 +238,13 @@ class Guarded:
         if self._logger is not None:  # not given up
             self._note(complete=True)
             self._logger = None
+
+    def abandon(self) -> None:
+        """Give the logger up, without a word."""
+        logger, self._logger = self._logger, None
+        if logger is not None:
+            with suppress(Exception):
+                logger.abandon()
 
     def _fail(self, error: Exception) -> None:
         logger, self._logger = self._logger, None

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 from pandas import DataFrame
 from pydantic import Field
@@ -68,7 +69,7 @@ class Trackio(RunLogger):
                 f"tables/{name}": Table(dataframe=DataFrame(rows)) for name, rows in sheets(run).items()
             }
             self._once({**final_figures(run), **tables}, self._step + 1)
-        with redirect_stdout(StringIO()):
+        with patch("trackio.run.print", create=True):  # in its module alone: other threads print meanwhile
             self._run.finish()
 
     def _once(self, values: Mapping[str, Any], step: int) -> None:

@@ -31,18 +31,22 @@ Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
 def write_atomic(
-    path: Path, content: str | bytes | Callable[[BinaryIO], object], name: Callable[[str], str] | None = None
+    path: Path,
+    content: str | bytes | Callable[[BinaryIO], object],
+    name: Callable[[str], str] | None = None,
+    waiting: Callable[[], None] = lambda: None,
+    mode: int = 0o644,
 ) -> str:
     """Replace `path` in one step that survives a crash: write beside, sync, rename, sync. Return the SHA-256.
 
     `content` may be a function that writes it, bit by bit, to a file that cannot seek. `name` gives the
     file's name by its SHA-256, in place of that of `path`. On a full disk it prints a line and waits for
-    room: the old file stays, and nothing is lost.
+    room: the old file stays, and nothing is lost. `waiting` is called meanwhile, each second, and may raise.
     """
     waited = removed = False
     while True:
         try:
-            digest = _replace(path, content, name)
+            digest = _replace(path, content, name, mode)
         except FileNotFoundError:
             if removed:  # the first time, another command has removed the unfinished file as left behind
                 raise
@@ -53,6 +57,7 @@ def write_atomic(
             if not waited:
                 _print(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")
             waited = True
+            waiting()
             time.sleep(ROOM)
         else:
             if waited:
@@ -66,7 +71,10 @@ def _print(line: str) -> None:
 
 
 def _replace(
-    path: Path, content: str | bytes | Callable[[BinaryIO], object], name: Callable[[str], str] | None
+    path: Path,
+    content: str | bytes | Callable[[BinaryIO], object],
+    name: Callable[[str], str] | None,
+    mode: int,
 ) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -80,7 +88,7 @@ def _replace(
             file.flush()
             os.fsync(file.fileno())
         digest = hashed.digest.hexdigest()
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path.with_name(name(digest)) if name else path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

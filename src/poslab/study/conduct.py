@@ -61,8 +61,9 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             trial_members = _make(planned_trials, settings, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [member.job for member in trial_members])
-            tuned_jobs = plan_all(ready, runs, launcher, console).jobs if ready else []
-            planned = Plan(tuned_jobs, planned.refused)
+            tuned_plan = plan_all(ready, runs, launcher, console) if ready else Plan()
+            refused = {**planned.refused, **planned_trials.refused, **tuned_plan.refused}
+            planned = Plan(tuned_plan.jobs, refused)
         members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]

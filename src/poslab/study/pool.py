@@ -155,7 +155,7 @@ class Pool:
         if not member.request_written:
             path = _request_file(job)
             remove_unfinished(path.parent, path.name.__eq__)
-            write_atomic(path, request_text(job))
+            write_atomic(path, request_text(job), mode=0o600)  # a logger's section may have its key
             member.request_written = True
         member.log_begin = member.task.log.stat().st_size if member.task.log.exists() else 0
         try:
@@ -200,6 +200,7 @@ class Pool:
         if standing.settled or (standing.status == "failed" and end.status == 1):
             member.entry.note = standing.reason or ""
             member.entry.state = "done" if standing.status == "done" else "failed"
+            _request_file(member.job).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
             member.entry.state = "elsewhere"

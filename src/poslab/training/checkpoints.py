@@ -44,10 +44,15 @@ def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
     return lambda file: torch.save(dict(content), file)
 
 
-def write_checkpoint(folder: Path, step: int, content: Mapping[str, Any]) -> None:
-    """Add a state of tensors and plain values, and remove all but the newest STATES."""
+def write_checkpoint(
+    folder: Path, step: int, content: Mapping[str, Any], waiting: Callable[[], None] = lambda: None
+) -> None:
+    """Add a state of tensors and plain values, and remove all but the newest STATES.
+
+    `waiting` is called while the disk is full, and may raise.
+    """
     path = folder / _name(step, "0" * 64)
-    digest = write_atomic(path, writer(content), name=lambda digest: _name(step, digest))
+    digest = write_atomic(path, writer(content), lambda digest: _name(step, digest), waiting)
     earlier = [state for state in _newest_first(folder) if state.name != _name(step, digest)]
     for old in earlier[STATES - 1 :]:
         old.unlink(missing_ok=True)

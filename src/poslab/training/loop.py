@@ -236,6 +236,7 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
     """
     copied = copy.deepcopy(gpt)
     copied.scheme.rescale(Rescaling("drop", 1.0))
+    copied.recompute = config.trainer.recompute
     steps = config.evaluate.recalibration_steps
     trainer = config.trainer.model_copy(update={"max_steps": steps, "warmup_steps": math.ceil(steps / 10)})
     evaluation = config.evaluate.model_copy(update={"validations": 1})
@@ -320,7 +321,7 @@ def _random_state() -> RandomState:
 def _set_random_state(state: RandomState) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
     version, numbers, gauss = state["python"]

@@ -129,7 +129,7 @@ class _Copied:
         self._display, self._stream, self._copy = display, stream, copy
 
     def write(self, text: str) -> int:
-        with suppress(OSError):  # a log file on a full disk
+        with suppress(OSError, ValueError):  # a log file on a full disk, or closed under another thread
             self._copy.write(text.encode(errors="replace"))
         self._display.erase()
         return self._stream.write(text)

@@ -79,7 +79,11 @@ def run(
             raise ConfigError(f"{job.directory}: {standing.reason}")
         if standing.settled and standing.manifest is not None:  # another command has finished it meanwhile
             return standing.manifest
-        return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
+        threads = torch.get_num_threads()
+        try:
+            return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
+        finally:
+            torch.set_num_threads(threads)
 
 
 @dataclass(eq=False)
@@ -105,6 +109,9 @@ class RunMaker(Observer):
         self._note_other_devices(earlier)
         self.notes = [*(earlier.notes or []), *self.notes]
         lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
+        if earlier.wandb is not None:  # what this process makes has still to be sent
+            lasting["wandb"] = earlier.wandb.updated(complete=None)
+        self.memory = earlier.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
         found = self.state or self.trained
         self.rows: list[Mapping[str, Any]] = list(found["rows"]) if found else []
@@ -212,8 +219,9 @@ class RunMaker(Observer):
         """Train and measure as one of the run's processes, of which number 0 writes the record."""
         _wait_for_others()
         gpt = build(self.job.config, self.job.corpus.vocabulary)
-        self._train(gpt, Observer())
-        measure(self.job, gpt, None, self.display, self.stopper)
+        with suppress(DivergedError):  # which number 0 records
+            self._train(gpt, Observer())
+            measure(self.job, gpt, None, self.display, self.stopper)
 
     def started(self) -> None:
         self.stopper.reinstall_handlers()
@@ -239,7 +247,7 @@ class RunMaker(Observer):
         begun = time.monotonic()
         with self.stopper.uninterrupted():
             content = {**self._identified(STATE_FORMAT), **state}
-            write_checkpoint(self.job.directory / CHECKPOINTS, step, content)
+            write_checkpoint(self.job.directory / CHECKPOINTS, step, content, self.stopper.check)
         self.checkpoint_at = time.monotonic()
         seconds = self.job.config.trainer.checkpoint_seconds
         writing = self.checkpoint_at - begun
@@ -297,7 +305,7 @@ class RunMaker(Observer):
         else:  # not written again: the same tensors need not give a file of the same bytes
             record.files[FINAL] = self.trained["sha256"]
         measure(job, gpt, record, self.display, self.stopper)
-        record.update(memory_bytes=peak_memory())
+        record.update(memory_bytes=max(self.memory, peak_memory()))
 
     def _train(self, gpt: GPT, observer: Observer) -> "TrainingResult":
         """Train from the newest state, from another run's weights, or from random ones."""

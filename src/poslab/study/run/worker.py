@@ -8,6 +8,7 @@ PyTorch is imported only by a run: the study's command imports this module too.
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 from poslab.config.checking import check
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import ConfigError
+from poslab.record.facts import Manifest
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
@@ -33,6 +35,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 PROCESS_KILLED = 71  # one of the run's processes was killed, and the run can resume (EX_OSERR of sysexits.h)
 ANOTHER_PROCESS_RUNS_IT = 75  # try again later (EX_TEMPFAIL)
 STOPPED_IN_WANDB = 76  # by somebody there: the run is not to be started again
+OWN_REASON_SECONDS = 5.0  # that the first process has to record an error which all of a run's processes meet
 
 
 WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # runs the run of the file that follows
@@ -124,10 +127,11 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False
     def on_lost(number: int, status: int) -> None:
         try:
             if status > 0:
-                manifest = read_manifest(job.directory)
+                time.sleep(OWN_REASON_SECONDS)
+                manifest = read_manifest(job.directory) or Manifest(**job.facts)
                 reason = f"process {number} of the run ended with status {status}; see its log"
                 RunRecord(job.directory, manifest).update(status="failed", reason=reason)
-        finally:  # at once: the main thread may wait for the lost process forever
+        finally:  # the main thread may wait for the lost process forever
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
