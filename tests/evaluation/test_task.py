@@ -157,3 +157,17 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     # Their losses do not compare, and their lengths and budgets differ as they must.
     assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
     assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))
+
+
+def test_one_task_of_two_sizes_is_two_tasks(tmp_path):
+    for longest in (3, 4):
+        asked = request(
+            "made_up",
+            objective={**OPTION["objective"], "samples": 4, "longest": longest, "tested": 8},
+            data=arms(CONF / "data")["none"],
+            context_length=9,
+            evaluate__longest=1,
+        )
+        assert make(asked, tmp_path).status == "done"
+    summary = document(gather("made_up", tmp_path, None)).summary
+    assert all(f"trained on sizes up to {longest}: " in summary for longest in (3, 4))

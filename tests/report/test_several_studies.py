@@ -107,6 +107,28 @@ def test_what_differs_between_the_studies_is_said(
     assert any(text.startswith(expected) for text in warned(gather("a,b", tmp_path, None)))
 
 
+def test_two_files_of_one_name_are_two_arms(tmp_path: Path) -> None:
+    """A record has the name of a file alone: both texts here are in a file corpus.txt."""
+    for place in ("en", "de"):
+        for seed in range(2):
+            of_file = {"name": "text", "fingerprint": place, "vocabulary": 256}
+            write_run(tmp_path, f"rope-{place}-{seed}", seed=seed, study="a", data=of_file)
+    results = gather("a", tmp_path, None)
+    assert [len(item.rows) for item in results.arms] == [2, 2]
+    assert {run.status for run in results.runs} == {"done"}
+    assert len({item.arm.label for item in results.arms}) == 2
+
+
+def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path: Path) -> None:
+    for share in (0.15, 0.3):
+        for seed in range(3):
+            hidden = {"objective": {"kind": "masked", "share": share}}
+            write_run(tmp_path, f"rope-{share}-{seed}", seed=seed, study="a", config=hidden)
+    results = gather("a", tmp_path, None)
+    assert not results.one_objective
+    assert results.comparisons == ()
+
+
 def test_losses_on_other_data_are_not_compared(tmp_path: Path) -> None:
     two(tmp_path, seeds=2, data={"name": "stdlib", "fingerprint": "beef", "vocabulary": 256})
     results = gather("a,b", tmp_path, "a: rope")

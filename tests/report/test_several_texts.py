@@ -69,6 +69,21 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: P
     assert "alibi and rope change places" in order
 
 
+def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
+    study(tmp_path, {"code": LOSSES["code"]})
+    for seed in range(2):
+        config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 6}}
+        write_run(tmp_path, f"copy-{seed}", seed=seed, config=config, data={"name": "no text"})
+    assert gather("made_up", tmp_path, "rope").texts == ()
+
+
+def test_bits_are_called_bits(tmp_path: Path) -> None:
+    said = sentences(study(tmp_path, primary="sliding_bits_per_byte_8x"))
+    tested = next(line for line in said if "at 8 L" in line)
+    assert "bits per byte;" in tested
+    assert "nats" not in tested
+
+
 def test_the_tests_of_all_texts_are_corrected_together(tmp_path: Path) -> None:
     alone = study(tmp_path / "a", {"code": LOSSES["code"]})
     assert alone.texts == ()

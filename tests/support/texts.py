@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from poslab.data.corpus import Corpus
 from support.commands import ROOT
@@ -71,10 +71,16 @@ def trained_in_characters(path: Path, texts: Sequence[str], prefix: str = "norma
     learned = json.loads(trained.to_str())["model"]
     names = ["<unk>", "<s>", "</s>", *(f"<0x{value:02X}>" for value in range(256))]
     names += [name for name in learned["vocab"] if name != "<unk>"]
-    numbers = {name: number for number, name in enumerate(names)}
     merges = [tuple(merge) for merge in learned["merges"]]
+    if prefix == "none":  # Gemma's have a tab for its byte, and runs of spaces that are added tokens, too
+        names[names.index("<0x09>")] = "\t"
+        names.append(2 * "\u2581")
+        merges.append(("\u2581", "\u2581"))
+    numbers = {name: number for number, name in enumerate(names)}
     tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.add_special_tokens(names[:3])
+    if prefix == "none":
+        tokenizer.add_tokens([AddedToken(2 * "\u2581", normalized=False)])
     if prefix == "pre_tokenizer":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     else:

@@ -171,6 +171,7 @@ def test_samples_begin_anywhere_where_that_is_asked_for():
         ({"data": {**arms(CONF / "data")["copy"], "tokens": 60_000}}, "choose data=none"),
         ({"objective": {"kind": "causal"}}, "task=NAME"),
         ({"evaluate__needles": 3}, "under a task"),
+        ({"evaluate__rescale": ["none", "pi"], "evaluate__longest": 4}, "under a task"),
     ],
 )
 def test_a_task_that_cannot_be_is_refused(changes, told, tmp_path):

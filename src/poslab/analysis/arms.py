@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.schema import ADAMW, GPT2_BLOCK, SHARING
+from poslab.config.schema import ADAMW, GPT2_BLOCK, SHARING, is_tokenizer_file
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 from poslab.record.summary import is_pretrained
@@ -87,7 +87,7 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
         runs += marked
         for run in marked:
             if run.readable and not run.tunes:
-                groups.setdefault((run.study, key(run.config)), []).append(run)
+                groups.setdefault((run.study, key_of(run)), []).append(run)
     tuned = {run.study for run in runs if run.readable and run.tunes}
     unordered = _arms(list(groups.values()), tuned)
     ordered: list[Arm] = []
@@ -204,7 +204,17 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _same(run: Run) -> tuple[bool, str, int]:
-    return run.tunes, key(run.config), run.seed
+    return run.tunes, key_of(run), run.seed
+
+
+def key_of(run: Run) -> str:
+    """Return a text that is equal for runs of the same arm, and of the same files where it names any.
+
+    Of a file a record has the name alone, and two may have the same.
+    """
+    data = run.config.get("data") or {}
+    files = data.get("path") is not None or is_tokenizer_file(data.get("vocabulary"))
+    return f"{key(run.config)} {run.data_fingerprint}" if files else key(run.config)
 
 
 def finished_at(run: Run) -> tuple[datetime, str]:
@@ -315,7 +325,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
-            digest = hashlib.sha256(key(firsts[i].config).encode()).hexdigest()
+            digest = hashlib.sha256(key_of(firsts[i]).encode()).hexdigest()
             names[i] = f"{label} ({digest[:6]})"
     return names
 

@@ -1,5 +1,6 @@
 """Arms against the reference, over the seeds that both have."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from poslab.analysis.arms import RESCALING, Arm
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, normality
+from poslab.config.schema import CAUSAL
 from poslab.record.measures import IN_BITS, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
@@ -69,7 +71,7 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
         return options
 
     for base in reference.finished:
-        if run.objective != base.objective:
+        if scored_by(run) != scored_by(base):
             return "trained for another objective"
         if run.vocabulary != base.vocabulary and not in_bits:
             return "another vocabulary"
@@ -80,6 +82,12 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
         if evaluation(run) != evaluation(base):
             return "evaluated with other settings"
     return None
+
+
+def scored_by(run: Run) -> str:
+    """Return a text that is equal for runs whose losses are of one objective: its kind, and what it hides."""
+    options = {**CAUSAL, **(run.config.get("objective") or {})}
+    return json.dumps({key: value for key, value in options.items() if key != "offset"}, sort_keys=True)
 
 
 def same_text(run: Run, reference: Run) -> bool:

@@ -81,7 +81,7 @@ def is_steady(run: Run) -> bool:
         (after - before) / (end - start) for (before, start), (after, end) in pairwise(timed) if end > start
     )
     tenth = len(speeds) // 10
-    return bool(speeds) and speeds[tenth] >= STEADY * speeds[-1 - tenth]
+    return not speeds or speeds[tenth] >= STEADY * speeds[-1 - tenth]
 
 
 def in_bits(runs: Iterable[Run]) -> bool:

@@ -18,6 +18,7 @@ from poslab.analysis.comparisons import (
     pairs,
     ranks,
     same_text,
+    scored_by,
 )
 from poslab.analysis.estimates import (
     FIXED,
@@ -103,18 +104,22 @@ class Results:
     @property
     def one_text(self) -> bool:
         """Whether all finished runs read the text of the reference, in whatever tokens."""
-        first = self.reference.arm.finished[0]
-        return all(same_text(run, first) for run in self.finished)
+        return all(same_text(run, self._first) for run in self.finished)
+
+    @property
+    def _first(self) -> Run:
+        """A finished run, of the reference if it has one."""
+        return (self.reference.arm.finished or self.finished)[0]
 
     @property
     def one_objective(self) -> bool:
         """Whether the losses of all finished runs are of one objective, or task."""
-        return len({run.objective for run in self.finished}) <= 1
+        return len({scored_by(run) for run in self.finished}) <= 1
 
     @property
     def text(self) -> str:
         """The name of the reference's text."""
-        return plain(self.reference.arm.finished[0].data_name, 40)
+        return plain(self._first.data_name, 40)
 
     @property
     def is_about_learning(self) -> bool:
@@ -155,6 +160,12 @@ class Results:
     def seeds(self) -> int:
         """The largest number of finished seeds of any arm."""
         return max(len(item.rows) for item in self.arms)
+
+    @property
+    def fewest_seeds(self) -> int:
+        """The smallest number of seeds that a tested difference rests on; that of the arms where none is."""
+        pairs = [pair.difference.n for pair in self.pairs]
+        return min(pairs, default=self.seeds)
 
 
 def gather(study: str, runs: Path, reference: str | None, primary: str | None = None) -> Results:
@@ -204,7 +215,8 @@ def _texts(
 
     Of texts with a finished reference and another finished arm; nothing where only one text has these.
     """
-    names = dict.fromkeys(text_of(run) for record in records for run in record.runs if run.readable)
+    runs = (run for record in records for run in record.runs if run.readable and run.has_text)
+    names = dict.fromkeys(map(text_of, runs))
     parts, label = [], ""
     for name in names if len(names) > 1 else ():
         of_text = (

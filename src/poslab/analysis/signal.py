@@ -54,13 +54,8 @@ def signals(results: Results) -> tuple[Signal, ...]:
                 tuple(rung.arms.values()), rung.arms[rungs.reference], figures, (rung.parameters, rung.share)
             )
         )
-    in_bits = is_in_bits(results.primary)
-    alike = tuple(
-        item
-        for item in results.arms
-        if item.rows and all(comparable(run, results.reference.arm, in_bits) for run in item.arm.finished)
-    )
-    return tuple(_of(alike, results.reference, figures, (None, None)))
+    arms = tuple(item for item in results.arms if item.rows)
+    return tuple(_of(arms, results.reference, figures, (None, None)))
 
 
 def _figures(results: Results) -> Iterator[str]:
@@ -76,12 +71,17 @@ def _figures(results: Results) -> Iterator[str]:
 
 
 def _of(
-    arms: Sequence[ArmFigures],
+    every_arm: Sequence[ArmFigures],
     reference: ArmFigures,
     figures: Iterable[str],
     rung: tuple[int | None, float | None],
 ) -> Iterator[Signal]:
     for figure in figures:
+        arms = tuple(
+            item
+            for item in every_arm
+            if all(comparable(run, reference.arm, is_in_bits(figure)) for run in item.arm.finished)
+        )
         values = {item.arm.label: found for item in arms if (found := item.by_seed(figure))}
         if len(values) < 2 or reference.arm.label not in values:
             continue

@@ -64,12 +64,14 @@ def _spellings(content: bytes, where: str) -> tuple[bytes, ...]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConfigError(f"{where} is no tokenizer.json with a vocabulary") from None
     spelled = {number: text.encode() for number, text in added.items()}
-    in_characters = bool(read["model"].get("byte_fallback")) and BYTE_TOKENS.keys() <= vocabulary.keys()
+    in_characters = bool(read["model"].get("byte_fallback"))
     for number, token in numbers.items():
         if in_characters and token in BYTE_TOKENS:
             spelled[number] = BYTE_TOKENS[token]
+        elif in_characters:  # also one that was added: Gemma's are runs of spaces, among others
+            spelled[number] = token.replace(SPACE, " ").encode()
         elif number not in added:
-            spelled[number] = token.replace(SPACE, " ").encode() if in_characters else _bytes_of(token, where)
+            spelled[number] = _bytes_of(token, where)
     return tuple(spelled.get(number, b"") for number in range(max(spelled, default=-1) + 1))
 
 

@@ -213,7 +213,7 @@ class _DenominatorCounts:
             row["queries"] += queries
             row["vanished"] += int((sums <= 0).sum())
             row["lowest"] = min(row["lowest"], float(sums.min()))
-            row["weights"] += queries * (queries + 1) // 2
+            row["weights"] += int((matrix != 0).sum())  # those that the mask leaves
             row["negative"] += int((matrix < 0).sum())
 
     def rows(self) -> Rows:

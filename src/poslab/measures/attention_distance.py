@@ -1,7 +1,7 @@
 """How far each head of the trained model attends, on validation windows of length L."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
@@ -76,14 +76,23 @@ def uniform(length: int, causal: bool = True) -> float:
     return sum(abs(i - j) for i in queries for j in range(length)) / len(queries) / length
 
 
-def _even(study: "StudyTables") -> dict[str, float]:
-    """The mean distance of attention spread evenly, by arm."""
-    even = {}
+def _even(study: "StudyTables") -> dict[str, float | None]:
+    """The mean distance of attention spread evenly, by arm; None where some layer sees only a window."""
+    even: dict[str, float | None] = {}
     for item in study.results.arms:
+        if any(_has_window(run.config.get("pos")) for run in item.arm.finished[:1]):
+            even[item.arm.label] = None
+            continue
         objectives = [recorded_objective(run.config) for run in item.arm.finished[:1]]
         causal = all(objective is None or objective.causal for objective in objectives)
         even[item.arm.label] = uniform(item.arm.context_length, causal)
     return even
+
+
+def _has_window(section: Any) -> bool:
+    if isinstance(section, dict):
+        return section.get("window") is not None or any(map(_has_window, section.values()))
+    return False
 
 
 def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":

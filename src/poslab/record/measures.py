@@ -43,6 +43,11 @@ def unit(column: str | None) -> str:
     return "bits per byte" if is_in_bits(column) else "nats per token"
 
 
+def short_unit(column: str | None) -> str:
+    """`unit` as a sentence has it after a number."""
+    return unit(column).removesuffix(" per token")
+
+
 def multiple(column: str) -> float:
     """sliding_8x -> 8.0, of L"""
     return float(column.rpartition("_")[2].removesuffix("x"))

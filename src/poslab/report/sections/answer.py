@@ -101,7 +101,8 @@ def sentences(results: Results) -> Iterator[str]:
     tested = multiple(results.primary)
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
-    exploratory = f"{results.seeds} seeds, so exploratory: " if results.seeds < EXPLORATORY else ""
+    seeds = results.fewest_seeds
+    exploratory = f"{seeds} seeds, so exploratory: " if seeds < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results, results.documents)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
@@ -267,6 +268,6 @@ def how_sure(results: Results) -> str:
     """Return a sentence on the certainty of a paper's table."""
     if results.seeds < 2:
         return "One seed per arm: no interval, no winner claimed."
-    settled = "" if results.seeds >= EXPLORATORY else ": exploratory"
+    settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
     return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."

@@ -134,13 +134,16 @@ def _position_less_reference(results: Results) -> LineChart:
     """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
     shared, label = results.context_length, results.reference.arm.label
     references = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
+    longest = max((max(run.positions, default=0) for run in results.reference.arm.finished), default=0)
     series = []
     for number, item in arms(results):
         if shared is None or item is results.reference:
             continue
         paired = [(by_position(run, 1), references.get(run.seed, {})) for run in item.arm.finished]
         over_seeds = points([{k: arm[k] - base[k] for k in arm if k in base} for arm, base in paired])
-        if over_seeds and all(comparable(run, results.reference.arm) for run in item.arm.finished):
+        # Windows of another length have other text at a position.
+        alike = {max(run.positions, default=0) for run in item.arm.finished} == {longest}
+        if over_seeds and alike and all(comparable(run, results.reference.arm) for run in item.arm.finished):
             series.append(Series(number, item.arm.label, over_seeds))
     return LineChart(
         "loss_by_position_less_reference",

@@ -11,7 +11,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, sheet
 from poslab.analysis.statistics import FALSE_ALARMS, Difference
 from poslab.config.text import counted, listing
-from poslab.record.measures import Value
+from poslab.record.measures import Value, short_unit, unit
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, Span
 from poslab.report.document import Section
@@ -109,7 +109,7 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
             _shares(part) if len(part) < len(rungs.rungs) else "",
             "",
             "Training tokens per parameter" if by_budget else "Training compute (FLOP)",
-            f"Gap to {rungs.reference} (nats per token)",
+            f"Gap to {rungs.reference} ({unit(figure)})",
             10,
             _ticks(part, by_budget),
             None,
@@ -230,16 +230,16 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     yield f"{text[0].upper()}{text[1:]}."
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
-        yield _crossed(rungs, crossed)
+        yield _crossed(rungs, figure, crossed)
     elif looked_at:
         yield "No two arms are shown to change places."
 
 
-def _crossed(rungs: Ladder, crossed: Sequence[Crossing]) -> str:
+def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
     """Return a sentence on who change places, with both gaps."""
     parts = [
         f"{cross.arm} and {cross.against} between {_between(rungs, cross)} ({_gap(cross.gap_before)}, then "
-        f"{_gap(cross.gap_after)} nats)"
+        f"{_gap(cross.gap_after)} {short_unit(figure)})"
         for cross in crossed
     ]
     sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
@@ -261,8 +261,8 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
     low, high = quantity(trends[0].low), quantity(trends[0].high)
     seen = [
-        f"that of {found.arm} {found.reading} by {_size(found.per_tenfold)} nats per tenfold compute, from "
-        f"{_gap(found.first)} to {_gap(found.last)}"
+        f"that of {found.arm} {found.reading} by {_size(found.per_tenfold)} {short_unit(figure)} per tenfold "
+        f"compute, from {_gap(found.first)} to {_gap(found.last)}"
         for found in trends
         if found.seen
     ]
@@ -309,7 +309,8 @@ def _gaps_table(results: Results, rungs: Ladder, rows: Rows) -> Table:
     for figure in rungs.figures:
         columns += [Column(figure, "Loss", cells.loss, cells.figure_title(figure))]
         columns += [Column(f"gap_{figure}", f"Gap to {rungs.reference}", against, cells.figure_title(figure))]
-    caption = f"A gap is paired by seed at one size and budget, nats per token. {_sure(results)}"
+    units = listing([*dict.fromkeys(map(unit, rungs.figures))])
+    caption = f"A gap is paired by seed at one size and budget, in {units}. {_sure(results)}"
     return Table("Losses and gaps", caption, tuple(columns), rows, ("ladder.csv",), grouped=True)
 
 
@@ -419,7 +420,7 @@ def _trends_table(rungs: Ladder, rows: Rows) -> Table:
     caption = (
         "Least squares of each gap on the logarithm of compute, and of tokens a parameter where budgets vary "
         "beside it. A trend is seen if its 95 % interval leaves 0 out and its sign stays without any one "
-        "size (of fewer than three, any one row). Left over: root mean square in nats. The line describes "
+        "size (of fewer than three, any one row). Left over: root mean square. The line describes "
         "what lies between the first and the last row, and says nothing beyond."
     )
     return Table("Trends", caption, tuple(columns), rows, ("ladder_trends.csv",))

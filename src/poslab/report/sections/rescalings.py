@@ -80,7 +80,8 @@ def rescaled_table(results: Results) -> Table:
 def findings(results: Results) -> tuple[str, ...]:
     """Return one sentence per arm: which rescaling goes furthest, at what price."""
     sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
-    return (*(_furthest(rescaled, results) for rescaled in results.rescaled), sure)
+    said = tuple(filter(None, (_furthest(rescaled, results) for rescaled in results.rescaled)))
+    return (*said, sure) if said else ()
 
 
 def in_short(results: Results) -> Iterator[str]:
@@ -107,9 +108,11 @@ def in_short(results: Results) -> Iterator[str]:
 
 
 def _furthest(rescaled: RescaledArm, results: Results) -> str:
-    """Return the rescalings with the longest usable length, if longer than as trained."""
+    """Return the rescalings usable longest, if longer than as trained; "" where none has a length."""
     label = rescaled.item.arm.label
     reach = {line.place: length for line in rescaled.lines if (length := _in_every_seed(line)) is not None}
+    if not reach:
+        return ""
     trained = reach.pop(rescaled.lines[0].place, 0.0)
     furthest = max(reach.values(), default=0.0)
     if furthest <= trained:

@@ -1,5 +1,6 @@
 """Tasks in a report: which arm still solves one, at how many times the longest size of training."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from poslab.analysis.statistics import EXPLORATORY
 from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.measures import Value
+from poslab.record.reader import Run
 from poslab.report.cells import arms, bars, loss, named, percent, probability, rounded, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
@@ -21,6 +23,7 @@ from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
 
 Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
+BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that leave its samples as they are
 
 
 def sentences(study: StudyTables) -> Iterable[str]:
@@ -70,12 +73,24 @@ def section(study: StudyTables) -> Section | None:
 
 def _arms(study: StudyTables) -> Tasks:
     """Return the arms with finished runs, by their task."""
-    tasks: Tasks = {}
+    found: dict[str, dict[str, list[ArmFigures]]] = {}  # by kind and the settings that samples are drawn by
     for item in study.results.arms:
         for run in item.arm.finished[:1]:
             if "task.csv" in run.tables:
-                tasks.setdefault(plain(run.objective, 60), []).append(item)
+                found.setdefault(run.objective, {}).setdefault(_drawn_by(run), []).append(item)
+    tasks: Tasks = {}
+    for kind, forms in found.items():
+        for place, items in enumerate(forms.values(), 1):
+            name = plain(kind, 60)
+            tasks[name if len(forms) == 1 else f"{name}_{place}"] = items
     return tasks
+
+
+def _drawn_by(run: Run) -> str:
+    options = run.config["objective"]
+    return json.dumps(
+        {key: value for key, value in options.items() if key not in BESIDE_A_TASK}, sort_keys=True
+    )
 
 
 def _title(task: str) -> str:
@@ -201,9 +216,10 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
     )
     caption = (
         "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
-        "twice that size, and L50 in multiples of it, of the seeds that learned the task: means over seeds "
-        f"with 95 % Student-t intervals. p is that of L50 against {rows[0]['reference']}, by Wilcoxon's "
-        f"signed ranks over shared seeds, from {EXPLORATORY} on, not corrected."
+        "twice that size are means over all seeds; L50, in multiples of that size, is one over the seeds "
+        "that learned the task; with 95 % Student-t intervals. p is that of L50 against "
+        f"{rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from {EXPLORATORY} on, not "
+        "corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
     return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)

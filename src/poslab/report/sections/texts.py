@@ -11,7 +11,7 @@ from poslab.analysis.sheets import Row, Rows, sheet
 from poslab.analysis.statistics import EXPLORATORY
 from poslab.analysis.texts import Agreement, agreements, orders
 from poslab.config.text import listing
-from poslab.record.measures import Value
+from poslab.record.measures import Value, short_unit
 from poslab.report import cells
 from poslab.report.charts import PanelChart
 from poslab.report.document import Section
@@ -40,11 +40,12 @@ def figures(results: Results) -> list[str]:
 def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
-    few = f", {results.seeds} seeds, so exploratory" if results.seeds < EXPLORATORY else ""
-    few = ", one seed" if results.seeds == 1 else few
+    seeds = results.fewest_seeds
+    few = f", {seeds} seeds, so exploratory" if seeds < EXPLORATORY else ""
+    few = ", one seed" if seeds == 1 else few
     yield f"{len(texts)} texts, each by itself{few}; to count so few texts is no test."
     for figure in figures(results):
-        arms = [_in_words(item, len(texts)) for item in agreements(texts, figure)]
+        arms = [_in_words(item, len(texts), short_unit(figure)) for item in agreements(texts, figure)]
         if arms:
             label = texts[0].reference.arm.label
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
@@ -53,11 +54,11 @@ def sentences(results: Results) -> Iterator[str]:
         yield used
 
 
-def _in_words(item: Agreement, texts: int) -> str:
+def _in_words(item: Agreement, texts: int, unit: str) -> str:
     """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
     size = cells.span([number(mean, 2) for mean in item.means])
     compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
-    return f"{item.arm} {_sides(item)}{compared}, {size} nats"
+    return f"{item.arm} {_sides(item)}{compared}, {size} {unit}"
 
 
 def _sides(item: Agreement) -> str:

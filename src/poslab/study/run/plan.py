@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
+from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length, rescaled_by
 from poslab.data.corpus import check_lengths
 from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
@@ -108,8 +108,10 @@ def _check_objective(config: Config) -> None:
         raise ConfigError(
             f"objective.kind={config.objective['kind']} and data={config.data['source']}: choose {choice}"
         )
-    if not objective.reads_text and (config.probe.tasks or config.evaluate.needles):
-        raise ConfigError("probe and evaluate.needles ask questions about text: leave them out under a task")
+    if not objective.reads_text and (config.probe.tasks or config.evaluate.needles or rescaled_by(config)):
+        raise ConfigError(
+            "probe, evaluate.needles and evaluate.rescale measure text: leave them out under a task"
+        )
     if config.context_length < objective.needs():
         raise ConfigError(
             f"context_length={config.context_length} is too short for what objective.kind="
