@@ -80,8 +80,9 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
     told = called(f"sweep={name}", "model=micro", "--cfg", "all", cwd=tmp_path).stdout
     assert f"\nstudy: {path.stem}\n" in told
     assert "mode: MULTIRUN" in told
-    assert "max_steps: 5000\n" in told  # the size for a GPU: its budget and its length too
-    assert "context_length: 512\n" in told
+    if path.stem != "recall":  # which has the size of its task
+        assert "max_steps: 5000\n" in told  # the size for a GPU: its budget and its length too
+        assert "context_length: 512\n" in told
     swept = OmegaConf.load(path).hydra.sweeper.params
     for name in ("model", "trainer", "context_length", "trainer.max_steps"):  # only as the question
         assert name not in swept or "," in str(swept[name])

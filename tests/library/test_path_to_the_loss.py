@@ -9,7 +9,7 @@ from support.commands import ROOT, environment
 
 # More than this is not let in: of the whole call, and from where its run, which is planned, begins.
 # What is aimed at: 15 files and 2,400 lines, none over 400.
-MOST = {"poslab.train": (49, 7_177), "poslab.study.run.make.run": (31, 4_572)}
+MOST = {"poslab.train": (49, 7_205), "poslab.study.run.make.run": (31, 4_591)}
 LONGEST = 400
 
 SCRIPT = """
@@ -17,8 +17,10 @@ import json, sys
 from pathlib import Path
 
 import poslab
+from poslab.data import verification
 from support.runs import request
 
+verification.SETTLED = 0.0  # the first run's files count as verified at once, as they do after seconds
 poslab.train(request(seed=1), "first")  # what is read once a process
 wanted, root = request(), str(Path(poslab.__file__).parent)
 entered, planned = [], []

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from poslab.training.loop import TrainingResult
 
 STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
-# Facts in a manifest that stay when another process resumes the run.
+# Facts in a manifest that stay when another process resumes the run, which has still to send what it makes.
 LASTING = {"started", "wandb", "processes", "origin"}
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
@@ -108,9 +108,7 @@ class RunMaker(Observer):
         self._find_state(earlier)
         self._note_other_devices(earlier)
         self.notes = [*(earlier.notes or []), *self.notes]
-        lasting = earlier.model_dump(include=LASTING, exclude_unset=True)
-        if earlier.wandb is not None:  # what this process makes has still to be sent
-            lasting["wandb"] = earlier.wandb.updated(complete=None)
+        lasting = earlier.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = earlier.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
         found = self.state or self.trained
@@ -250,8 +248,7 @@ class RunMaker(Observer):
             write_checkpoint(self.job.directory / CHECKPOINTS, step, content, self.stopper.check)
         self.checkpoint_at = time.monotonic()
         seconds = self.job.config.trainer.checkpoint_seconds
-        writing = self.checkpoint_at - begun
-        self.interval = max(seconds, TRAINING_PER_CHECKPOINT * writing) if seconds else 0
+        self.interval = max(seconds, TRAINING_PER_CHECKPOINT * (self.checkpoint_at - begun)) if seconds else 0
         self.stopper.check()
 
     def _identified(self, number: int) -> dict[str, Any]:
