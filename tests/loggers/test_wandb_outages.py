@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import wandb
 from rich.console import Console
+from wandb.sdk import wandb_init
 
 from poslab import loggers
 from poslab.loggers.send import login
@@ -154,11 +155,13 @@ def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch)
             opened.wait(PATIENCE)
         forget()
 
-    class Tells(RunDisplay):
-        def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
-            if step == 11:
-                opened.set()
-                until(lambda: "given up" not in {each.name for each in threading.enumerate()})
+    init = wandb_init._WandbInit.init
+
+    def init_meanwhile(*arguments: Any) -> Any:
+        """Open a run once the client has begun, and what the thread ends is over."""
+        opened.set()
+        until(lambda: "given up" not in {each.name for each in threading.enumerate()})
+        return init(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(loggers, "FINISH_SECONDS", 0.1)
@@ -167,9 +170,8 @@ def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch)
         patched.setattr(login, "kill_client", kill_and_wait)
         patched.setattr(login, "forget_client", forget_late)
         assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
-    job = plan(tracked_request(seed=17), tmp_path)
-    with Stopper().installed() as stopper:
-        made = run(job, Tells("made", quiet=True), stopper)
+    monkeypatch.setattr(wandb_init._WandbInit, "init", init_meanwhile)
+    made = make(tracked_request(seed=17), tmp_path)
     assert (made.wandb.complete, made.wandb.failed) == (True, None)
 
 
