@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.make import RunMaker
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopper
+from poslab.training.observer import DivergedError
 from support.commands import called, command, rows, start, tiny
 from support.moments import await_moment
 from support.processes import kill
-from support.runs import assert_equal_results
+from support.runs import assert_equal_results, request
 
 SETTINGS = tiny(
     study="killed",
@@ -115,11 +120,15 @@ def test_a_process_that_is_killed_costs_what_was_not_kept(shared, tmp_path):
     assert read_manifest(directory).processes == 2
 
 
-def test_a_run_that_diverges_on_several_processes_is_no_failure(tmp_path):
-    ended = command(*SETTINGS, "trainer.devices=2", "trainer.learning_rate=1e18", cwd=tmp_path)
-    assert ended.returncode == 1
-    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
-    assert read_manifest(directory).status == "diverged"
+def test_where_all_processes_diverge_only_the_first_says_so(tmp_path, monkeypatch):
+    """An error in another would end the first one, with its record at status failed."""
+
+    def diverges(*arguments):
+        raise DivergedError("the loss is not finite")
+
+    monkeypatch.setattr(RunMaker, "_train", diverges)
+    RunMaker(plan(request(), tmp_path), RunDisplay("made", quiet=True), Stopper()).share()
+    assert not list(tmp_path.rglob("manifest.json"))
 
 
 OF_TEXT = {

@@ -87,7 +87,7 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
         runs += marked
         for run in marked:
             if run.readable and not run.tunes:
-                groups.setdefault((run.study, key_of(run)), []).append(run)
+                groups.setdefault((run.study, key(run)), []).append(run)
     tuned = {run.study for run in runs if run.readable and run.tunes}
     unordered = _arms(list(groups.values()), tuned)
     ordered: list[Arm] = []
@@ -204,17 +204,7 @@ def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _same(run: Run) -> tuple[bool, str, int]:
-    return run.tunes, key_of(run), run.seed
-
-
-def key_of(run: Run) -> str:
-    """Return a text that is equal for runs of the same arm, and of the same files where it names any.
-
-    Of a file a record has the name alone, and two may have the same.
-    """
-    data = run.config.get("data") or {}
-    files = data.get("path") is not None or is_tokenizer_file(data.get("vocabulary"))
-    return f"{key(run.config)} {run.data_fingerprint}" if files else key(run.config)
+    return run.tunes, key(run), run.seed
 
 
 def finished_at(run: Run) -> tuple[datetime, str]:
@@ -226,9 +216,15 @@ def finished_at(run: Run) -> tuple[datetime, str]:
     return (when if when.tzinfo else when.replace(tzinfo=UTC)), run.name
 
 
-def key(config: Mapping[str, Any]) -> str:
-    """Return a text that is equal for runs of the same arm."""
-    return json.dumps(arm_settings(config), sort_keys=True, default=str)
+def key(run: Run) -> str:
+    """Return a text that is equal for runs of the same arm.
+
+    Where they name files the content decides, too: of a file a record has the name alone.
+    """
+    data = run.config.get("data") or {}
+    files = data.get("path") is not None or is_tokenizer_file(data.get("vocabulary"))
+    decided = [arm_settings(run.config), run.data_fingerprint if files else None]
+    return json.dumps(decided, sort_keys=True, default=str)
 
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,7 +321,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
-            digest = hashlib.sha256(key_of(firsts[i]).encode()).hexdigest()
+            digest = hashlib.sha256(key(firsts[i]).encode()).hexdigest()
             names[i] = f"{label} ({digest[:6]})"
     return names
 

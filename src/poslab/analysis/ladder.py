@@ -120,10 +120,10 @@ def ladder(results: Results) -> Ladder | None:
 def _contenders(items: Sequence[ArmFigures]) -> dict[str, str]:
     """Return the contender of each arm, by the arm's label."""
     stripped = {item.arm.label: _without_rung(item.arm.finished[0]) for item in items}
-    runs = {key(run.config): run for run in reversed(stripped.values())}
+    runs = {key(run): run for run in reversed(stripped.values())}
     named = labels([[run] for run in runs.values()], ())
     by_key = dict(zip(runs, named, strict=True))
-    return {label: by_key[key(run.config)] for label, run in stripped.items()}
+    return {label: by_key[key(run)] for label, run in stripped.items()}
 
 
 def _without_rung(run: Run) -> Run:
