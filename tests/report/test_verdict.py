@@ -51,6 +51,11 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path: Path) -> None
     assert "is lower for alibi and t5." in at_length(results)
 
 
+def test_the_fewest_seeds_make_a_comparison_exploratory(tmp_path: Path) -> None:
+    results = study(tmp_path, {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}, 5, missing={"t5": 3})
+    assert "3 seeds, so exploratory" in words(results)
+
+
 def test_a_reference_whose_runs_all_diverged_leaves_a_report(tmp_path: Path) -> None:
     results = study(tmp_path, {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}, 3, missing={"rope": 0})
     assert not results.reference.arm.finished
