@@ -1,6 +1,7 @@
 """How often intervals of a ladder hold the truth: made-up curves with known exponents, noise as measured.
 
 python dev/trends.py           1,000 ladders each of two and three seeds, with five kinds of noise: minutes
+python dev/trends.py needs     200 ladders each: the tokens and parameters that an arm needs over another
 
 Losses are E + A (k_N N)^-alpha + B (k_D D)^-beta (Hoffmann et al. 2022, with their exponents), and one arm
 needs fewer tokens by its k_D. The gap's noise over seeds is that of T5 against RoPE in `sweep=fair` (a
@@ -8,6 +9,7 @@ standard deviation of 0.011 nats), and that over documents about half to six tim
 rung of a ladder. A percentile bootstrap of seeds and documents stands beside.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 
@@ -16,6 +18,7 @@ import numpy as np
 from poslab.analysis.arms import Arm
 from poslab.analysis.estimates import ArmFigures, estimates
 from poslab.analysis.ladder import Ladder, Rung, design, shares_of, trend
+from poslab.analysis.scaling import scaling
 from poslab.record.facts import Manifest
 from poslab.record.losses import LossSum
 from poslab.record.measures import mean_loss
@@ -27,6 +30,7 @@ RUNGS = ((1.2e5, 8), (3.5e5, 8), (8.1e5, 8), (2.7e6, 8), (1.2e5, 80))
 DOCUMENTS = 35
 SEEDS, TEXT = 0.011, 0.02  # standard deviation of a gap over seeds; standard error over documents
 BOOTSTRAP = 400
+BETTER = 1.2  # k_D of one arm
 
 
 def loss(parameters: float, tokens: float, k: float) -> float:
@@ -54,7 +58,7 @@ def made_up(random: np.random.Generator, seeds: int, text: float, later: float) 
     order = sorted(RUNGS, key=lambda rung: rung[0] ** 2 * rung[1])
     for (parameters, budget), growth in zip(order, np.geomspace(1, later, len(order)), strict=True):
         flops = 6 * parameters**2 * budget
-        means = {label: loss(parameters, parameters * budget, k) for label, k in (("a", 1.0), ("b", 1.2))}
+        means = {label: loss(parameters, parameters * budget, k) for label, k in (("a", 1.0), ("b", BETTER))}
         truth.append(means["b"] - means["a"])
         far = np.log(flops / 1e13) / 6
         arms = {}
@@ -129,9 +133,33 @@ def coverage(
     return {name: count / ladders for name, count in held.items()}
 
 
-if __name__ == "__main__":
+def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int, text: float) -> dict[str, float]:
+    """Return the share of ladders whose intervals hold the tokens and parameters needed, and that tell."""
+    held = Counter[str]()
+    for _ in range(ladders):
+        fit = scaling(made_up(random, seeds, text, 1.0)[0], "b", FIGURE)
+        assert fit is not None
+        for name, need, true in (("tokens", fit.tokens, 1 / BETTER), ("parameters", fit.parameters, 1.0)):
+            held[name] += (need.low or 0.0) <= true <= (need.high or np.inf)
+            held[f"{name} told"] += need.reading != "cannot tell"
+    return {name: count / ladders for name, count in held.items()}
+
+
+def main(needs: bool) -> None:
+    """Print each coverage as it is known."""
     for seeds in (2, 3):
         for text, later in ((TEXT, 1.0), (TEXT, 2.5), (TEXT, 0.4), (3 * TEXT, 1.0), (TEXT / 4, 1.0)):
-            shares = coverage(np.random.default_rng(0), 1000, seeds, text, later, boot=later == 1)
+            random = np.random.default_rng(0)
+            if needs and later != 1:
+                continue
+            shares = (
+                coverage_of_needs(random, 200, seeds, text)
+                if needs
+                else coverage(random, 1000, seeds, text, later, boot=later == 1)
+            )
             held = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
             print(f"{seeds} seeds, text {text:g}, seeds' noise x {later:g} at the end: {held}", flush=True)
+
+
+if __name__ == "__main__":
+    main("needs" in sys.argv)

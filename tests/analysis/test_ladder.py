@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 from dev.trends import coverage
 from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
 from poslab.analysis.results import gather
+from poslab.analysis.scaling import scaling
 from poslab.analysis.statistics import TextNoise, combined
 from poslab.report.charts import PanelChart
 from poslab.report.sections.contents import document
@@ -167,6 +168,48 @@ def test_intervals_of_a_trend_cover_95_percent():
     covered = coverage(np.random.default_rng(0), ladders=150, seeds=2)
     assert 0.9 <= covered["trend"] <= 0.995
     assert covered["gap"] >= 0.9
+
+
+def law(parameters: float, tokens: float, k_n: float, k_d: float) -> float:
+    return 0.8 + 20 * (k_n * parameters) ** -0.4 + 30 * (k_d * tokens) ** -0.3
+
+
+WIDE = [(64, 200), (128, 800), (256, 3200), (512, 12800), (64, 20000), (128, 80)]
+
+
+@pytest.mark.parametrize(("k_n", "k_d"), [(1.0, 1.5), (0.7, 1.0)])
+def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_path, k_n, k_d):
+    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
+    losses = {"rope": [law(*one, 1, 1) for one in at], "t5": [law(*one, k_n, k_d) for one in at]}
+    rungs = study(tmp_path, losses, WIDE, noise=2e-4)
+    assert rungs is not None
+    found = scaling(rungs, "t5", LOSS)
+    assert found is not None
+    for need, k in ((found.tokens, k_d), (found.parameters, k_n)):
+        assert need.factor == pytest.approx(1 / k, rel=0.1)
+        assert need.low is not None
+        assert need.high is not None
+        assert need.low < 1 / k < need.high < 1.5 * need.low
+    assert found.tokens.reading == ("fewer" if k_d > 1 else "cannot tell")
+    assert found.parameters.reading == ("cannot tell" if k_n == 1 else "more")
+    assert found.floor == pytest.approx(0.8, rel=0.3)
+    (row,) = document(gather("made_up", tmp_path, None)).sheets["scaling"][1]
+    assert row["tokens"] == found.tokens.factor
+
+
+def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path):
+    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
+    losses = {"rope": [law(*one, 1, 1) for one in at], "t5": [law(*one, 1, 1.1) for one in at]}
+    rungs = study(tmp_path / "four", losses, WIDE, noise=0.05)
+    assert rungs is not None
+    found = scaling(rungs, "t5", LOSS)
+    assert found is not None
+    assert found.tokens.reading == "cannot tell"
+    sections = document(gather("made_up", tmp_path / "four", None)).sections
+    assert any("cannot tell" in sentence for section in sections for sentence in section.findings)
+    few = study(tmp_path / "three", {pos: each[:3] for pos, each in losses.items()}, WIDE[:3])
+    assert few is not None
+    assert scaling(few, "t5", LOSS) is None
 
 
 def test_a_sum_of_groups_has_the_interval_of_welch_for_two():

@@ -68,21 +68,39 @@ def text_noise(
         return None
     added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
     for scored, sign, in_bits in signed:
-        nll, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
-        for segment, part in scored.items():
-            draw = part.document or segment
-            nll[draw] += part.nll
-            sizes[draw] += (part.bytes or 0) * math.log(2) if in_bits else part.tokens
-        whole = math.fsum(sizes.values())
-        if not whole:
+        if not (draws := _draws(scored, in_bits)):
             return None
-        mean = math.fsum(nll.values()) / whole
-        for draw, size in sizes.items():
-            added[draw] += sign * (nll[draw] - mean * size) / whole / len(seeds)
-            shares[draw] += size / whole
+        for draw, (nats, share) in draws.items():
+            added[draw] += sign * nats / len(seeds)
+            shares[draw] += share
     fewest = FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS
     noise = noise_of_draws(added.values(), shares.values(), fewest)
     return noise if noise is None or of_documents else replace(noise, documents=None)
+
+
+def _draws(scored: Mapping[str, LossSum], in_bits: bool) -> dict[str, tuple[float, float]]:
+    """Return what each document, or segment without one, adds to a run's mean loss, and its share of it."""
+    nll, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
+    for segment, part in scored.items():
+        draw = part.document or segment
+        nll[draw] += part.nll
+        sizes[draw] += (part.bytes or 0) * math.log(2) if in_bits else part.tokens
+    whole = math.fsum(sizes.values())
+    mean = math.fsum(nll.values()) / whole if whole else 0.0
+    return {draw: ((nll[draw] - mean * size) / whole, size / whole) for draw, size in sizes.items() if whole}
+
+
+def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[str, float]:
+    """Return what each document adds to the mean loss of an arm over `seeds`; empty without documents."""
+    added = defaultdict[str, float](float)
+    for run in item.arm.finished:
+        if run.seed in seeds:
+            scored = _measured(run, figure)
+            if not all(part.document for part in scored.values()):
+                return {}
+            for draw, (nats, _) in _draws(scored, is_in_bits(figure)).items():
+                added[draw] += nats / len(seeds)
+    return added
 
 
 def noise_of_draws(

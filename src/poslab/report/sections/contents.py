@@ -23,6 +23,7 @@ from poslab.report.sections import (
     pretrained,
     provenance,
     rescalings,
+    scaling,
     signal,
     texts,
 )
@@ -37,7 +38,7 @@ MADE = "made"  # the chapter on runs, which is of the whole study
 
 # The name, the title, what it comes to in words and the sections of each.
 CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
-    ("ladder", "Budget and size", lambda results: (), (ladder.section,)),
+    ("ladder", "Budget and size", lambda results: (), (ladder.section, scaling.section)),
     (
         "past",
         "Past the training length",

@@ -1,0 +1,184 @@
+"""How many tokens and parameters an arm needs over the reference for the same loss: fit 2 of a ladder.
+
+Losses of both at several sizes N and budgets D are fitted by E + A (k_N N)^-alpha + B (k_D D)^-beta, the law
+of Hoffmann et al. 2022 (arXiv:2203.15556, section 3.3) with factors k that are 1 for the reference. An arm
+with a k_D of 1.2 learns from its tokens what the reference learns from 1.2 times as many, so it needs 1 / k_D
+of them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import block_diag
+from scipy.optimize import brentq, least_squares
+from scipy.special import stdtrit
+
+from poslab.analysis.ladder import Ladder, Rung
+from poslab.analysis.spread import FEWEST_DOCUMENTS, added_by_documents
+from poslab.analysis.statistics import CONFIDENCE
+
+FEWEST_SIZES = 4
+STARTS = 8  # of the least squares, at random
+WIDEST = 8.0  # an interval that reaches this factor is open there
+# ln E, ln A, alpha, ln B, beta, ln k_N and ln k_D, with N and D over their geometric means.
+LOWEST = np.array([-5.0, -6.0, 0.02, -6.0, 0.02, -4.0, -4.0])
+HIGHEST = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0])
+K_N, K_D = 5, 6
+
+Law = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an arm needs over the reference for the same loss, 1 being as much, and its 95 % interval."""
+
+    factor: float
+    low: float | None  # None: the losses do not tell
+    high: float | None
+
+    @property
+    def reading(self) -> str:
+        """The need in a word."""
+        if self.low is not None and self.low > 1:
+            return "more"
+        return "fewer" if self.high is not None and self.high < 1 else "cannot tell"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The fit of an arm and the reference to one law."""
+
+    arm: str
+    tokens: Need
+    parameters: Need
+    floor: float  # E, the loss that neither tokens nor parameters take away
+    alpha: float
+    beta: float
+    residual: float  # root mean square of what the fit leaves of the mean losses, in their unit
+
+
+def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
+    """Return the fit of an arm over four sizes or more and two budgets; None of fewer, or of one seed.
+
+    Least squares of the logarithm of mean losses, weighted by their covariance over seeds, pooled over the
+    rungs, and over documents, which all runs score. Intervals are those of the profile: what a factor may be
+    with all else fitted again, by Student's t with the degrees of freedom of the seeds. Where the law fits
+    worse than noise explains they are wider by as much.
+    """
+    used = [rung for rung in rungs.rungs if rung.gap(arm, rungs.reference, figure) is not None]
+    sizes = {rung.parameters for rung in used}
+    if len(sizes) < FEWEST_SIZES or len([part for part in rungs.shares if {*part} & {*used}]) < 2:
+        return None
+    arms = arm, rungs.reference
+    values = [_shared([rung.arms[label].by_seed(figure) for label in arms]) for rung in used]
+    means = np.concatenate([each.mean(1) for _, each in values])
+    noise = _covariance(values)
+    if noise is None or means.size <= LOWEST.size or not (means > 0).all():
+        return None
+    covariance, freedom = noise
+    covariance += _over_documents(used, arms, figure, [seeds for seeds, _ in values])
+    size, budget = (
+        np.repeat(np.log(values) - np.mean(np.log(values)), 2)
+        for values in (
+            np.array([rung.parameters for rung in used], float),
+            np.array([rung.parameters * rung.share for rung in used]),
+        )
+    )
+    is_arm = np.tile([1.0, 0.0], len(used))
+    whiten = np.linalg.inv(np.linalg.cholesky(covariance / np.outer(means, means)))
+
+    def fitted(at: np.ndarray) -> np.ndarray:
+        of_size = np.exp(at[1] - at[2] * (size + at[K_N] * is_arm))
+        return np.asarray(np.exp(at[0]) + of_size + np.exp(at[3] - at[4] * (budget + at[K_D] * is_arm)))
+
+    def left(at: np.ndarray) -> np.ndarray:
+        return np.asarray(whiten @ np.log(fitted(at) / means))
+
+    random = np.random.default_rng(0)
+    low, high = np.array([[-1, -2, 0.1, -2, 0.1, 0, 0], [0.3, 0, 0.7, 0, 0.7, 0, 0]])
+    best = min((_least(left, random.uniform(low, high)) for _ in range(STARTS)), key=lambda fit: fit[1])
+    misfit = best[1] / (means.size - LOWEST.size)
+    allowed = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 * max(1.0, misfit)
+    residual = float(np.sqrt(np.mean((fitted(best[0]) - means) ** 2)))
+    tokens, parameters = (_need(left, *best, index, allowed) for index in (K_D, K_N))
+    return Scaling(
+        arm, tokens, parameters, float(np.exp(best[0][0])), float(best[0][2]), float(best[0][4]), residual
+    )
+
+
+def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarray]:
+    """Return the seeds that both arms have, and a row of losses for each arm."""
+    seeds = set.intersection(*map(set, by_seed))
+    return seeds, np.array([[values[seed] for seed in sorted(seeds)] for values in by_seed])
+
+
+def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarray, int] | None:
+    """Return that of the mean losses over seeds, in shares of a loss alike in all rungs, and its freedom."""
+    freedom = sum(each.shape[1] - 1 for _, each in values)
+    if not freedom:
+        return None
+    apart = [each / each.mean(1, keepdims=True) - 1 for _, each in values]
+    pooled = sum(of_rung @ of_rung.T for of_rung in apart) / freedom
+    means = [each.mean(1) for _, each in values]
+    blocks = [
+        pooled * np.outer(mean, mean) / each.shape[1] for mean, (_, each) in zip(means, values, strict=True)
+    ]
+    return np.asarray(block_diag(*blocks)), freedom
+
+
+def _over_documents(
+    used: Sequence[Rung], arms: tuple[str, str], figure: str, seeds: Sequence[set[int]]
+) -> np.ndarray:
+    """Return the covariance of the mean losses over documents; 0 where the records name none."""
+    added = [
+        added_by_documents(rung.arms[label], figure, of)
+        for rung, of in zip(used, seeds, strict=True)
+        for label in arms
+    ]
+    names = sorted(set.union(*map(set, added)))
+    if not all(added) or len(names) < FEWEST_DOCUMENTS:
+        return np.zeros((len(added), len(added)))
+    text = np.array([[of.get(name, 0.0) for name in names] for of in added])
+    return np.asarray(text @ text.T * len(names) / (len(names) - 1))
+
+
+def _least(left: Law, start: np.ndarray, fixed: int | None = None) -> tuple[np.ndarray, float]:
+    """Return where the sum of squares is least, with one parameter `fixed` as it is, and that sum."""
+    free = [i for i in range(start.size) if i != fixed]
+
+    def part(at: np.ndarray) -> np.ndarray:
+        whole = start.copy()
+        whole[free] = at
+        return left(whole)
+
+    inside = np.clip(start[free], LOWEST[free] + 1e-6, HIGHEST[free] - 1e-6)
+    fit = least_squares(part, inside, bounds=(LOWEST[free], HIGHEST[free]), max_nfev=400)
+    end = start.copy()
+    end[free] = fit.x
+    return end, 2 * float(fit.cost)
+
+
+def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
+    """Return 1 / k and its profile interval, open where the sum of squares stays within what is `allowed`."""
+    ends: list[float | None] = []
+    for side in (1, -1):
+        near = best
+
+        def over(step: float, side: int = side) -> float:
+            nonlocal near
+            start = near.copy()
+            start[index] = best[index] + side * step
+            near, cost = _least(left, start, index)
+            return cost - least - allowed
+
+        steps = [0.0, *np.geomspace(0.02, 2 * math.log(WIDEST), 12)]
+        before, after = next((pair for pair in pairwise(steps) if over(pair[1]) > 0), (None, None))
+        if before is None or after is None:
+            ends.append(None)
+            continue
+        at = best[index] + side * float(brentq(over, before, after, xtol=1e-5))
+        ends.append(None if abs(at) > math.log(WIDEST) else math.exp(-at))
+    return Need(math.exp(-best[index]), *ends)

@@ -1,0 +1,95 @@
+"""A ladder of four sizes or more: the tokens and parameters that each arm needs over the reference."""
+
+from functools import partial
+
+from poslab.analysis.ladder import Ladder, ladder
+from poslab.analysis.results import Results
+from poslab.analysis.scaling import WIDEST, Need, Scaling, scaling
+from poslab.analysis.sheets import Row, sheet
+from poslab.config.text import listing
+from poslab.record.measures import Value, unit
+from poslab.report import cells
+from poslab.report.document import Section
+from poslab.report.formatting import number
+from poslab.report.tables import Cell, Column, Table
+from poslab.report.verdict import NAMED
+
+TITLE = "Tokens and parameters for the same loss"
+LAW = {"floor": "E", "alpha": "α", "beta": "β", "residual": "Left over"}
+
+
+def section(results: Results) -> Section | None:
+    """Return the table of fits; None without four sizes and two numbers of tokens a parameter."""
+    if (rungs := ladder(results)) is None:
+        return None
+    figure = rungs.figures[0]
+    found = [fit for arm in rungs.others if (fit := scaling(rungs, arm, figure)) is not None]
+    if not found:
+        return None
+    rows = [_row(fit) for fit in found]
+    return Section(
+        "scaling",
+        TITLE,
+        findings=(_finding(rungs, found),),
+        tables=(_table(rungs, figure, rows),),
+        sheets={"scaling": sheet(rows)},
+    )
+
+
+def _finding(rungs: Ladder, found: list[Scaling]) -> str:
+    """Return which arms need fewer or more tokens or parameters than the reference."""
+    seen = [
+        f"{fit.arm} needs {need.reading} {what} ({_range(need)})"
+        for fit in found
+        for what, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
+        if need.reading != "cannot tell"
+    ]
+    text = f"For the same loss over {len(rungs.sizes)} sizes"
+    if not seen:
+        return (
+            f"{text}, the fits cannot tell whether an arm needs more or fewer tokens than {rungs.reference}."
+        )
+    return f"{text}, over {rungs.reference}: {listing(seen, NAMED)}."
+
+
+def _row(fit: Scaling) -> dict[str, Value]:
+    """scaling.csv"""
+    row: dict[str, Value] = {"arm": fit.arm}
+    for name, need in (("tokens", fit.tokens), ("parameters", fit.parameters)):
+        row |= {name: need.factor, f"{name}_low": need.low, f"{name}_high": need.high}
+        row |= {f"{name}_range": _range(need), f"{name}_reading": need.reading}
+    return row | {"floor": fit.floor, "alpha": fit.alpha, "beta": fit.beta, "residual": fit.residual}
+
+
+def _range(need: Need) -> str:
+    low, high = ("" if end is None else number(end, 3) for end in (need.low, need.high))
+    return f"×{number(need.factor, 3)} [{low or 'open'}, {high or 'open'}]"
+
+
+def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
+    def share(row: Row, key: str) -> Cell:
+        return Cell(str(row[f"{key}_range"]), cells.figure(row, key))
+
+    rounded = cells.rounded(partial(number, digits=3))
+    columns = (
+        cells.words("arm", "Arm"),
+        *(
+            column
+            for key, group in (("tokens", "Tokens"), ("parameters", "Parameters"))
+            for column in (
+                Column(key, "Needed", share, group),
+                Column(f"{key}_reading", "Reading", cells.text, group, number=False),
+            )
+        ),
+        *(Column(key, title, rounded, "Law") for key, title in LAW.items()),
+    )
+    reference = rungs.reference
+    caption = (
+        f"How many times the tokens or parameters of {reference} an arm needs for the same loss. Each arm "
+        f"and {reference} are fitted to the loss {cells.figure_place(figure)} by E + A (k N)^−α + B (k D)^−β "
+        f"with N parameters, D tokens and k = 1 for {reference}; needed is 1 / k. In brackets 95 % profile "
+        f"intervals over seeds and documents, open past a factor of {number(WIDEST, 2)}, none corrected for "
+        f"their number. Left over: root mean square, in {unit(figure)}. It says nothing beyond these sizes "
+        "and budgets."
+    )
+    return Table(TITLE, caption, columns, rows, ("scaling.csv",))
