@@ -80,6 +80,27 @@ class Row(NamedTuple):
     source: str
 
 
+# Of schemes whose class is not called as people write it.
+TITLES = {
+    "none": "No positions",
+    "log_scaled": "Logits by log i",
+    "randomised": "RoPE at random positions",
+    "rope_dynamic": "Dynamic NTK",
+    "rope_id": "RoPE-ID",
+    "rope_learned": "RoPE with learned positions",
+    "rope_llama3": "RoPE of Llama 3.1",
+    "rope_ntk": "NTK-aware RoPE",
+    "rope_p": "p-RoPE",
+    "rope_partial": "Partial RoPE",
+    "rope_pi": "Position interpolation",
+    "rope_warped": "RoPE on warped positions",
+    "schedule": "Schemes by layer",
+    "selective_rope": "Selective RoPE",
+    "stick_breaking": "Stick-breaking",
+    "xpos": "xPos",
+}
+
+
 @dataclass(frozen=True)
 class Scheme:
     """A module of poslab.model.positions with its option files."""
@@ -96,8 +117,8 @@ class Scheme:
 
     @property
     def title(self) -> str:
-        """The name of its class, such as `FIRE` or `KERPLE`."""
-        return "no positions" if self.name == "none" else type(poslab.scheme(self.options[0])).__name__
+        """The name of its class, such as `FIRE` or `KERPLE`, or the words that it stands for."""
+        return TITLES.get(self.name) or type(poslab.scheme(self.options[0])).__name__
 
     @cached_property
     def rows(self) -> list[Row]:
