@@ -124,6 +124,16 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(
     assert terminal["rope"].startswith(f"{expected:.3f}")
 
 
+def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp_path: Path) -> None:
+    lengths = {k: 2.0 + k / 100 for k in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)}
+    for pos in ("rope", "alibi"):
+        write_protocols(tmp_path, pos, lengths, lengths, pos=pos)
+    plan(tmp_path, ["rope", "alibi"], "rope", primary="sliding_64x")
+    row = document(gather("made_up", tmp_path, None)).terminal[0]
+    assert row["64 L"].startswith("2.640")
+    assert [title for title in row if title.endswith(" L")] == ["sliding loss at L", "4 L", "16 L", "64 L"]
+
+
 def test_a_command_s_figure_goes_before_the_study_s(tmp_path: Path) -> None:
     opposed(tmp_path, 2, "loss_4x")
     assert gather("made_up", tmp_path, None).primary == "loss_4x"

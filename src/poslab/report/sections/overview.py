@@ -30,6 +30,7 @@ from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
 FARTHER = (2, 4, 8)  # multiples of L, of the terminal's table
+SHARES = (1 / 16, 1 / 4, 1)  # of the tested length, where that is farther
 LED_BY = "arm", "name", "task"  # columns of such a table that the terminal has, or has no room for
 RANKED = 30  # arms up to which a figure shows their ranks
 
@@ -101,6 +102,8 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
     protocol = cells.loss_family(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
+    tested = results.tested_multiple
+    farther = FARTHER if tested <= FARTHER[-1] else [share * tested for share in SHARES]
     rows = []
     for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
@@ -109,7 +112,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
         else:
             row["seeds"] = cells.seeds(record, "seeds_finished").text
-        for k in (1.0, *(k for k in cells.scored(results, protocol) if k in FARTHER)):
+        for k in (1.0, *(k for k in cells.scored(results, protocol) if k > 1 and k in farther)):
             row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
         if cells.scored(results, "sliding"):
             lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
