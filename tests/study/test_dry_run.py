@@ -16,7 +16,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
-from poslab.study.cost import Costs, evaluated, rate_for, timed, timed_runs
+from poslab.study.cost import cost_of, evaluated, model_of, rate_for, timed, timed_runs
 from poslab.study.dry_run import print_plan
 from poslab.study.launch.contract import Places
 from poslab.study.run.plan import plan
@@ -118,7 +118,7 @@ def test_parameters_and_operations_are_those_of_the_record(changes: dict[str, An
     manifest = make(wanted, tmp_path)
     assert manifest.status == "done", manifest.reason
     job = plan(wanted, tmp_path)
-    cost = Costs().of(job.config, job.corpus.vocabulary)
+    cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
     assert cost.parameters == manifest.parameters
     assert cost.tokens == manifest.tokens
     assert cost.training == pytest.approx(manifest.flops)
@@ -129,16 +129,15 @@ def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there() -> No
 
     config = request(model={"layers": 4, "width": 32, "heads": 2}, evaluate__longest=64).config
     length, width, layers = config.context_length, config.model.width, config.model.layers
-    costs = Costs()
 
     def evaluation(pos: str, attention: str) -> float:
         parts = {"pos": arms(CONF / "pos")[pos], "attention": ATTENTIONS[attention]}
-        return costs.of(config.model_copy(update=parts), 256).evaluation
+        return cost_of(config.model_copy(update=parts).result_settings(), 256).evaluation
 
     settings = config.result_settings()
-    passes = evaluated(settings, costs.model(settings, 256))
+    passes = evaluated(settings, model_of(settings, 256))
     assert passes[-1][1] == 64 * length
-    flat = sum(tokens for tokens, _ in passes) * costs.model(settings, 256).training / 3
+    flat = sum(tokens for tokens, _ in passes) * model_of(settings, 256).training / 3
     scores = sum(tokens * 4 * width * layers * (at - length) for tokens, at in passes)
     assert evaluation("rope", "flash") == pytest.approx(flat + scores)
     assert evaluation("rope", "linear") == pytest.approx(flat)
@@ -154,7 +153,7 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
 
     def seconds(**changes: Any) -> float:
         job = plan(request(**{**short, **changes}), tmp_path)
-        cost = Costs().of(job.config, job.corpus.vocabulary)
+        cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
         rate = rate_for(job.config.result_settings(), cost, recorded)
         assert rate is not None
         return cost.flops / rate
@@ -166,10 +165,10 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         took = sum(part or 0 for part in parts) * (manifest.threads or 1)
         assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)  # type: ignore[index]
         untimed = manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)
-        assert timed(untimed, Costs()) is None
+        assert timed(untimed) is None
     assert seconds(trainer__max_steps=4) > seconds()
     job = plan(request(), tmp_path)
-    cost = Costs().of(job.config, job.corpus.vocabulary)
+    cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
     assert rate_for(job.config.result_settings(), cost, []) is None
 
 

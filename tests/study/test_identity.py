@@ -18,7 +18,7 @@ from poslab.study.run import identity, worker
 from poslab.study.run.identity import TRAINING, code_fingerprints, measuring, sources
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
-from poslab.study.run.worker import request_name, request_text
+from poslab.study.run.worker import request_file, request_text
 from poslab.training.module import LanguageModel
 from support.models import ATTENTIONS
 from support.runs import make, request
@@ -137,7 +137,7 @@ def test_what_is_planned_is_what_a_process_is_told(tmp_path):
 def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path, monkeypatch):
     """It may have been forked from one that imported the old code, and would record the new one's."""
     job = plan(request(), tmp_path)
-    path = job.directory.parent / ".launcher" / request_name(job.directory)
+    path = request_file(job.directory)
     write_atomic(path, request_text(job))
     change_evaluation(tmp_path / "changed.py", monkeypatch)
     assert plan(request(), tmp_path).identity == job.identity
@@ -149,7 +149,7 @@ def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path
 @pytest.mark.parametrize("change", ["a bit", "another run's", "gone"])
 def test_a_process_makes_only_what_its_own_file_asks_for(tmp_path, change):
     job, other = plan(request(), tmp_path), plan(request(seed=1), tmp_path)
-    path = tmp_path / request_name(job.directory)
+    path = tmp_path / request_file(job.directory).name
     text = request_text(job)
     if change != "gone":
         path.write_text(request_text(other) if change == "another run's" else text.replace("rope", "ropf", 1))

@@ -10,12 +10,8 @@ from poslab.config.text import override_text
 SERVED = re.compile(
     r"hydra\.(sweeper\.params|searchpath|job\.env_set|job\.env_copy)\b|hydra/(sweeper|launcher)=poslab$"
 )
-FLAG_GROUPS = {
-    "-m": {"-m", "--multirun"},
-    "--cfg": {"-c", "--cfg"},
-    "--info": {"-i", "--info"},
-    "--help": {"-h", "--help"},
-}
+# One of the two spellings of a flag stands for both.
+NAMES = {"--multirun": "-m", "-c": "--cfg", "-i": "--info", "-h": "--help", "-p": "--package"}
 
 
 def check_hydra_arguments(arguments: Sequence[str]) -> None:
@@ -33,15 +29,16 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
 
 
 def _check_flags(flags: set[str]) -> None:
-    given = [name for name, spellings in FLAG_GROUPS.items() if flags & spellings]
+    flags = {NAMES.get(flag, flag) for flag in flags}
     for printing in ("--cfg", "--info"):
-        if "-m" in given and printing in given and "--help" not in given:
+        if {"-m", printing} <= flags and "--help" not in flags:
             raise ConfigError(
                 f"{printing} prints the settings of one run: leave -m out, and give each setting one value"
             )
-    if flags & {"-p", "--package"} and not {"--cfg", "--help"} & {*given}:
+    prints = not flags.isdisjoint({"--cfg", "--help"})
+    if "--package" in flags and not prints:
         raise ConfigError("--package belongs to --cfg: `--cfg job --package pos`")
-    if "--resolve" in flags and not {"--cfg", "--help"} & {*given}:
+    if "--resolve" in flags and not prints:
         raise ConfigError("--resolve belongs to --cfg: `--cfg job --resolve`")
     if "--experimental-rerun" in flags:
         raise ConfigError("--experimental-rerun has no effect here: the same command again resumes its runs")

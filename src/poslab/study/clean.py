@@ -23,6 +23,7 @@ from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
+from poslab.study.run.worker import request_file
 from poslab.study.status import StudyFiles
 
 OWN_FILES = RUN_FILES | {LOG, PROGRESS}
@@ -61,14 +62,12 @@ def removable(folder: Path, named: Sequence[str]) -> list[Removable]:
             for name in named
         ]
     return [
-        Removable(entry.directory, ": ".join(filter(None, [entry.state, _reason(entry.note)])))
+        Removable(
+            entry.directory, f"failed: {plain(entry.note, 100)}" if entry.state == "failed" else entry.state
+        )
         for entry in files.entries
         if entry.state in ("failed", "stopped", "abandoned") and _is_unfinished(entry.directory)
     ]
-
-
-def _reason(note: str) -> str:
-    return "" if note.startswith("the same command") else plain(note, 100)
 
 
 def _is_unfinished(directory: Path) -> bool:
@@ -111,26 +110,27 @@ def _remove_directory(directory: Path) -> list[str]:
     """Remove a run's own files and its folder; return a line for what stays."""
     _remove_wandb(directory)
     _remove_of_loggers(directory)
-    states = directory / CHECKPOINTS
     own_files = OWN_FILES | table_files()
-    for folder, is_own in ((directory, own_files.__contains__), (states, _is_state)):
+    for folder, is_own in ((directory / CHECKPOINTS, _is_state), (directory, own_files.__contains__)):
         if folder.is_symlink() or not folder.is_dir():
             continue
         remove_unfinished(folder, is_own)
         for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):  # the record goes last
-            if is_own(path.name) and path.is_file() and not path.is_symlink():
-                path.unlink(missing_ok=True)
-    for folder in (states, directory):
-        if not folder.is_symlink():
-            with suppress(OSError):  # where something else lies in it
-                folder.rmdir()
-    request = directory.parent / ".launcher" / f"{directory.name}.request.json"
-    if request.is_file() and not request.is_symlink():
-        request.unlink()
+            if is_own(path.name):
+                _unlink(path)
+        with suppress(OSError):  # where something else lies in it
+            folder.rmdir()
+    _unlink(request_file(directory))
     if not directory.exists():
         return []
     left = sorted(path.name for path in directory.iterdir())
     return [f"{directory} stays, with files that poslab has not written: {listing(left)}"]
+
+
+def _unlink(path: Path) -> None:
+    """Remove a plain file, but no link."""
+    if path.is_file() and not path.is_symlink():
+        path.unlink(missing_ok=True)
 
 
 def _is_state(name: str) -> bool:
@@ -139,13 +139,11 @@ def _is_state(name: str) -> bool:
 
 def _remove_of_loggers(directory: Path) -> None:
     """Remove what loggers write in a run's folder, and the folders that are empty then."""
-    if directory.is_symlink():
-        return
     for name in part_names(LOGGERS):
         kind = find(name, RunLogger, LOGGERS, "logger")  # type: ignore[type-abstract]
         for path in [path for pattern in kind.files for path in directory.glob(pattern)]:
-            if path.is_file() and not path.is_symlink() and not path.parent.is_symlink():
-                path.unlink(missing_ok=True)
+            if not path.parent.is_symlink():
+                _unlink(path)
                 with suppress(OSError):
                     path.parent.rmdir()
 
@@ -153,7 +151,7 @@ def _remove_of_loggers(directory: Path) -> None:
 def _remove_wandb(directory: Path) -> None:
     """Remove what W&B has written of the run, and the links by which `wandb leet` shows it."""
     folder = directory / "wandb"
-    if folder.is_symlink() or directory.is_symlink() or not folder.is_dir():
+    if folder.is_symlink() or not folder.is_dir():
         return
     for path in folder.iterdir():
         if PART_OF_WANDB.fullmatch(path.name) and path.is_dir() and not path.is_symlink():

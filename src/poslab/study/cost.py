@@ -7,16 +7,15 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import MULTIPLES, ConfigError, ModelOptions, RunConfig
 from poslab.record.facts import Manifest
-from poslab.record.manifest import read_manifest
 from poslab.record.schema import MANIFEST
-from poslab.record.seal import UnreadableError
+from poslab.study.reuse import sound_manifest
 
 Settings = Mapping[str, Any]  # those that decide a run's result, as its record holds them
 
@@ -64,42 +63,36 @@ class Cost:
         return self.training / self.tokens
 
 
-class Costs:
-    """The costs of runs; a model that several of them have is built once, without weights."""
+def cost_of(settings: Settings, vocabulary: int, trained: int | None = None) -> Cost:
+    """Return the cost of a run by its settings, on a text of so many different tokens.
 
-    def __init__(self) -> None:
-        self._models: dict[str, Model] = {}
-
-    def of(self, config: RunConfig, vocabulary: int) -> Cost:
-        """Return the cost of a resolved configuration on a text of so many different tokens."""
-        return self.of_settings(config.result_settings(), vocabulary)
-
-    def of_settings(self, settings: Settings, vocabulary: int, trained: int | None = None) -> Cost:
-        """Return the cost of a run by the settings on its record; `trained`: tokens, if not all of them."""
-        model, trainer = self.model(settings, vocabulary), settings["trainer"]
-        tokens = trained or trainer["max_steps"] * trainer["batch_size"] * settings["context_length"]
-        passes = evaluated(settings, model)
-        evaluation = sum(count * model.forward(length) for count, length in passes)
-        others = others_per_token(settings) * (tokens + sum(count for count, _ in passes) / 3)
-        return Cost(model.parameters, tokens, model.training * tokens, evaluation, others)
-
-    def model(self, settings: Settings, vocabulary: int) -> Model:
-        """Return what decides the cost of a token under the settings on a record."""
-        parts = ("context_length", "pos", "attention", "objective", "model")
-        known = {name: settings[name] for name in parts if name in settings}
-        key = json.dumps([vocabulary, known], sort_keys=True)
-        if key not in self._models:
-            known["model"] = ModelOptions.model_validate(known["model"])
-            self._models[key] = _model(RunConfig.model_construct(**known), vocabulary)
-        return self._models[key]
+    `trained`: the tokens that it was trained on, if not all of them.
+    """
+    model, trainer = model_of(settings, vocabulary), settings["trainer"]
+    tokens = trained or trainer["max_steps"] * trainer["batch_size"] * settings["context_length"]
+    passes = evaluated(settings, model)
+    evaluation = sum(count * model.forward(length) for count, length in passes)
+    others = others_per_token(settings) * (tokens + sum(count for count, _ in passes) / 3)
+    return Cost(model.parameters, tokens, model.training * tokens, evaluation, others)
 
 
-def _model(config: RunConfig, vocabulary: int) -> Model:
+def model_of(settings: Settings, vocabulary: int) -> Model:
+    """Return what decides the cost of a token; a model is built once for all of its runs, without weights."""
+    parts = ("context_length", "pos", "attention", "objective", "model")
+    known = {name: settings[name] for name in parts if name in settings}
+    return _model(json.dumps(known, sort_keys=True), vocabulary)
+
+
+@cache
+def _model(settings: str, vocabulary: int) -> Model:
     import torch
 
     from poslab.model.gpt import GPT, build_parts
     from poslab.objectives import build_objective
 
+    known = json.loads(settings)
+    known["model"] = ModelOptions.model_validate(known["model"])
+    config = RunConfig.model_construct(**known)
     extra = build_objective(config.objective).extra_tokens
     geometry, scheme, mixers = build_parts(config)
     with torch.device("meta"):
@@ -159,20 +152,15 @@ class Timed:
 
 def timed_runs(runs: Path, on: Callable[[Manifest], bool]) -> list[Timed]:
     """Return the finished runs in the folder of all studies that lay on a machine which `on` accepts."""
-    manifests = (_manifest(path.parent) for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")))
-    costs = Costs()
-    found = (timed(manifest, costs) for manifest in manifests if manifest is not None and on(manifest))
+    found: list[Timed | None] = []
+    for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
+        manifest = sound_manifest(path.parent)
+        if manifest is not None and manifest.status == "done" and on(manifest):
+            found.append(timed(manifest))
     return [run for run in found if run is not None]
 
 
-def _manifest(directory: Path) -> Manifest | None:
-    with suppress(UnreadableError, OSError):
-        manifest = read_manifest(directory)
-        return manifest if manifest is not None and manifest.status == "done" else None
-    return None
-
-
-def timed(manifest: Manifest, costs: Costs) -> Timed | None:
+def timed(manifest: Manifest) -> Timed | None:
     """Return the rate of a finished run; None where its record lacks what that takes."""
     seconds = sum(
         part or 0.0 for part in (manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation)
@@ -180,7 +168,7 @@ def timed(manifest: Manifest, costs: Costs) -> Timed | None:
     if not manifest.config or not seconds:
         return None
     try:
-        cost = costs.of_settings(manifest.config, manifest.corpus.vocabulary or 0, manifest.tokens)
+        cost = cost_of(manifest.config, manifest.corpus.vocabulary or 0, manifest.tokens)
     except (ConfigError, KeyError, TypeError, ValueError):  # of an earlier version
         return None
     trainer = manifest.config["trainer"]

@@ -4,7 +4,7 @@ import csv
 import re
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -15,11 +15,11 @@ from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.schema import METRICS
-from poslab.study.cost import Cost, Costs, Timed, on_gpu, processor_of, rate_for, timed_runs
+from poslab.study.cost import Timed, cost_of, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
-from poslab.study.plan_table import Row, show_plan
+from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member
 from poslab.study.reuse import finished_elsewhere
@@ -38,15 +38,6 @@ TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run whose learning rate the trials have yet to choose
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A run of the command, before its time and place are known."""
-
-    job: Job
-    state: str
-    cost: Cost
-
-
 def print_plan(requests: Sequence[Request], command: str, console: Console) -> int:
     """Print the runs of a command with their cost and place; return 1 where one cannot work, else 0.
 
@@ -55,21 +46,22 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     wanted = requests[0].config.plan
     if any(request.config.plan != wanted for request in requests):
         raise ConfigError("plan: a command has one plan, it cannot be swept")
-    if isinstance(wanted, str) and wanted != MEASURE and not IMAGINED.fullmatch(wanted):
+    imagined = IMAGINED.fullmatch(wanted) if isinstance(wanted, str) else None
+    if isinstance(wanted, str) and wanted != MEASURE and imagined is None:
         raise ConfigError(
             f"plan={wanted[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
         )
     kind, options = launcher_of(requests)
     runs = study_options(requests, command).runs
-    imagined = IMAGINED.fullmatch(wanted) if isinstance(wanted, str) else None
     local = kind.here(options) and imagined is None
     jobs, refused = plan_requests(requests, runs, local, console)
     machine = _machine(jobs, kind, options, imagined and (int(imagined[1]), int(imagined[2])))
     jobs, too_large = _fitting(jobs, machine)
-    stages = [_planned(stage, state) for stage, state in _stages(jobs, runs, local, console)]
+    stages = [_planned(stage, state, machine) for stage, state in _stages(jobs, runs, local, console)]
     every = [item for stage in stages for item in stage]
     recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
-    show_plan(_rows(stages, machine, recorded), machine, _basis(wanted, recorded))
+    _place(stages, machine, recorded)
+    show_plan(every, machine, _basis(wanted, recorded))
     for request, error in (*refused, *too_large):
         print(f"cannot run: {request.title}: {error}")
     return int(bool(refused or too_large))
@@ -147,10 +139,16 @@ def _stages(
     return [(trial_jobs, None), (chosen, None)]
 
 
-def _planned(jobs: Sequence[Job], state: str | None) -> list[Planned]:
-    costs, elsewhere = Costs(), finished_elsewhere(jobs)
+def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[Planned]:
+    """Return the rows of the jobs, before their times and places are known."""
+    elsewhere = finished_elsewhere(jobs)
     return [
-        Planned(job, state or _state(job, elsewhere), costs.of(job.config, job.corpus.vocabulary))
+        Planned(
+            job,
+            state or _state(job, elsewhere),
+            cost_of(job.config.result_settings(), job.corpus.vocabulary),
+            _devices(job, machine),
+        )
         for job in jobs
     ]
 
@@ -169,58 +167,30 @@ def _state(job: Job, elsewhere: Collection[Path]) -> str:
     return "newer" if standing.status == "newer" else "starts"
 
 
-DONE = ("finished", "copied", "running", "newer")  # states of runs that take no device
-
-
-def _rows(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> list[Row]:
-    rows: list[Row] = []
+def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
+    """Give each run that the command has to make its time and place."""
     before: list[Placement] = []
     for stage in stages:
-        starting = [item for item in stage if item.state not in DONE]
-        times = {id(item): _seconds(item, machine, recorded) for item in starting}
-        placed: dict[int, Placement] = {}
-        if machine.places is not None:
-            # Where no time is known, the order and the waves are those by operations.
-            demands = [
-                Demand(times[id(item)] or _flops(item), estimate(item.job.size), _devices(item, machine))
-                for item in starting
-            ]
-            placements = schedule(demands, machine.places, machine.memory, before)
-            placed = dict(zip(map(id, starting), placements, strict=True))
-            before += placements
-        rows += [
-            Row(
-                request=item.job.request,
-                state=item.state,
-                parameters=item.cost.parameters,
-                tokens=item.cost.tokens,
-                memory=estimate(item.job.size),
-                works=id(item) in times,
-                flops=_flops(item),
-                seconds=times.get(id(item)),
-                devices=_devices(item, machine),
-                placement=placed.get(id(item)),
-            )
-            for item in stage
-        ]
-    return rows
+        starting = [run for run in stage if run.works]
+        for run in starting:
+            rate = rate_for(run.job.config.result_settings(), run.cost, recorded)
+            run.seconds = None if rate is None else run.flops / rate / run.devices
+        if machine.places is None:
+            continue
+        # Where no time is known, the order and the waves are those by operations.
+        demands = [Demand(run.seconds or run.flops, estimate(run.job.size), run.devices) for run in starting]
+        placements = schedule(demands, machine.places, machine.memory, before)
+        for run, placement in zip(starting, placements, strict=True):
+            run.placement = placement
+        before += placements
 
 
-def _flops(item: Planned) -> float:
-    return item.cost.evaluation if item.state == "evaluates" else item.cost.flops
-
-
-def _devices(item: Planned, machine: Machine) -> int:
+def _devices(job: Job, machine: Machine) -> int:
     """Return the cores or GPUs that a run takes."""
-    trainer = item.job.config.trainer
+    trainer = job.config.trainer
     if machine.cuda or machine.places is None:
         return trainer.devices * trainer.nodes
     return machine.places.of_a_run
-
-
-def _seconds(item: Planned, machine: Machine, recorded: Sequence[Timed]) -> float | None:
-    rate = rate_for(item.job.config.result_settings(), item.cost, recorded)
-    return None if rate is None else _flops(item) / rate / _devices(item, machine)
 
 
 def _like(machine: Machine) -> Callable[[Manifest], bool]:

@@ -12,8 +12,11 @@ from poslab.config.request import Request
 from poslab.config.text import counted, one_line
 from poslab.report.formatting import DASH, number, quantity
 from poslab.report.render.terminal import needed, print_table, terminal_width
+from poslab.study.cost import Cost
 from poslab.study.display.time_left import rough_duration
 from poslab.study.launch.memory import size_text
+from poslab.study.run.budget import estimate
+from poslab.study.run.job import Job
 from poslab.study.schedule import Machine, Placement
 
 STARTS = "starts"
@@ -27,33 +30,40 @@ STATES = {  # of runs in the table, and in the line below it
     "running": "under way by another command",
     "newer": "of a newer version of poslab, left as they are",
 }
+DONE = ("finished", "copied", "running", "newer")  # states of runs that take no device
 NARROWEST = 16  # letters of a run's name in a line
 LISTED = 3  # devices of a run that are named
 
 
-@dataclass(frozen=True)
-class Row:
-    """A run of the command."""
+@dataclass
+class Planned:
+    """A run of the command, a row of the table."""
 
-    request: Request
+    job: Job
     state: str
-    parameters: int
-    tokens: int  # of training
-    memory: int  # bytes
-    works: bool  # whether the command has anything to do for it
-    flops: float  # that this takes
-    seconds: float | None  # likewise; None where no rate is known
+    cost: Cost
     devices: int  # cores or GPUs
-    placement: Placement | None  # None: it takes no device, or a cluster decides
+    seconds: float | None = None  # that the command takes for it; None where no rate is known
+    placement: Placement | None = None  # None: it takes no device, or a cluster decides
+
+    @property
+    def works(self) -> bool:
+        """Whether the command has anything to do for it."""
+        return self.state not in DONE
+
+    @property
+    def flops(self) -> float:
+        """The operations that this takes."""
+        return self.cost.evaluation if self.state == "evaluates" else self.cost.flops
 
 
-def show_plan(rows: Sequence[Row], machine: Machine, basis: str) -> None:
+def show_plan(rows: Sequence[Planned], machine: Machine, basis: str) -> None:
     """Print the table and its sums to standard output.
 
     `basis` is where the times come from, as the end of a sentence; empty where no time is known.
     """
-    names, shared = _names([row.request for row in rows])
-    studies = ", ".join(dict.fromkeys(row.request.config.study for row in rows))
+    names, shared = _names([row.job.request for row in rows])
+    studies = ", ".join(dict.fromkeys(row.job.config.study for row in rows))
     alike = f"; all {' / '.join(shared)}" if shared else ""
     print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started{alike}")
     print_table(_table(rows, names))
@@ -81,7 +91,7 @@ def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
     return names, [column[0] for column, own in zip(columns, differs, strict=True) if not own and column[0]]
 
 
-def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+def _table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
     placed = any(row.placement for row in rows)
     stated = any(row.state != STARTS for row in rows)
     timed = any(row.seconds is not None for row in rows)
@@ -95,9 +105,9 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> Table:
         place = row.placement
         cells = [
             one_line(name),
-            quantity(row.parameters),
-            quantity(row.tokens),
-            size_text(row.memory),
+            quantity(row.cost.parameters),
+            quantity(row.cost.tokens),
+            size_text(estimate(row.job.size)),
         ]
         if timed:
             cells.append(DASH if row.seconds is None else rough_duration(row.seconds))
@@ -118,14 +128,14 @@ def _device(names: Sequence[str]) -> str:
     return f"{word}{'s' if len(names) > 1 else ''} {numbers}"
 
 
-def _sums(rows: Sequence[Row], machine: Machine, basis: str) -> list[str]:
+def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
     working = [row for row in rows if row.works]
     states = [row.state for row in rows]
     counts = [f"{states.count(state)} {words}" for state, words in STATES.items() if state in states]
     lines = [f"{counted(len(rows), 'run')}: {'; '.join(counts)}."]
     if not working:
         return lines
-    tokens = quantity(sum(row.tokens for row in working if row.state != "evaluates"))
+    tokens = quantity(sum(row.cost.tokens for row in working if row.state != "evaluates"))
     flops = sum(row.flops for row in working)
     lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} with all evaluation.")
     hours_of = "GPU-hours" if machine.cuda else "core-hours"

@@ -28,10 +28,10 @@ from poslab.study.run.worker import (
     PROCESS_KILLED,
     STOPPED_IN_WANDB,
     WORKER,
-    request_name,
+    request_file,
     request_text,
 )
-from poslab.study.schedule import fullest_place
+from poslab.study.schedule import fits, fullest_place
 
 SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
 SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
@@ -66,7 +66,7 @@ class Member:
         trainer = job.config.trainer
         task = Task(
             name=job.directory.name,
-            command=(*WORKER, str(_request_file(job).resolve())),
+            command=(*WORKER, str(request_file(job.directory).resolve())),
             preload=PRELOAD,
             working_directory=Path.cwd(),
             log=job.directory.resolve() / LOG,
@@ -78,27 +78,22 @@ class Member:
         return cls(job, task, Entry(job.request.title, job.directory, "waiting"), estimate(job.size))
 
 
+@dataclass(eq=False)
 class Pool:
-    """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most."""
+    """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most.
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        launcher: Launcher,
-        restarts: int,
-        display: StudyDisplay,
-        stopper: Stopper,
-        memory: Mapping[bool, Sequence[int]],
-    ) -> None:
-        """`memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for
-        runs on GPUs (True); without an entry nothing is shared.
-        """
-        self.members = members
-        self.launcher = launcher
-        self.restarts = restarts
-        self.display = display
-        self.stopper = stopper
-        self.memory = memory
+    `memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for runs
+    on GPUs (True); without an entry nothing is shared.
+    """
+
+    members: Sequence[Member]
+    launcher: Launcher
+    restarts: int
+    display: StudyDisplay
+    stopper: Stopper
+    memory: Mapping[bool, Sequence[int]]
+
+    def __post_init__(self) -> None:
         self.memory_notice_printed = False
         self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
         self.slow_poll_at = 0.0
@@ -153,7 +148,7 @@ class Pool:
         if not self._has_memory_for(member):
             return False
         if not member.request_written:
-            path = _request_file(job)
+            path = request_file(job.directory)
             remove_unfinished(path.parent, path.name.__eq__)
             write_atomic(path, request_text(job), mode=0o600)  # a logger's section may have its key
             member.request_written = True
@@ -178,17 +173,15 @@ class Pool:
     def _has_memory_for(self, member: Member) -> bool:
         """Return whether the run is likely to fit beside those that this command runs now."""
         places = self.memory.get(member.task.cuda, ())
-        running = [active.memory for active in self.running.values() if active.task.cuda == member.task.cuda]
-        if not running or not places:
-            return True
-        together = fullest_place([member.memory, *running], len(places))
-        if together <= min(places):
+        beside = [active for active in self.running.values() if active.task.cuda == member.task.cuda]
+        runs = [each.memory for each in (member, *beside)]
+        if fits(runs, places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
                 f"{member.entry.title} waits for memory: with the others it is likely to take "
-                f"{size_text(together)} of {size_text(min(places))}"
+                f"{size_text(fullest_place(runs, len(places)))} of {size_text(min(places))}"
             )
         return False
 
@@ -200,7 +193,7 @@ class Pool:
         if standing.settled or (standing.status == "failed" and end.status == 1):
             member.entry.note = standing.reason or ""
             member.entry.state = "done" if standing.status == "done" else "failed"
-            _request_file(member.job).unlink(missing_ok=True)
+            request_file(member.job.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
             member.entry.state = "elsewhere"
@@ -271,11 +264,6 @@ def describe_end(end: End) -> str:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
         return f"its process was ended by a signal ({name}){PERHAPS_MEMORY}"
     return f"its process ended with status {end.status}"
-
-
-def _request_file(job: Job) -> Path:
-    """Return the file from which the run's process reads its request."""
-    return job.directory.parent / ".launcher" / request_name(job.directory)
 
 
 def _mark_failed(member: Member, reason: str) -> None:

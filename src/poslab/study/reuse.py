@@ -43,6 +43,14 @@ def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
     return [(job, recorded.get(job.identity, [])) for job in new]
 
 
+def sound_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of a run directory, None where there is none that can be read."""
+    try:
+        return read_manifest(directory)
+    except (UnreadableError, OSError):
+        return None
+
+
 def _remove_unfinished(directory: Path) -> None:
     """Remove copies of the run that killed commands have left; the caller holds its lock."""
     copies = re.compile(rf"\.{re.escape(directory.name)}\.[a-z0-9_]{{8}}")
@@ -53,10 +61,7 @@ def _remove_unfinished(directory: Path) -> None:
 
 def _finished(source: Path) -> Manifest | None:
     """Return the manifest of a run that is finished and undamaged, else None."""
-    try:
-        manifest = read_manifest(source)
-    except UnreadableError:
-        return None
+    manifest = sound_manifest(source)
     if manifest is None or manifest.status != "done" or damaged_files(source, manifest.files):
         return None
     return manifest

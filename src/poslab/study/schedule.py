@@ -64,7 +64,7 @@ def schedule(
         while True:
             emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
             active = [runs[number].memory for _, number in running]
-            if used[emptiest[-1]] < places.shared_by and _fits([run.memory, *active], memory):
+            if used[emptiest[-1]] < places.shared_by and fits([run.memory, *active], memory):
                 break
             now, ended = heapq.heappop(running)
             used.subtract(placements[ended].devices)
@@ -76,8 +76,8 @@ def schedule(
     return placements
 
 
-def _fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
-    """Return whether runs of these bytes fit together; one by itself always does."""
+def fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
+    """Return whether runs of these bytes fit together into these places; one by itself always does."""
     return len(runs) == 1 or not memory or fullest_place(runs, len(memory)) <= min(memory)
 
 

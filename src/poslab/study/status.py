@@ -30,33 +30,29 @@ def show_status(study: str, runs: Path, follow: bool) -> int:
     Return the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
     or its list is damaged or absent.
     """
-    if study not in studies(runs):
+    listed = studies(runs)
+    if study not in listed:
         if study in studies(runs, recorded=True):
             shown = f"`{typed('report')} study={study}` shows its records"
             return refuse("poslab", f"study {study!r} has no list of runs, as of evaluate hf=: {shown}")
-        known = ", ".join(studies(runs)) or "none"
+        known = ", ".join(listed) or "none"
         return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
     files = StudyFiles(runs / study)
+    console = Console(highlight=False)
     try:
         files.refresh()
-    except ConfigError as error:
-        return refuse("poslab", str(error))
-    console = Console(highlight=False)
-    display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
-    if not follow:
-        for line in display.lines():
-            display.print_line(line)
-    else:
-        try:
-            with display:
+        display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
+        if follow:
+            with suppress(KeyboardInterrupt), display:  # it ends the view, not the study
                 while not all(entry.state in ENDED for entry in files.entries):
                     time.sleep(READ_SECONDS)
                     files.refresh()
                     display.update()
-        except KeyboardInterrupt:  # ends the view, not the study
-            pass
-        except ConfigError as error:
-            return refuse("poslab", str(error))
+        else:
+            for line in display.lines():
+                display.print_line(line)
+    except ConfigError as error:
+        return refuse("poslab", str(error))
     if any(entry.state == "abandoned" for entry in files.entries):
         console.print(
             "abandoned: no running command has these runs; the same command starts them, and "
@@ -76,10 +72,10 @@ class StudyFiles:
 
     def refresh(self) -> None:
         """Bring `entries` up to date. Raises ConfigError where the study's list is damaged."""
-        names = self._names()
-        known = {entry.directory.name for entry in self.entries}
-        self.entries += [Entry(name, self.directory / name, "waiting") for name in names if name not in known]
-        self.entries[:] = [entry for entry in self.entries if entry.directory.name in names]
+        known = {entry.directory.name: entry for entry in self.entries}
+        self.entries[:] = [
+            known.get(name) or Entry(name, self.directory / name, "waiting") for name in self._names()
+        ]
         coming = names_under_way(self.directory) | queued_names(self.directory)
         for entry in self.entries:
             if entry.state != "done":

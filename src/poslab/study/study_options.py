@@ -3,17 +3,15 @@
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from poslab.config.request import FIGURES, Request
 from poslab.config.schema import ConfigError
 from poslab.record.facts import Manifest
-from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiple
-from poslab.record.seal import UnreadableError
 from poslab.record.study_list import UNNAMED, recorded_runs
+from poslab.study.reuse import sound_manifest
 from poslab.study.run.job import Job
 
 CHOICES = ("reference", "question", "primary")  # settings of which a study has one value
@@ -101,8 +99,6 @@ def _one_per_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
-    """Yield the readable manifests of recorded runs, which count beside the command's own."""
-    for name in [] if study.name == UNNAMED else recorded_runs(study):
-        with suppress(UnreadableError):
-            if manifest := read_manifest(study / name):
-                yield manifest
+    """Return the readable manifests of recorded runs, which count beside the command's own."""
+    names = [] if study.name == UNNAMED else recorded_runs(study)
+    return filter(None, (sound_manifest(study / name) for name in names))

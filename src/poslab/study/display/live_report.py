@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
@@ -13,22 +14,21 @@ SECONDS = 30.0  # between two writings at least
 SHARE = 20  # the wait before the next writing, in durations of the last, so that runs lose little time
 
 
+@dataclass(eq=False)
 class LiveReport:
     """Writes the page of a study beside its runs, as soon as one of them is done.
 
     A page that cannot be written does not disturb the study: the report at the end says why.
     """
 
-    def __init__(
-        self,
-        study: str,
-        runs: Path,
-        reports: Path,
-        display: StudyDisplay,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.study, self.runs, self.reports, self.display, self.clock = study, runs, reports, display, clock
-        self.path = reports / study / "index.html"
+    study: str
+    runs: Path
+    reports: Path
+    display: StudyDisplay
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.path = self.reports / self.study / "index.html"
         self.closed = False
         self._writer: Thread | None = None
         self._due_at = -math.inf

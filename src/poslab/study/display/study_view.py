@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from rich.console import Console, Group, RenderableType
@@ -87,19 +86,11 @@ class StudyDisplay:
             self._read_progress()
             self._show()
         except BaseException:  # Ctrl-C in here: the terminal gets its cursor back
-            self._close()
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         self._note_changes()
         if self.live is not None:
             self.live.update(Group(self._counts(None), *self._failures()))

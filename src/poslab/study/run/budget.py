@@ -64,10 +64,8 @@ def size_of(
     The scheme is defined for `max_length` tokens. `trained`: the model exists and is only evaluated.
     """
     model, trainer, length = config.model, config.trainer, config.context_length
-    softmax, number = (
-        "softmax" in named_in(config.attention, "kind"),
-        2 if trainer.precision == "bfloat16" else 4,
-    )
+    softmax = "softmax" in named_in(config.attention, "kind")
+    number = 2 if trainer.precision == "bfloat16" else 4  # bytes
     vocabulary = _entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
     # Of a block the matrices that every kind has: queries and output, keys and values, the perceptron.

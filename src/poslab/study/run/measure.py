@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from poslab.measures import Trained, wanted
 from poslab.model.gpt import GPT
@@ -29,15 +30,16 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
         record.update(seconds_evaluation=time.perf_counter() - started - recalibration.seconds)
 
 
+@dataclass(eq=False)
 class _Recalibration(Observer):
     """Training after the rotation is dropped; its few steps are repeated after a stop."""
 
-    def __init__(
-        self, job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, stopper: Stopper
-    ) -> None:
-        self.job, self.gpt, self.record = job, gpt, record
-        self.display, self.stopper = display, stopper
-        self.seconds = 0.0
+    job: Job
+    gpt: GPT
+    record: RunRecord | None
+    display: RunDisplay
+    stopper: Stopper
+    seconds: float = 0.0
 
     def drop_positions(self) -> GPT | None:
         """Return the recalibrated model; None where it diverged, which is recorded, and the run continues."""

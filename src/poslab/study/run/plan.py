@@ -58,8 +58,6 @@ def plan(
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     _check_objective(config)
-    if config.data.get("windows") == "packed":
-        _check_packed(config)
     if config.probe.tasks or config.evaluate.needles:
         check_questions(config)
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
@@ -89,7 +87,7 @@ def plan(
         "code_evaluation": code.evaluation,
         "data": corpus.describe(),
         "precision": config.trainer.precision,
-        **(preparation.machine() if local else {}),
+        **(preparation.machine if local else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
 
@@ -117,11 +115,8 @@ def _check_objective(config: Config) -> None:
             f"context_length={config.context_length} is too short for what objective.kind="
             f"{config.objective['kind']} makes: choose context_length={objective.needs()} or more"
         )
-
-
-def _check_packed(config: Config) -> None:
-    """Raise ConfigError where parts of windows cannot be rows of their own."""
-    if not build_objective(config.objective).causal or config.probe.share is not None:
+    packed = config.data.get("windows") == "packed"  # parts of windows are rows of their own
+    if packed and (not objective.causal or config.probe.share is not None):
         raise ConfigError(
             "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
         )

@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,6 @@ class Preparation:
         self._corpora: dict[str, Corpus] = {}
         self._codes: dict[tuple[str, ...], Code] = {}
         self._code_keys: dict[tuple[str, ...], str | None] = {}
-        self._machine: dict[str, Any] | None = None
         self._names: dict[Path, dict[str, str]] = {}
         self._outcomes = Remembered(planning_directory() / "parts.json", OUTCOMES)
 
@@ -57,11 +58,10 @@ class Preparation:
             self._codes[modules] = code_fingerprints(config)
         return self._codes[modules]
 
+    @cached_property
     def machine(self) -> Mapping[str, Any]:
-        """Return the facts for records about this machine, without its GPUs, and the software on it."""
-        if self._machine is None:
-            self._machine = machine_facts()
-        return self._machine
+        """The facts for records about this machine, without its GPUs, and the software on it."""
+        return machine_facts()
 
     def checked(self, config: Config, trained: bool = False) -> tuple[Config, Size]:
         """Return a resolved configuration with its parts' options checked and in one form: 500.0 for 500.
@@ -96,17 +96,15 @@ class Preparation:
         """Return a key of all that decides a check's outcome; None where a part has no module."""
         modules = part_modules(config)
         if modules not in self._code_keys:
-            try:
-                code = source_fingerprint(["poslab.study.run.parts", *modules])
-            except FileNotFoundError:
-                self._code_keys[modules] = None
-            else:
-                self._code_keys[modules] = json.dumps([code, describe_versions()])
-        code_key = self._code_keys[modules]
-        if code_key is None:
+            self._code_keys[modules] = None
+            with suppress(FileNotFoundError):
+                self._code_keys[modules] = source_fingerprint(["poslab.study.run.parts", *modules])
+        code = self._code_keys[modules]
+        if code is None:
             return None
-        settings = json.dumps(config.model_dump(mode="json", include=set(PARTS)), sort_keys=True)
-        return hashlib.sha256(f"{code_key} {settings}".encode()).hexdigest()
+        settings = config.model_dump(mode="json", include=set(PARTS))
+        decides = json.dumps([code, describe_versions(), settings], sort_keys=True)
+        return hashlib.sha256(decides.encode()).hexdigest()
 
 
 def _outcome(config: Config) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def _plan(
     request = Request(config, str(manifest.pos), str(manifest.attention))
     tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
     # A BPE has prepared the run's own text already, so it is not read again, for instance from the hub.
-    prepared = not is_tokenizer_file(config.data["vocabulary"]) and not _names_text(overrides)
+    names_text = any(key.partition(".")[0] == "data" for key in overrides)
+    prepared = not is_tokenizer_file(config.data["vocabulary"]) and not names_text
     job = plan(request, evaluations, trained=True, tokenizer=None if prepared else tokenizer)
     if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
         if TOKENIZER not in (manifest.files or {}):
@@ -136,10 +137,6 @@ def _check_text(config: Config, overrides: Mapping[str, Any]) -> None:
     path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
     if config.data.get("source") == "text" and path is not None and not Path(path).exists():
         raise ConfigError(f"the text {plain(path)} of the run is not in this directory: give data.path=FILE")
-
-
-def _names_text(overrides: Mapping[str, Any]) -> bool:
-    return any(key.partition(".")[0] == "data" for key in overrides)
 
 
 def _tokenizer(

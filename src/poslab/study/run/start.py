@@ -29,7 +29,7 @@ from poslab.config.schema import (
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
-from poslab.record.facts import DataFacts, Manifest
+from poslab.record.facts import DataFacts, Manifest, RunOrigin
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, TOKENIZER
 
@@ -118,7 +118,7 @@ def _start(source: tuple[Path, Manifest]) -> Start:
     length = int(config["context_length"])
     # The steps that were done: a callback may have ended the training before max_steps.
     steps = (manifest.tokens or 0) // (length * int(config["trainer"]["batch_size"]))
-    earlier = manifest.origin.steps if manifest.origin is not None else 0
+    earlier = manifest.origin or RunOrigin()
     arm = json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
     digest = hashlib.sha256(arm.encode()).hexdigest()[:6]
     return Start(
@@ -127,8 +127,8 @@ def _start(source: tuple[Path, Manifest]) -> Start:
         run=str(manifest.run),
         identity=str(manifest.identity),
         checkpoint=(manifest.files or {})[FINAL],
-        steps=steps + (earlier or 0),
-        tokens=(manifest.tokens or 0) + ((manifest.origin.tokens or 0) if manifest.origin else 0),
+        steps=steps + (earlier.steps or 0),
+        tokens=(manifest.tokens or 0) + (earlier.tokens or 0),
         context_length=length,
         arm=f"{manifest.pos} at L {length} for {steps} steps ({digest})",
     )
@@ -160,7 +160,8 @@ def _taken_over(
         current = settings[name]
         for key in current:
             machine = name == "trainer" and key in OF_THE_MACHINE
-            if machine or name in named or f"{name}.{key}" in named or _inside(f"{name}.{key}.", named):
+            of_command = any(f"{word}.".startswith(f"{name}.{key}.") for word in named)
+            if machine or name in named or of_command:
                 section[key] = current[key]
         settings[name] = section
     for name in ("pos", "attention"):
@@ -184,10 +185,6 @@ def _check_files(data: Mapping[str, Any], run: str) -> None:
                 f"data.{key}: the record of {run} names {name} without its folder: give "
                 f"data={data.get('source')} data.{key}=FILE"
             )
-
-
-def _inside(prefix: str, named: set[str]) -> bool:
-    return any(name.startswith(prefix) for name in named)
 
 
 def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:

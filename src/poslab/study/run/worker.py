@@ -42,22 +42,17 @@ WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # runs the run of th
 PRELOAD = "poslab.study.run.preload"  # imports the modules that such a process needs
 
 
-def request_name(directory: Path) -> str:
-    """Return the name of the file that describes the run in `directory`."""
-    return f"{directory.name}.request.json"
+def request_file(directory: Path) -> Path:
+    """Return the file that describes the run in `directory`."""
+    return directory.parent / ".launcher" / f"{directory.name}.request.json"
 
 
 def request_text(job: Job) -> str:
     """Return the content of FILE for a run: all that another process needs for it."""
-    start = job.request.start
     return sealed(
         {
+            **asdict(job.request),
             "config": job.config.model_dump(mode="json"),  # without `auto`
-            "pos": job.request.pos,
-            "attention": job.request.attention,
-            "non_default_settings": job.request.non_default_settings,
-            "distinguishing_label": job.request.distinguishing_label,
-            "start": None if start is None else asdict(start),
             "identity": job.identity,
             "evaluation": job.code.evaluation,  # fingerprint of its code, which is no part of the identity
             "directory": str(job.directory.resolve()),
@@ -98,7 +93,7 @@ def _request(path: Path) -> dict[str, Any]:
         content = read_sealed(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} is gone: give the study's command again") from None
-    if path.name != request_name(Path(content.get("directory", ""))):
+    if path.name != request_file(Path(content.get("directory", ""))).name:
         raise ConfigError(f"{path} asks for another run: give the study's command again")
     return content
 

@@ -84,7 +84,7 @@ class Inline(Local):
     def _run(self, task: Task, lease: Lease) -> int:
         """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
         _, _, module, file = task.command
-        threads = self.cores_of_a_run(task.cuda, task.devices)
+        threads = self.cores_of_a_run(task)
         with on_cores(None if task.cuda else lease), patch.dict(os.environ), _torch_threads(threads):
             return int(import_module(module).main([file], in_command=True))
 

@@ -6,7 +6,7 @@ Only a run that is the only one of its command runs in the command itself (launc
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,17 +47,11 @@ class _Running:
         process = self.process
         return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
-    def signal(self, number: int) -> None:
-        """Send it to the task's process, which leads a group, if it has not just been forked."""
+    def signal(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
+        """Send it to the task's process; by `os.killpg` to the group that this leads once it has begun."""
         assert self.process.pid is not None
-        with suppress(ProcessLookupError):
-            os.kill(self.process.pid, number)
-
-    def signal_group(self, number: int) -> None:
-        """Send it to the task's process and to all processes that it has started."""
-        assert self.process.pid is not None
-        with suppress(ProcessLookupError, PermissionError):  # the group has ended
-            os.killpg(self.process.pid, number)
+        with suppress(ProcessLookupError, PermissionError):  # it has ended
+            send(self.process.pid, number)
 
 
 class Local(Launcher):
@@ -81,7 +75,7 @@ class Local(Launcher):
         launcher.check(task)
         if task.cuda:
             return Places(tuple(f"GPU {name}" for name in gpus()), task.devices, options.runs_per_gpu)
-        own = launcher.cores_of_a_run(task.cuda, task.devices)
+        own = launcher.cores_of_a_run(task)
         return Places(tuple(f"core {number}" for number in cores()), own)
 
     def start(self, task: Task) -> bool:
@@ -102,7 +96,7 @@ class Local(Launcher):
         """Lease the devices of a run; None where they are not free now."""
         if task.cuda:
             return lease_gpus(task.devices, self.options.runs_per_gpu)
-        return lease_cores(self.cores_of_a_run(task.cuda, task.devices))
+        return lease_cores(self.cores_of_a_run(task))
 
     def for_one_run(self, task: Task) -> Launcher:
         """Return `inline` where one process suffices: print, breakpoint() and profilers work there."""
@@ -115,7 +109,7 @@ class Local(Launcher):
             raise ConfigError(
                 f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
-        needed, available = self.cores_of_a_run(task.cuda, task.devices), len(cores())
+        needed, available = self.cores_of_a_run(task), len(cores())
         if needed > available:
             raise ConfigError(
                 f"launcher.cores_per_run={needed}, but this process may use {available} cores: choose fewer"
@@ -128,13 +122,13 @@ class Local(Launcher):
                 f"trainer.devices={task.devices}, but this process may use {self.gpus} GPUs: choose fewer"
             )
 
-    def cores_of_a_run(self, cuda: bool, devices: int) -> int:
+    def cores_of_a_run(self, task: Task) -> int:
         """Return the cores per run by the study's size, not by what is free: resumed runs need the same."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
-        if cuda:
-            at_once = min(at_once, self.gpus // devices * self.options.runs_per_gpu)
+        if task.cuda:
+            at_once = min(at_once, self.gpus // task.devices * self.options.runs_per_gpu)
         return max(1, len(cores()) // max(1, at_once))
 
     def _forks(self, task: Task) -> bool:
@@ -147,12 +141,13 @@ class Local(Launcher):
             and self.runs > 1
             and not task.cuda
             and task.devices == 1
-            and self.cores_of_a_run(cuda=False, devices=1) <= MOST_DESCRIPTORS
+            and self.cores_of_a_run(task) <= MOST_DESCRIPTORS
         )
 
     def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        environment = self._environment(task.cuda, task.devices)
+        threads = str(max(1, self.cores_of_a_run(task) // task.devices))  # of each of a run's processes
+        environment = {LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         if self._forks(task):
             assert task.preload is not None
             self._server = self._server or ForkServer(task.preload, environment)
@@ -171,15 +166,11 @@ class Local(Launcher):
                 pass_fds=lease.descriptors,
             )
 
-    def _environment(self, cuda: bool, devices: int) -> dict[str, str]:
-        threads = str(max(1, self.cores_of_a_run(cuda, devices) // devices))  # of each of a run's processes
-        return {LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-
     def ended(self) -> list[End]:
         statuses = [(run, status) for run in self.running if (status := run.status) is not None]
         for run, _ in statuses:
             self.running.remove(run)
-            run.signal_group(signal.SIGKILL)  # a killed leader leaves data loaders or ranks behind
+            run.signal(signal.SIGKILL, os.killpg)  # a killed leader leaves data loaders or ranks behind
             if isinstance(run.process, subprocess.Popen):
                 assert run.process.stdin is not None
                 run.process.stdin.close()
@@ -198,12 +189,13 @@ class Local(Launcher):
     def stop(self) -> None:
         for run in self.running:
             run.signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
-            run.signal_group(signal.SIGCONT)  # one that is frozen (SIGSTOP) could not write its checkpoint
+            # One that is frozen (SIGSTOP) could not write its checkpoint.
+            run.signal(signal.SIGCONT, os.killpg)
 
     def kill(self) -> None:
         for run in self.running:
             run.signal(signal.SIGKILL)
-            run.signal_group(signal.SIGKILL)
+            run.signal(signal.SIGKILL, os.killpg)
 
     def close(self) -> None:
         if self._server is not None:
