@@ -36,7 +36,9 @@ LARGER |= {
     "ladder": 1.6e6,
     "parts": 1.1e6,
     "tasks": 1.7e6,
-}  # thirty runs each, 54 of texts and 200 of tasks
+    "budget": 2.0e6,
+    "far": 2.9e6,
+}  # thirty runs each, 54 of texts, 84 of budget and 200 of tasks; far has losses at 8,192 positions
 IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
 STUDY = "made.up-1.2"
 
@@ -287,12 +289,12 @@ def shown_in(page: str) -> tuple[list[str], list[str]]:
 
 
 def test_what_git_keeps_of_a_study_is_small() -> None:
-    """A study is at most 1 MB; those of before this limit do not grow. All reports are less than 19.8 MB."""
+    """A study is at most 1 MB; those of before this limit do not grow. All reports are less than 24 MB."""
     command = ["git", "-C", str(ROOT), "ls-files", "reports"]
     sizes: Counter[str] = Counter()
     for name in subprocess.check_output(command, text=True).splitlines():
         sizes[Path(name).parts[1]] += (ROOT / name).stat().st_size
-    assert sizes.total() < 19.8e6
+    assert sizes.total() < 24e6
     assert {study: size for study, size in sizes.items() if size > LARGER.get(study, 1e6)} == {}
 
 
