@@ -136,8 +136,8 @@ def _gpt2(gpt: GPT, config: Config) -> Written:
         **{f"{part}_pdrop": 0.0 for part in ("resid", "embd", "attn")},
     }
     names = {
-        "embedding": "wte",
-        "norm": "ln_f",
+        "embedding": "transformer.wte",
+        "norm": "transformer.ln_f",
         "norm_attention": "ln_1",
         "attention.query_key_value": "attn.c_attn",
         "attention.project_attention": "attn.c_proj",
@@ -145,16 +145,13 @@ def _gpt2(gpt: GPT, config: Config) -> Written:
         "perceptron.expand": "mlp.c_fc",
         "perceptron.project_perceptron": "mlp.c_proj",
     }
-
-    def transposed(name: str, tensor: Tensor) -> Tensor:  # its matrices have a row for each input
-        return tensor.T if ".c_" in name and tensor.ndim == 2 else tensor
-
     weights = dict(gpt.state_dict())
     table = weights.pop("scheme.table")
-    tensors = _renamed(_with_biases(weights), names, "h")
-    tensors = {name: transposed(name, tensor) for name, tensor in tensors.items()}
-    tensors["wpe.weight"] = table
-    return settings, {f"transformer.{name}": tensor for name, tensor in tensors.items()}
+    tensors = {"transformer.wpe.weight": table}
+    for name, tensor in _renamed(_with_biases(weights), names, "transformer.h").items():
+        # Its matrices have a row for each input.
+        tensors[name] = tensor.T if ".c_" in name and tensor.ndim == 2 else tensor
+    return settings, tensors
 
 
 def _gpt_neox(gpt: GPT, config: Config) -> Written:

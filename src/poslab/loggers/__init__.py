@@ -176,8 +176,9 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
     try:
         for logger in loggers:
             if logger.wanted:
-                opened.append(Guarded(logger, run))
-    except BaseException:
+                opened.append(Guarded(logger))
+                opened[-1].open(run)
+    except BaseException:  # one refuses, or the run is stopped while it opens
         for guarded in opened:
             guarded.abandon()
         raise
@@ -187,78 +188,64 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
 class Guarded:
     """Calls a logger until it fails; the failure is printed in one line and noted in `place`."""
 
-    def __init__(self, logger: RunLogger, run: OpenedRun) -> None:
-        self._logger: RunLogger | None = logger
-        try:
-            logger.open(run)
-        except Exception as error:
-            self.place = logger.place
-            if isinstance(error, ConfigError):
-                self.abandon()
-                raise
-            self._fail(error)
-        except BaseException:  # the run is stopped while the logger opens
-            logger.abandon()
-            raise
-        else:
-            self.place = logger.place
+    def __init__(self, logger: RunLogger) -> None:
+        self._logger = logger
+        self._over = False  # finished, failed or given up: not called any more
+        self._noted: dict[str, Any] = {}
+
+    @property
+    def place(self) -> Mapping[str, Any] | None:
+        """Where the run is shown, and whether all of it."""
+        return None if self._logger.place is None else {**self._logger.place, **self._noted}
+
+    def open(self, run: OpenedRun) -> None:
+        """Open the logger. Raise ConfigError where it refuses."""
+        self._call(self._logger.open, run, refusal=ConfigError)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        if self._logger is not None:
-            try:
-                self._logger.log(row)
-            except Exception as error:
-                self._fail(error)
+        self._call(self._logger.log, row)
 
     def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
         """Finish the logger and return, after `wait` seconds at the latest."""
-        logger = self._logger
-        if logger is None:
-            return
-        thread = threading.Thread(target=self._finish, args=(logger, manifest, exit_code), daemon=True)
+        thread = threading.Thread(target=self._finish, args=(manifest, exit_code), daemon=True)
         try:
             thread.start()
             thread.join(FINISH_SECONDS if wait is None else wait)
         finally:  # also where the run is stopped while it waits
-            given_up, self._logger = self._logger is not None, None
-            if given_up:
-                logger.abandon()
+            given_up = not self._over
+            self.abandon()
         if given_up and wait is None:
-            print(
-                f"{logger.title} did not finish in {FINISH_SECONDS:g} s; data that was not sent is on disk",
-                file=sys.stderr,
-            )
+            waited = f"{self._logger.title} did not finish in {FINISH_SECONDS:g} s"
+            print(f"{waited}; data that was not sent is on disk", file=sys.stderr)
 
-    def _finish(self, logger: RunLogger, manifest: str, exit_code: int) -> None:
-        try:
-            logger.finish(manifest, exit_code)
-        except Exception as error:
-            self._fail(error)
-            return
-        if self._logger is not None:  # not given up
-            self._note(complete=True)
-            self._logger = None
+    def _finish(self, manifest: str, exit_code: int) -> None:
+        self._call(self._logger.finish, manifest, exit_code)
+        if not self._over:
+            self._noted["complete"] = True
+            self._over = True
 
     def abandon(self) -> None:
         """Give the logger up, without a word."""
-        logger, self._logger = self._logger, None
-        if logger is not None:
+        if not self._over:
+            self._over = True
             with suppress(Exception):
-                logger.abandon()
+                self._logger.abandon()
 
-    def _fail(self, error: Exception) -> None:
-        logger, self._logger = self._logger, None
-        if logger is None:  # given up, or failed already
+    def _call(
+        self, method: Callable[..., None], *given: Any, refusal: type[Exception] | tuple[()] = ()
+    ) -> None:
+        if self._over:
             return
-        reason = error_line(error)
-        self._note(failed=reason)
-        print(f"{logger.title} failed; the run continues without it: {reason}", file=sys.stderr, flush=True)
-        with suppress(Exception):
-            logger.abandon()
-
-    def _note(self, **facts: Any) -> None:
-        if self.place is not None:
-            self.place = {**self.place, **facts}
+        try:
+            method(*given)
+        except refusal:
+            raise
+        except Exception as error:
+            if not self._over:  # which it may be since, where it was given up
+                reason = self._noted["failed"] = error_line(error)
+                failed = f"{self._logger.title} failed; the run continues without it"
+                print(f"{failed}: {reason}", file=sys.stderr, flush=True)
+                self.abandon()
 
 
 def error_line(error: Exception) -> str:

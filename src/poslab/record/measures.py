@@ -6,7 +6,7 @@ A figure that is not defined (no measurement there, or one that is not finite) i
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import Run
@@ -200,17 +200,8 @@ def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
     `_found` is false for "none up to the longest window", empty for "not measured past L". Where `run` is
     a rescaling of `trained`, the plateau of `trained` is what counts; `plateau` is the run's own.
     """
-    figures: dict[str, Value] = {"plateau": _plateau(run)}
-    plateau = _plateau(trained or run)
-    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
-    for suffix, tolerance in TOLERANCES.items():
-        key = f"failure_position{suffix}"
-        if plateau is None or not beyond:
-            figures |= {key: None, f"{key}_found": None}
-            continue
-        first = next((item.first for item in beyond if item.loss > (1 + tolerance) * plateau), None)
-        figures |= {key: first, f"{key}_found": first is not None}
-    return figures
+    found = _first_over(run, _plateau(trained or run), "failure_position")
+    return {"plateau": _plateau(run), **found}
 
 
 def rise(run: Run) -> dict[str, Value]:
@@ -218,17 +209,22 @@ def rise(run: Run) -> dict[str, Value]:
 
     How far it reaches, whatever that costs; harder text somewhere past L is no end, which it is to `failure`.
     """
+    return _first_over(run, _plateau(run), "rise_position", lasting=True)
+
+
+def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = False) -> dict[str, Value]:
+    """The first position past L with a bin over the plateau; where `lasting`, with none below it behind."""
     figures: dict[str, Value] = {}
-    plateau = _plateau(run)
     beyond = [item for item in position_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
-        key = f"rise_position{suffix}"
+        key = f"{column}{suffix}"
         if plateau is None or not beyond:
             figures |= {key: None, f"{key}_found": None}
             continue
-        over = [item.loss > (1 + tolerance) * plateau for item in beyond]
-        lasting = sum(1 for _ in takewhile(bool, reversed(over)))
-        figures |= {key: beyond[-lasting].first if lasting else None, f"{key}_found": lasting > 0}
+        limit = (1 + tolerance) * plateau
+        last_kept = max((item.first for item in beyond if item.loss <= limit), default=0) if lasting else 0
+        first = next((item.first for item in beyond if item.loss > limit and item.first > last_kept), None)
+        figures |= {key: first, f"{key}_found": first is not None}
     return figures
 
 

@@ -12,7 +12,7 @@ from poslab.analysis.palette import arm_numbers, look
 from poslab.config.installation import typed
 from poslab.loggers.dashboard import words
 from poslab.loggers.dashboard.contents import Contents
-from poslab.loggers.dashboard.panels import ARM, Group, groups, headline, identifier, limit
+from poslab.loggers.dashboard.panels import ARM, groups, headline, identifier, limit
 
 COLUMNS = 3  # panels beside each other in a workspace
 WIDE, HIGH = 12, 8  # a report's panel, of the 24 columns of its grid
@@ -48,14 +48,14 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
         name=study,
         sections=[
             ws.Section(
-                name=group.name,
-                panels=list(group.panels),
+                name=name,
+                panels=[*panels],
                 is_open=True,
                 layout_settings=ws.SectionLayoutSettings(
-                    columns=COLUMNS, rows=math.ceil(len(group.panels) / COLUMNS)
+                    columns=COLUMNS, rows=math.ceil(len(panels) / COLUMNS)
                 ),
             )
-            for group in groups(contents, f"{study}/workspace")
+            for name, panels in groups(contents, f"{study}/workspace").items()
         ],
         settings=ws.WorkspaceSettings(max_runs=limit(contents), point_visualization_method="downsampling"),
         runset_settings=ws.RunsetSettings(
@@ -89,7 +89,9 @@ def make_report(
         *(wr.P(text) for text in words.page(study)),
     ]
     sections: list[Any] = []
-    for group in groups(contents, f"{study}/report"):
+    for name, panels in groups(contents, f"{study}/report").items():
+        for i, panel in enumerate(panels):  # two beside each other
+            panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
         runs = wr.Runset(
             entity=entity if resolve else "",
             project=project if resolve else "",
@@ -98,16 +100,16 @@ def make_report(
             groupby=[f"config.{ARM}"],
             order=[wr.OrderBy("Name", ascending=True)],
         )
-        runs._id = identifier(study, "report", group.name, "runs")
+        runs._id = identifier(study, "report", name, "runs")
         sections += [
-            wr.H1(group.name),
-            wr.UnorderedList(items=list(words.SECTIONS[group.name])),
+            wr.H1(name),
+            wr.UnorderedList(items=list(words.SECTIONS[name])),
             wr.PanelGrid(
                 runsets=[runs],
-                panels=_placed(group),
+                panels=[*panels],
                 custom_run_colors={
-                    wr.RunsetGroup(study, (wr.RunsetGroupKey(wr.Config(ARM), name),)): colour
-                    for name, colour in colours(contents).items()
+                    wr.RunsetGroup(study, (wr.RunsetGroupKey(wr.Config(ARM), arm),)): colour
+                    for arm, colour in colours(contents).items()
                 },
             ),
         ]
@@ -140,11 +142,3 @@ def _of_study(study: str) -> expr.And:
         expr.Metric("JobType") == "train",
         expr.Config("part") == "comparison",
     )
-
-
-def _placed(group: Group) -> list[Any]:
-    """Return the panels of a section, placed two beside each other."""
-    panels = list(group.panels)
-    for i, panel in enumerate(panels):
-        panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
-    return panels

@@ -46,30 +46,21 @@ CURSE = "non-overlapping less sliding (nats per token)"
 ATTENDED = "mean distance of attention (tokens)"
 
 
-@dataclass(frozen=True)
-class Group:
-    """A section: its name, and its panels in the order of reading."""
+def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
+    """Return the panels of a study with such contents, in the order of reading, by their section.
 
-    name: str
-    panels: tuple[Panel, ...]
-
-
-def groups(contents: Contents, place: str) -> tuple[Group, ...]:
-    """Return the sections of a study with such contents; `place` makes its panels' ids unique."""
-    found = {
-        "Convergence": _convergence(contents),
-        "Extrapolation": _extrapolation(contents),
-        "Cost": _cost(contents),
-        "Schemes": _schemes(contents),
+    `place` makes their ids unique.
+    """
+    sections = {
+        "Convergence": list(_convergence(contents)),
+        "Extrapolation": list(_extrapolation(contents)),
+        "Cost": list(_cost(contents)),
+        "Schemes": list(_schemes(contents)),
     }
-    sections = []
-    for name, found_panels in found.items():
-        panels = tuple(found_panels)
+    for name, panels in sections.items():
         for panel in panels:
             panel._id = identifier(place, name, str(panel.title))
-        if panels:
-            sections.append(Group(name, panels))
-    return tuple(sections)
+    return {name: panels for name, panels in sections.items() if panels}
 
 
 def identifier(*names: str) -> str:

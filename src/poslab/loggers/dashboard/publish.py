@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from poslab.loggers.dashboard.documents import (
     specification,
     view_name,
 )
+from poslab.loggers.dashboard.panels import identifier
 from poslab.loggers.fetch.account import Account, of_study
 from poslab.loggers.send.login import logged_in
 from poslab.record.files import write_atomic
@@ -63,24 +63,18 @@ def write_files(study: str, contents: Contents, project: str, entity: str | None
     workspace = make_workspace(study, contents, entity or "", project)
     report = make_report(study, contents, entity or "", project, resolve=False)
     where = {"project": project, **({"entity": entity} if entity else {})}
-    _write(
-        folder / "workspace.json",
-        {**where, "name": study, "view": view_name(study), "spec": specification(workspace)},
-    )
-    _write(
-        folder / "report.json",
-        {**where, "title": report.title, "description": report.description, "spec": specification(report)},
-    )
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    write_atomic(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    for name, document, facts in (
+        ("workspace", workspace, {"name": study, "view": view_name(study)}),
+        ("report", report, {"title": report.title, "description": report.description}),
+    ):
+        written = {**where, **facts, "spec": specification(document)}
+        write_atomic(folder / f"{name}.json", json.dumps(written, indent=2, ensure_ascii=False) + "\n")
 
 
 def _view_id(study: str, account: Account) -> str:
     """Return W&B's id of the study's view, empty where there is none yet."""
     try:
-        view = get_view_dict(account.entity, account.project, view_name(study)[len("nw-") : -len("-v")])
+        view = get_view_dict(account.entity, account.project, identifier("view", study))
     except json.JSONDecodeError:
         raise
     except ValueError:  # the project exists, so it is the view that does not

@@ -24,7 +24,7 @@ AXES = {
     "position/*": "position/position",
     "rescaled/*": "rescaled/length",
 }
-BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse")
+BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse", "sliding_bits_per_byte")
 # The figures of summary.csv that W&B sorts and filters runs by, beside the losses.
 HEADLINE = (
     "status",
@@ -42,10 +42,6 @@ HEADLINE = (
     "flops",
 )
 RESET = ("reason", "finished")  # sent though empty, since an earlier stop of the run has set them
-SLIDING = {
-    "sliding": "sliding_loss",
-    "sliding_bits_per_byte": "sliding_bits_per_byte",
-}  # as summary.csv has it
 
 Row = dict[str, float]
 
@@ -123,7 +119,7 @@ def _extrapolation(run: Run) -> Iterator[Row]:
     figures = measures.extrapolation(run, lengths)
     for k in lengths:
         row = {family: figures[f"{family}_{name(k)}"] for family in BY_LENGTH}
-        row |= {metric: figures[f"{family}_{name(k)}"] for family, metric in SLIDING.items()}
+        row["sliding_loss"] = figures[f"sliding_{name(k)}"]
         known = {f"extrapolation/{key}": value for key, value in row.items() if isinstance(value, float)}
         if known:
             yield {"extrapolation/length": k * run.context_length, **known}

@@ -23,42 +23,30 @@ def mirror_evaluation(
     """
     if options is None or manifest.wandb:
         return None
+    number = f"evaluate-{directory.name.rpartition('-')[2]}"
     try:
-        return _mirror(options, directory, manifest, artifact)
+        import wandb  # takes a second
+
+        from poslab.loggers.send import run as sending
+
+        run = load_evaluation(directory, manifest)
+        with sending.own_variables(directory):
+            opened, place = sending.open_run(options, _card(manifest), directory, number)
+            try:
+                if place["mode"] == "online":
+                    weights = f"checkpoint-{sending.artifact_name(str(manifest.run))}:latest"
+                    with suppress(wandb.errors.Error, ValueError):  # the run may have left none there
+                        opened.use_artifact(artifact or weights)
+                sending.define_axes(opened)
+                sending.log_charts(opened, run, 0)
+                opened.summary.update(summary(run))
+                for name in (MANIFEST, *(manifest.files or {})):
+                    sending.save_file(opened, name, (directory / name).read_bytes())
+            finally:
+                opened.finish()
     except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
         print(f"W&B failed; the evaluation is recorded without it: {error}", file=sys.stderr)
         return None
-
-
-def _mirror(
-    options: WandbOptions, directory: Path, manifest: Manifest, artifact: str | None
-) -> Mapping[str, Any]:
-    import wandb
-
-    from poslab.loggers.send.run import (
-        artifact_name,
-        define_axes,
-        log_charts,
-        open_run,
-        own_variables,
-        save_file,
-    )
-
-    number = f"evaluate-{directory.name.rpartition('-')[2]}"
-    run = load_evaluation(directory, manifest)
-    with own_variables(directory):
-        opened, place = open_run(options, _card(manifest), directory, number)
-        try:
-            if place["mode"] == "online":
-                with suppress(wandb.errors.Error, ValueError):  # the run may have left no weights there
-                    opened.use_artifact(artifact or f"checkpoint-{artifact_name(str(manifest.run))}:latest")
-            define_axes(opened)
-            log_charts(opened, run, 0)
-            opened.summary.update(summary(run))
-            for name in (MANIFEST, *(manifest.files or {})):
-                save_file(opened, name, (directory / name).read_bytes())
-        finally:
-            opened.finish()
     return place
 
 

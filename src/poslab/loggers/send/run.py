@@ -192,19 +192,13 @@ def open_run(
     `number` is W&B's id of the run, and `more` are settings of W&B's.
     """
     mode, because = login.mode()
-    sent = as_sent(card, options.tags or ())
     arguments: dict[str, Any] = {
         "project": options.project,
         "entity": options.entity,
         "dir": directory,
         "id": number,
         "resume": "allow",
-        "group": sent.group,
-        "job_type": sent.job_type,
-        "name": sent.name,
-        "tags": sent.tags,
-        "notes": sent.notes,
-        "config": sent.config,
+        **vars(as_sent(card, options.tags or ())),  # its fields are called as W&B's arguments
         "settings": wandb.Settings(**{**SETTINGS, "x_stats_pid": os.getpid(), **more}),
     }
     try:
@@ -262,9 +256,8 @@ def log_charts(opened: Any, run: Run, step: int) -> None:
     if tables := {f"tables/{name}": _table(sheet) for name, sheet in sheets(run).items()}:
         rows = rows or [{}]
         rows[0] |= tables
-    for row in rows:
-        _log(opened, row, step)
-        step += 1
+    for number, row in enumerate(rows, step):
+        _log(opened, row, number)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
