@@ -7,7 +7,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 
-from poslab.analysis import arms
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, PairError
 from poslab.model.attention import Mixer, build_attention
 from poslab.model.block import Block
@@ -294,17 +293,3 @@ def test_a_run_with_gpt2s_block_has_the_record_that_it_had_before(tmp_path):
     changed = plan(request(model={**sizes, "norm": "rms"}), tmp_path)
     assert changed.facts["config"]["model"] == {**sizes, "norm": "rms"}
     assert changed.identity != job.identity
-
-
-def test_reports_tell_blocks_apart_also_from_records_without_these_settings():
-    older = {"model": {"layers": 2}}
-    changed = {"model": {"layers": 2, "norm": "rms", "canon": ["a", "b"], "bias": False}}
-    assert [arms.block(config) for config in (older, changed)] == ["", "norm=rms, canon=ab, bias=false"]
-    assert (
-        arms.differing([arms.settings(older), arms.settings({"model": {"layers": 2, "norm": "layer"}})]) == []
-    )
-    assert arms.differing([arms.settings(older), arms.settings(changed)]) == [
-        "model.bias",
-        "model.canon",
-        "model.norm",
-    ]

@@ -43,24 +43,6 @@ def test_chunks_are_the_steps_with_every_gradient(length, chunk, delta):
     assert_same(chunked, with_gradients(by_steps, tensors))
 
 
-@pytest.mark.parametrize("delta", [False, True])
-def test_steps_are_the_formula_of_the_paper(delta):
-    """a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T as it is written, or a_t S_{t-1} + k_t v_t^T."""
-    tensors = inputs(9, delta)
-    found = by_steps(*tensors)
-    q, k, v, log_decay, *strength = (tensor.numpy() for tensor in tensors)
-    for b, h in np.ndindex(2, 3):
-        state = np.zeros((4, 8))
-        for t in range(9):
-            key, a = k[b, h, t], np.exp(log_decay[b, h, t])
-            if delta:
-                beta = strength[0][b, h, t]
-                state = a * (np.eye(4) - beta * np.outer(key, key)) @ state + beta * np.outer(key, v[b, h, t])
-            else:
-                state = a * state + np.outer(key, v[b, h, t])
-            np.testing.assert_allclose(found[b, h, t], q[b, h, t] @ state, atol=1e-12)
-
-
 @pytest.mark.parametrize("log_decay", [-1e4, -1e-8])
 def test_long_and_short_memories_stay_finite_in_float32(log_decay):
     q, k, v, decays, strength = (tensor.float() for tensor in inputs(300, True))
@@ -143,20 +125,6 @@ def test_a_mixer_is_its_formula(name, pos):
 
     for row in range(2):
         np.testing.assert_allclose(found[row], numpy_mixer(mixer, x[row].numpy(), turned), atol=1e-9)
-
-
-@pytest.mark.parametrize("name", MIXERS)
-def test_the_chunk_has_no_effect_on_outputs_and_gradients(name):
-    def result(chunk):
-        mixer, scheme = mixer_under("rope", name)
-        mixer.chunk = chunk
-        x = hidden(70).requires_grad_()
-        output = mixer(x, Site(scheme, torch.arange(70)))
-        leaves = [x, *mixer.parameters()]
-        return [output, *torch.autograd.grad(output.square().sum(), leaves)]
-
-    assert_same(result(1), result(64))
-    assert all(tensor.abs().max() > 0 for tensor in result(64))
 
 
 @pytest.mark.parametrize("name", MIXERS)

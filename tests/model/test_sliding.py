@@ -1,7 +1,5 @@
 """The fused kernel for CPUs under a sliding bias, and the strips beside it, against plain sums in float64."""
 
-from itertools import product
-
 import pytest
 import torch
 
@@ -9,9 +7,7 @@ from poslab.model.attention import distances
 from poslab.model.kernels import sliding, strips
 from poslab.model.kernels.sliding import Sliding
 from poslab.model.kernels.strips import Strips
-from poslab.model.positions import Geometry
 from poslab.model.positions.alibi import slopes
-from poslab.model.positions.t5 import T5, T5Options
 from support.pairwise import pairwise
 
 HEADS = 4
@@ -183,16 +179,6 @@ def test_long_sequences_in_the_training_dtypes(kind, dtype, monkeypatch):
         assert error <= max(1.5 * beside, allowed)
 
 
-def test_the_sizes_of_blocks_have_no_effect(monkeypatch):
-    tensors, bias, outputs = inputs(300), alibi(300), []
-    for short, block, step in product([0, 300], [32, 256], [1, 64]):
-        for name, value in (("SHORT", short), ("BLOCK", block), ("STEP", step)):
-            monkeypatch.setattr(sliding, name, value)
-        outputs.append(results(by_sliding(0), tensors, lambda: bias))
-    for other in outputs[1:]:
-        assert_same(other, outputs[0], 1e-12)
-
-
 def test_a_later_token_changes_nothing(calls):
     q, k, v, _ = inputs(200)
     bias = learned(200)
@@ -221,24 +207,3 @@ def test_strips_at_positions_with_gaps():
         lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, lambda: bias, [bias]
     )
     assert_same(ours, results(lambda *a: plain(*a, positions), tensors, lambda: bias, [bias]))
-
-
-@pytest.mark.parametrize(("rows", "before"), [(1, 0), (1, 5), (3, 0), (3, 2), (5, 40)])
-def test_sums_of_diagonals(rows, before):
-    values = torch.randn(2, rows, before + rows, generator=torch.Generator().manual_seed(1))
-    distance = strips.table_distances(rows, before, torch.device("cpu"))
-    sums = strips.sums_of_diagonals(values)
-    assert sums.shape[1] == before + 1
-    for each in range(before + 1):
-        torch.testing.assert_close(sums[:, each], values[:, distance == each].sum(dim=1))
-
-
-def test_t5s_own_tail_is_a_horizon():
-    """The contract that the shared gradient of far keys rests on, at the published buckets."""
-    scheme = T5(T5Options(buckets=32, max_distance=128, rate=1.0), Geometry(32, HEADS, 64, layers=1))
-    with torch.no_grad():
-        scheme.bucket_bias.normal_(generator=torch.Generator().manual_seed(0))
-    tail = scheme.tail()
-    far = scheme.bias(torch.arange(tail.horizon, 5000))
-    assert not tail.log_decay.requires_grad
-    assert torch.equal(far, far[:, :1].expand_as(far))
