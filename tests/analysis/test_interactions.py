@@ -38,7 +38,6 @@ def test_the_change_is_the_difference_of_two_differences_by_seed() -> None:
         for norm in ("rms", "layer")
     }
     expected = paired(less["rms"], less["layer"])
-    assert expected is not None
     assert found.change.mean == pytest.approx(expected.mean)
     assert found.change.half_width == pytest.approx(expected.half_width)
     assert found.with_own.mean == pytest.approx(sum(less["rms"].values()) / 3)
@@ -55,7 +54,6 @@ def test_its_interval_holds_the_documents_where_records_name_them() -> None:
         for run in arms[name].arm.finished:
             losses = np.array([part.nll / part.tokens for part in run.segments["sliding", 8.0].values()])
             sums += sign * (losses - losses.mean()) / len(ONE_EACH) / 3
-    assert found.change.text is not None
     assert found.change.documents == len(ONE_EACH)
     assert found.change.text.variance == pytest.approx(math.fsum(sums**2) * 20 / 19)
 

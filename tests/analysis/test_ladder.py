@@ -59,7 +59,6 @@ BUDGETS = [(64, 400), (64, 1600), (64, 4000)]
 def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path):
     losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.0, 1.9, 1.9], "none": [2.2] * 3}
     rungs = study(tmp_path, losses, BUDGETS)
-    assert rungs is not None
     assert rungs.reference == "rope"
     assert rungs.contenders == ("rope", "t5", "alibi", "none")
     assert [round(rung.share, 2) for rung in rungs.rungs] == [1.56, 6.25, 15.62]
@@ -87,7 +86,6 @@ def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget
     assert isinstance(answer.chart, PanelChart)
     (panel,) = answer.chart.panels
     assert [(span.label, span.low, span.high) for span in panel.spans] == [("t5, rope", 6.25, 15.625)]
-    assert panel.frame is not None
     lowest = min(point.mean - (point.half_width or 0) for line in panel.series for point in line.points)
     assert panel.frame[0] < panel.spans[0].y < lowest  # below every line, inside the frame
     assert all(f"{span.label} from " in panel.description for span in panel.spans)
@@ -114,14 +112,10 @@ def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(
     rungs = study(
         tmp_path, {"rope": [2.0] * 5, "t5": [2 + gap for gap in gaps], "alibi": [2.1] * 5}, SIZES, noise=1e-4
     )
-    assert rungs is not None
     assert [len(group) for group in rungs.shares] == [4, 1]
     assert rungs.rungs[-1].flops == max(flops)
     found, flat = trend(rungs, "t5", LOSS), trend(rungs, "alibi", LOSS)
-    assert found is not None
-    assert flat is not None
     assert found.per_tenfold.mean == pytest.approx(0.03, abs=1e-3)
-    assert found.per_tenfold_share is not None
     assert found.per_tenfold_share.mean == pytest.approx(-0.01, abs=1e-3)
     assert found.reading == "shrinks"
     assert flat.reading == "no trend seen"
@@ -132,7 +126,6 @@ def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
     rungs = study(tmp_path, {"rope": [2.0] * 4, "t5": [2.1, 2.1, 2.09, 2.2]}, sizes, noise=1e-4)
     assert rungs is not None
     found = trend(rungs, "t5", LOSS)
-    assert found is not None
     assert abs(found.per_tenfold.mean) > (found.per_tenfold.half_width or 0)
     assert found.reading == "no trend seen"
 
@@ -184,11 +177,8 @@ def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_pa
     rungs = study(tmp_path, losses, WIDE, noise=2e-4)
     assert rungs is not None
     found = scaling(rungs, "t5", LOSS)
-    assert found is not None
     for need, k in ((found.tokens, k_d), (found.parameters, k_n)):
         assert need.factor == pytest.approx(1 / k, rel=0.1)
-        assert need.low is not None
-        assert need.high is not None
         assert need.low < 1 / k < need.high < 1.5 * need.low
     assert found.tokens.reading == ("fewer" if k_d > 1 else "cannot tell")
     assert found.parameters.reading == ("cannot tell" if k_n == 1 else "more")
@@ -203,7 +193,6 @@ def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path)
     rungs = study(tmp_path / "four", losses, WIDE, noise=0.05)
     assert rungs is not None
     found = scaling(rungs, "t5", LOSS)
-    assert found is not None
     assert found.tokens.reading == "cannot tell"
     sections = document(gather("made_up", tmp_path / "four", None)).sections
     assert any("cannot tell" in sentence for section in sections for sentence in section.findings)
@@ -218,9 +207,7 @@ def test_a_sum_of_groups_has_the_interval_of_welch_for_two():
     ours = combined([first, [-value for value in second]], None)
     parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
-    assert ours is not None
     assert ours.mean == pytest.approx(np.mean(first) - np.mean(second))
     assert ours.half_width == pytest.approx(stdtrit(freedom, 0.975) * math.sqrt(sum(parts)))
     text = combined([first, second], TextNoise(0.5, 1e9, 31))  # beside which the seeds are nothing
-    assert text is not None
     assert text.half_width == pytest.approx(1.96 * math.sqrt(0.5 + sum(parts)), rel=0.01)

@@ -62,7 +62,6 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert gap.mean == pytest.approx(change.mean())
     assert gap.half_width == pytest.approx(max(half, stdtrit(2, 0.975) * math.sqrt(seeds)))
     shown = section(results)
-    assert shown is not None
     assert [row["length"] for row in shown.tables[0].records] == [8 * L] * 2
     (sentence,) = shown.findings
     assert sentence.index("rope") < sentence.index("not separated") < sentence.index("none L")

@@ -40,7 +40,6 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     )
     assert not found["context_gain_2x"].decides  # the loss at 2 L is that at L
     shown = section(results)
-    assert shown is not None
     assert "sliding loss at 2 L" in shown.findings[0]
 
 
@@ -49,7 +48,6 @@ def test_of_one_seed_no_figure_is_said_to_decide(tmp_path):
     results = gather("made_up", tmp_path, "rope")
     assert {(one.seeds, one.apart, one.compared) for one in signals(results)} == {(None, 0, 0)}
     shown = section(results)
-    assert shown is not None
     assert "not known" in shown.findings[0]
 
 

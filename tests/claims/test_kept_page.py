@@ -106,11 +106,9 @@ def test_the_table_has_a_row_a_claim(page: Path) -> None:
 
 def test_the_readme_shows_the_verdicts_of_the_page() -> None:
     shown = re.search(r"<!-- claims -->\n(.*?)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shown is not None
     asked = re.search(
         r"## What people ask first\n\n.*?\n.*?\n(.*?)\n\n", (KEPT / "claims.md").read_text(), re.DOTALL
     )
-    assert asked is not None
     expected = [tuple(line.strip("| ").split(" | ")[:3:2]) for line in asked[1].splitlines()]
     cells = [cell for line in shown[1].splitlines()[2:] for cell in line.strip("| ").split(" | ")]
     assert list(zip(cells[::2], cells[1::2], strict=True)) == expected

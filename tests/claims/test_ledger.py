@@ -287,6 +287,5 @@ def test_a_probe_fitted_on_few_windows_does_not_decide_whether_rope_loses_the_po
     judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is Verdict.UNDECIDED
     shown = re.search(r"most of it: ([\d.]+) ± ", judgement.numbers)
-    assert shown is not None
     assert float(shown[1]) == pytest.approx(sum(shares) / len(shares), abs=5e-4)
     assert bool(judgement.missing) is (len(shares) < 5)

@@ -55,16 +55,6 @@ def test_a_record_says_what_was_run(study):
     assert gpt.parameter_count() == manifest.parameters
 
 
-def test_the_same_command_again_trains_nothing(study):
-    cwd, _ = study
-    before = {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
-    ended = called("-m", "pos=rope,learned", *TINY, cwd=cwd)
-    assert ended.returncode == 0, ended.stderr
-    assert "not repeated: 2 of 2 runs" in ended.stderr
-    assert "step" not in ended.stderr
-    assert before == {path: path.stat().st_mtime_ns for path in (cwd / "runs").rglob("metrics.csv")}
-
-
 def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
     alone = ("logger=local", "launcher=inline", "study=x")
     ended = called("-m", "trainer.learning_rate=1e-3,1e30", *alone, *TINY, cwd=tmp_path)

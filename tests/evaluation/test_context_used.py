@@ -116,7 +116,6 @@ def test_records_without_half_the_length_are_judged_as_before(tmp_path: Path) ->
 
 def test_the_section_has_what_each_arm_loses_with_less(tmp_path: Path) -> None:
     section = ContextUsed().section(StudyTables(study(tmp_path, {"rope": 0.1, "none": 0.001})))
-    assert section is not None
     (table,) = section.tables
     assert [column.title for column in table.columns] == ["Arm", "Context used", "L/2"]
     assert [row["context_used_mean"] for row in table.records] == [4, 4]

@@ -41,8 +41,10 @@ def largest(scheme: str, attention: str, length: int) -> int:
     return seen.numbers
 
 
-@pytest.mark.parametrize("attention", ["flash", "linear"])
-@pytest.mark.parametrize("scheme", ["rope", "alibi", "t5", "as_command_a"])
+@pytest.mark.parametrize(
+    ("scheme", "attention"),
+    [("rope", "flash"), ("t5", "flash"), ("as_command_a", "flash"), ("alibi", "linear"), ("t5", "linear")],
+)
 def test_attention_at_64_times_the_training_length_is_in_blocks(scheme, attention):
     assert largest(scheme, attention, LONGEST) < PAIRS / 2
 

@@ -8,7 +8,7 @@ import torch
 
 from poslab.config.schema import Options
 from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
-from poslab.model.attention import Mixer, Site
+from poslab.model.attention import Mixer
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES, make_gpt
@@ -153,14 +153,6 @@ def test_a_model_is_looked_at_and_left_as_it_was(pos, attention):
         reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L)
         expected = inspect(reference, windows(), 2 * L).attention_distance
         assert [row["distance"] for row in rows] == pytest.approx([row["distance"] for row in expected])
-
-
-def test_weights_of_linear_attention_give_its_output():
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["linear"])
-    attention = gpt.blocks[0].attention
-    q, k, v = torch.randn(3, 1, 4, 20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    site = Site(gpt.scheme, torch.arange(20))
-    torch.testing.assert_close(attention.weights(q, k, site) @ v, attention.attend(q, k, v, site))
 
 
 def test_a_mixer_without_a_matrix_of_weights_is_left_out():

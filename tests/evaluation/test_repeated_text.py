@@ -147,7 +147,6 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
             seal(directory)
     plan(tmp_path, names, "rope")
     section = RepeatedText().section(StudyTables(gather("made_up", tmp_path, None)))
-    assert section is not None
     (chart,), (table_of_arms,) = section.charts, section.tables
     assert isinstance(chart, LineChart)
     assert [(line.label, [point.x for point in line.points]) for line in chart.series] == [

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import evaluate
 from poslab.model.gpt import build
 from poslab.model.rescaling import METHODS, Rescaling
@@ -81,17 +80,6 @@ def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
         strict=True,
     ):
         assert row["nll"] == pytest.approx(float(recorded["nll"]), rel=1e-6)
-
-
-def test_a_dropped_rotation_is_no_positions(rescaled):
-    config = rescaled.config
-    none = build(config.model_copy(update={"pos": {"scheme": "none"}}), rescaled.corpus.vocabulary)
-    none.load_state_dict(load_model(rescaled.directory).state_dict())
-    plain = losses(
-        [{k: str(v) for k, v in row.items()} for row in evaluate(none, config, prepare(config.data)).lengths]
-    )
-    dropped = losses(rows(rescaled.directory / "rescaled.csv"), "drop")
-    assert dropped == pytest.approx(plain, rel=1e-6)
 
 
 def test_recalibration_trains_a_copy_without_positions(rescaled, tmp_path):

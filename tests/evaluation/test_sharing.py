@@ -138,15 +138,3 @@ def test_the_last_block_projects_scored_tokens_alone():
         )
     token_losses(gpt, *examples(segments()[:, :33]), last=3)
     assert seen == [32, 3]  # of two blocks
-
-
-@pytest.mark.parametrize("last", [3, 40])
-@pytest.mark.parametrize(
-    ("pos", "attention"),
-    [("rope", "flash"), ("as_command_a", "softmax"), ("fox", "linear"), ("learned", "performer")],
-)
-def test_the_last_logits_are_those_of_all_tokens(pos, attention, last):
-    gpt = model(SCHEMES[pos], attention)
-    tokens = torch.from_numpy(segments()[:, : gpt.scheme.max_length or 64])
-    with torch.no_grad():
-        torch.testing.assert_close(gpt(tokens, last), gpt(tokens)[:, -last:], rtol=1e-9, atol=1e-9)

@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import poslab
 from support.commands import ROOT, called, command, rows, start, tiny
 from support.processes import PATIENCE, descendants, kill
+from support.runs import validation_losses
 
 ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
 OWN = "+logger.csv={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: '{directory}/csv', name: mine}"
@@ -139,11 +140,7 @@ def test_a_run_that_trackio_has_is_not_logged_again(tmp_path: Path, monkeypatch:
 
 def curve(place: Path) -> dict[int, float]:
     """The validation loss by step, as the record has it."""
-    return {
-        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
-        for path in place.glob("runs/killed/rope-*/metrics.csv")
-        for row in rows(path)
-    }
+    return next(map(validation_losses, place.glob("runs/killed/rope-*/metrics.csv")), {})
 
 
 def trackio_losses(database: Path, run: str) -> Iterator[tuple[int, float]]:

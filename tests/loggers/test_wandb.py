@@ -4,7 +4,6 @@ import io
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 from rich.console import Console
 
 from poslab import compose
+from poslab.commands.report import main
 from poslab.config.compose import with_distinguishing_labels
 from poslab.config.schema import ConfigError, PairError
 from poslab.loggers.send.card import arm
@@ -217,7 +217,7 @@ def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     with online(shown.server):
         monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
-        status = runpy.run_path(str(ROOT / "report.py"))["main"](["source=wandb", "study=shown"])
+        status = main(["source=wandb", "study=shown"])
     assert status == 0, capsys.readouterr().err
     for path in shown.report.rglob("*"):
         if path.is_file():

@@ -1,15 +1,15 @@
 """What W&B's offline files hold of a run that is killed with SIGKILL, W&B's own process with it."""
 
-import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.commands import environment, rows, start, tiny
+from support.commands import start, tiny
 from support.processes import PATIENCE, command_line, descendants, kill
+from support.runs import validation_losses
 from support.tasks import until
+from support.wandb_list import in_file
 
 LOST = 3.0  # seconds of points that a kill may cost
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
@@ -64,11 +64,7 @@ def moments(command: subprocess.Popen[bytes], cwd: Path) -> Iterator[float]:
 
 def metrics(cwd: Path) -> dict[int, float]:
     """The validation loss by step, as the record has it."""
-    return {
-        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
-        for path in cwd.glob("runs/killed/[!.]*/metrics.csv")
-        for row in rows(path)
-    }
+    return next(map(validation_losses, cwd.glob("runs/killed/[!.]*/metrics.csv")), {})
 
 
 def parts(cwd: Path) -> list[Path]:
@@ -76,14 +72,5 @@ def parts(cwd: Path) -> list[Path]:
 
 
 def curve(part: Path) -> dict[int, float]:
-    """The validation loss by step, as W&B's own reader finds it. It ends with 1: the file has no end."""
-    told = subprocess.run(
-        [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(part)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(part),
-    )
-    records = [json.loads(line) for line in told.stdout.splitlines()]
-    history = [record["history"]["item"] for record in records if record["type"] == "history"]
-    return {row["step"]: row["validation/loss"] for row in history}
+    """The validation loss by step, as W&B's own reader finds it."""
+    return {row["step"]: row["validation/loss"] for row in in_file(part)}

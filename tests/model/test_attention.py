@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import ConfigError
 from poslab.model.attention import Site, build_attention, flash
 from poslab.model.kernels import cpu_causal
 from poslab.model.kernels.strips import STRIP
-from poslab.model.positions import Geometry, Scheme, build_scheme
+from poslab.model.positions import Geometry, build_scheme
 from support.attentions import (
-    HEAD_WIDTH,
-    HEADS,
+    BiasAndGates,
     Case,
     assert_same,
     attended,
@@ -130,10 +129,12 @@ def test_what_turns_a_heads_numbers_is_refused_for_another_number_of_random_feat
     assert_same([attend.attend(*drawn, site)], [by_the_formula(attend, *drawn, site)])
 
 
-def test_flash_is_softmax_where_a_bias_by_content_has_ended():
-    case = Case("inkling", 2 * STRIP + 5, context_length=100)  # and ends after 50 tokens
+@pytest.mark.parametrize("attention", ["flash", "linear", "performer"])
+@pytest.mark.parametrize("context_length", [20, 100])
+def test_a_fast_form_is_the_plain_one_where_a_bias_by_content_has_ended(context_length, attention):
+    case = Case("inkling", 2 * STRIP + 5, context_length=context_length)  # and ends after half as many tokens
     assert_same(
-        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
+        case.outputs_and_gradients(attention, attended), case.outputs_and_gradients(attention, masked)
     )
 
 
@@ -155,26 +156,11 @@ def test_flash_takes_heads_of_two_numbers(pos):
     torch.testing.assert_close(logits[0], logits[1])
 
 
-class BiasAndGates(Scheme):
-    """A bias by both positions and gates, which no scheme of the package has together."""
-
-    def pairwise_bias(self, queries, keys):
-        return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
-
-    def log_gates(self, x):
-        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
-
-
 def test_flash_adds_both_a_bias_by_both_positions_and_gates():
-    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 1000, layers=1)
-    scheme, length = BiasAndGates(Options(), geometry), STRIP + 1
-    case, results = Case("none", length), []
-    for kind in ("flash", "softmax"):
-        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
-        site = Site.of(scheme, torch.arange(length), leaves[3])
-        output = build_attention({"kind": kind}, geometry, scheme).attend(*leaves[:3], site)
-        results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
-    assert_same(*results)
+    case = Case(BiasAndGates, STRIP + 1)
+    assert_same(
+        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,11 +265,3 @@ def test_a_gpt_is_causal(pos, attention):
     difference = (gpt(tokens) - gpt(changed)).abs().amax(dim=-1)[0]
     assert difference[:25].max() < 1e-9
     assert (difference[25:] > 1e-9).all()
-
-
-def test_without_positions_or_mask_order_would_be_invisible_but_the_mask_shows_it():
-    """Haviv et al.: with pos=none the last token's logits still change when earlier tokens swap places."""
-    gpt = make_gpt(SCHEMES["none"], ATTENTIONS["softmax"])
-    tokens = torch.tensor([[5, 9, 13, 2, 7]])
-    swapped = torch.tensor([[9, 5, 13, 2, 7]])
-    assert not torch.allclose(gpt(tokens)[0, -1], gpt(swapped)[0, -1])

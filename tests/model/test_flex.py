@@ -11,17 +11,14 @@ import torch
 import torch.nn.attention.flex_attention
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.config.schema import Options
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import Site
 from poslab.model.kernels import flex
-from poslab.model.positions import Geometry, Scheme, build_scheme
+from support.attentions import BiasAndGates, Case, assert_same, attended, parts
 from support.models import SCHEMES
 
-HEADS, WIDTH, BATCH = 2, 16, 2
+HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
-ADDED = {name: SCHEMES[name] for name in ("none", "t5", "fire", "fox", "inkling")} | {
-    "randomised": RANDOMISED
-}
+ADDED = ["none", "t5", "fire", "fox", "inkling", RANDOMISED, BiasAndGates]
 LENGTH = flex.BLOCK + 2  # two blocks, each a strip
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -39,54 +36,16 @@ def backward_on_cpus(monkeypatch):
     monkeypatch.setattr(module, "_validate_device", lambda *tensors: None)
 
 
-class BiasAndGates(Scheme):
-    """A bias by both positions and gates, which no scheme of the package has together."""
-
-    def pairwise_bias(self, queries, keys):
-        return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
-
-    def log_gates(self, x):
-        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
+def by_flex(attend, q, k, v, site):
+    return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
 
 
-def layer(name):
-    geometry = Geometry(HEADS * WIDTH, HEADS, 640, layers=2)
-    whole = BiasAndGates(Options(), geometry) if name == "both" else build_scheme(ADDED[name], geometry)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in whole.double().parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    return whole, whole.layer(0)
-
-
-def outputs_and_gradients(name, with_flex, with_sinks=False):
-    whole, scheme = layer(name)
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(4, BATCH, HEADS, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
-    x = torch.randn(BATCH, LENGTH, HEADS * WIDTH, generator=generator, dtype=torch.float64)
-    leaves = [tensor.clone().requires_grad_() for tensor in (*drawn[:3], x)]
-    q, k, v, x = leaves
-    if with_sinks:
-        leaves.append(torch.tensor([-1.0, 2.0], dtype=torch.float64, requires_grad=True))
-    site = Site.of(scheme, whole.place(LENGTH, None), x, leaves[4] if with_sinks else None)
-    if with_flex:
-        output = flex.attend(q, k, v, site, WIDTH**-0.5)
-    else:
-        output = build_attention({"kind": "softmax"}, scheme.geometry, scheme).attend(q, k, v, site)
-    inputs = [*leaves, *scheme.parameters()]
-    gradients = torch.autograd.grad(output, inputs, drawn[3], allow_unused=True)
-    return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
-
-
-@pytest.mark.parametrize("with_sinks", [False, True])
-@pytest.mark.parametrize("name", [*ADDED, "both"])
-def test_it_is_softmax_with_every_gradient(name, with_sinks, backward_on_cpus):
-    for mine, plain in zip(
-        outputs_and_gradients(name, True, with_sinks),
-        outputs_and_gradients(name, False, with_sinks),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, plain, atol=1e-10, rtol=1e-10)
+@pytest.mark.parametrize("sinks", [None, torch.tensor([-1.0, 2.0], dtype=torch.float64)])
+@pytest.mark.parametrize("pos", ADDED)
+def test_it_is_softmax_with_every_gradient(pos, sinks, backward_on_cpus):
+    case = Case(pos, LENGTH, HEADS)
+    flexible, plain = (case.outputs_and_gradients("softmax", how, sinks) for how in (by_flex, attended))
+    assert_same(flexible, plain)
 
 
 def test_sums_of_gates_keep_their_digits_far_from_the_start():
@@ -116,7 +75,7 @@ def test_blocks_hold_all_keys_up_to_each_query_and_no_more_blocks(first, queries
 
 
 def test_strips_keep_no_square_matrix():
-    whole, scheme = layer("fire")
+    _, scheme, whole = parts("fire", "softmax", HEADS)
     sizes = []
     q, k, v = torch.randn(3, 1, HEADS, LENGTH, WIDTH, dtype=torch.float64)
     with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):

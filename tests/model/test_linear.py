@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from poslab.config.schema import Options
-from poslab.model.attention import Site, build_attention
+from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
-from poslab.model.positions import Geometry, Scheme, Tail
-from support.attentions import HEAD_WIDTH, HEADS, Case, assert_same, attended, masked, parts, sizes_kept
+from poslab.model.positions import Scheme, Tail
+from support.attentions import Case, assert_same, masked, parts, sizes_kept
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.pairwise import pairwise
 
@@ -20,16 +19,20 @@ def test_linear_keeps_memory_in_proportion_to_length(pos):
     assert sum(sizes_kept(pos, "linear", 2048)) < 2.1 * sum(sizes_kept(pos, "linear", 1024))
 
 
-@pairwise("pos, length, chunk", WEIGHTS, [1, 2, 63, 64, 65, 300], [16, 48, 64, 256])
-def test_linear_in_chunks_is_the_masked_product(pos, length, chunk):
-    """Outputs and every gradient to 1e-10, T5's table included, at any length and chunk size."""
-    case = Case(pos, length, heads=2, batch=1)
-
+def in_chunks_of(chunk):
     def in_chunks(attend, *arguments):
         attend.chunk = chunk
         return attend.attend(*arguments)
 
-    assert_same(case.outputs_and_gradients("linear", in_chunks), case.outputs_and_gradients("linear", masked))
+    return in_chunks
+
+
+@pairwise("pos, length, chunk", WEIGHTS, [1, 2, 63, 64, 65, 300], [16, 48, 64, 256])
+def test_linear_in_chunks_is_the_masked_product(pos, length, chunk):
+    """Outputs and every gradient to 1e-10, T5's table included, at any length and chunk size."""
+    case = Case(pos, length, heads=2, batch=1)
+    ours = case.outputs_and_gradients("linear", in_chunks_of(chunk))
+    assert_same(ours, case.outputs_and_gradients("linear", masked))
 
 
 class Everything(Scheme):
@@ -39,20 +42,22 @@ class Everything(Scheme):
 
     def __init__(self, options, geometry):
         super().__init__(options, geometry)
-        self.near = nn.Parameter(
-            torch.linspace(0, -3, geometry.heads * (self.horizon + 1)).reshape(geometry.heads, -1)
-        )
-        self.slope = nn.Parameter(torch.linspace(0.01, 0.3, geometry.heads))
+        self.near = nn.Parameter(torch.empty(geometry.heads, self.horizon + 1))
+        self.slope = nn.Parameter(torch.empty(geometry.heads))
+
+    def place(self, length, generator):
+        consecutive = torch.arange(length)
+        return consecutive if self.geometry.consecutive else 4 * consecutive + consecutive % 3
 
     def rotate(self, x, positions):
         return turn(x, 0.1 * positions.double()[:, None] * torch.arange(1, 1 + x.shape[-1] // 2), "half")
 
     def bias(self, distance):
         last = self.near[:, distance.clamp(max=self.horizon)]
-        return last - self.slope[:, None] * (distance - self.horizon).clamp(min=0)
+        return last - self.slope.abs()[:, None] * (distance - self.horizon).clamp(min=0)
 
     def tail(self):
-        return Tail(self.horizon, -self.slope)
+        return Tail(self.horizon, -self.slope.abs())
 
     def log_gates(self, x):
         return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
@@ -62,21 +67,9 @@ class Everything(Scheme):
 @pytest.mark.parametrize("chunk", [4, 16, 64])
 def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive):
     """With the gradients of the near biases and of the decay."""
-    length, results = 50, []
-    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 200, layers=1, consecutive=consecutive)
-    scheme = Everything(Options(), geometry).double()
-    positions = (
-        torch.arange(length) if consecutive else torch.arange(0, 4 * length, 4) + torch.arange(length) % 3
-    )
-    attend = build_attention(ATTENTIONS["linear"], geometry, scheme)
-    attend.chunk = chunk
-    case = Case("none", length)
-    for how in (attended, masked):
-        leaves = [tensor.clone().requires_grad_() for tensor in (case.q, case.k, case.v, case.x)]
-        output = how(attend, *leaves[:3], Site.of(scheme, positions, leaves[3]))
-        inputs = [*leaves, scheme.near, scheme.slope]
-        results.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
-    assert_same(*results)
+    case = Case(Everything, 50, consecutive=consecutive)
+    ours = case.outputs_and_gradients("linear", in_chunks_of(chunk))
+    assert_same(ours, case.outputs_and_gradients("linear", masked))
 
 
 @pytest.mark.parametrize("pos", ["none", "rope", "pope", "alibi", "t5"])

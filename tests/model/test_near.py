@@ -60,30 +60,6 @@ def test_long_texts_in_float32_and_without_the_private_operators(missing, monkey
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("attention", ["linear", "performer"])
-@pytest.mark.parametrize(("length", "extent"), [(200, 0.2), (150, 1.0), (50, 0.1)])
-def test_linear_attention_sums_the_keys_behind_once(length, extent, attention):
-    """Outputs and every gradient in float64 are those of the T x T weights."""
-    geometry = Geometry(32, 2, length, 1)
-    torch.manual_seed(0)
-    layer = build_scheme({**SCHEMES["inkling"], "extent": extent}, geometry).layer(0).double()
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_()
-    x = torch.randn(2, length, 32, dtype=torch.float64, requires_grad=True)
-    q, k, v = (torch.randn(2, 2, length, 16, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    mixer = build_attention(ATTENTIONS[attention], geometry, layer).double()
-    site = Site.of(layer, torch.arange(length), x)
-    found, expected = mixer.attend(q, k, v, site), mixer.weights(q, k, site) @ v
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
-    parts, upstream = (q, k, v, x, *layer.parameters()), torch.randn_like(found)
-    gradients = (
-        torch.autograd.grad(mixed, parts, upstream, retain_graph=True) for mixed in (found, expected)
-    )
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
-
-
 def test_linear_attention_refuses_the_bias_in_a_window():
     geometry = Geometry(32, 2, 64, 1, window=16)
     layer = build_scheme(SCHEMES["inkling"], geometry).layer(0)

@@ -15,7 +15,7 @@ from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme, wall
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.pairwise import pairwise
-from support.parity import PAIRINGS, L, attend, close, make_rope, make_scheme, scattered, scores
+from support.parity import PAIRINGS, L, close, make_rope, make_scheme, scattered, scores
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -567,91 +567,3 @@ def test_fire_scores_by_the_formula(threshold, places):
     if places == "consecutive":
         leaves.append(scheme.threshold)
     assert_same_scores(scores(scheme, q, k, positions), pair_by_pair(logit), leaves, tolerance=1e-5)
-
-
-# Linear attention
-
-
-def linear_by_the_formula(q, k, v, product, log_weight):
-    """out_i = sum_j w_ij product_ij v_j / sum_j w_ij <phi(q_i), phi(k_j)>; `product` None: the latter."""
-
-    def kernel(batch, head, i, j):
-        return (elu(q[batch, head, i]) + 1) @ (elu(k[batch, head, j]) + 1)
-
-    def row(batch, head, i):
-        weights = [log_weight(batch, head, i, j).exp() for j in range(i + 1)]
-        above = sum(
-            weight * (product or kernel)(batch, head, i, j) * v[batch, head, j]
-            for j, weight in enumerate(weights)
-        )
-        return above / sum(weight * kernel(batch, head, i, j) for j, weight in enumerate(weights))
-
-    rows = [row(batch, head, i) for batch in range(2) for head in range(HEADS_HERE) for i in range(TOKENS)]
-    return torch.stack(rows).reshape(v.shape)
-
-
-def nothing(*place):
-    return torch.zeros((), dtype=torch.float64)
-
-
-@pytest.mark.parametrize("name", ["rope", "xpos", "fope"])
-def test_linear_attention_turns_features_in_the_numerator_alone(name):
-    q, k, positions = queries_and_keys("consecutive")
-    v = torch.randn_like(q)
-    features = elu(q) + 1, elu(k) + 1, positions
-    if name == "rope":
-        scheme, logit = small_rope(), rotary_logit(*features, "half", THETA)
-    elif name == "fope":
-        scheme = drawn_fope()
-        logit = fope_logit(scheme, *features)
-    else:
-        scheme = small_rope("xpos", gamma=0.4, scale_base=20.0)
-        zeta = [(2 * c / WIDTH_HERE + 0.4) / 1.4 for c in range(WIDTH_HERE // 2)]
-        logit = rotary_logit(*features, "half", THETA, zeta=zeta, scale_base=20.0)
-
-    def product(*place):
-        return logit(*place) * math.sqrt(WIDTH_HERE)
-
-    expected = linear_by_the_formula(q, k, v, product, nothing)
-    close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)
-
-
-def test_linear_attention_turns_features_by_angles_in_the_numerator_alone():
-    q, k, positions = queries_and_keys("consecutive")
-    v = torch.randn_like(q)
-    scheme, x, _ = given("carope")
-    logit = turned_logit(elu(q) + 1, elu(k) + 1, carope_angles(scheme, x))
-
-    def product(*place):
-        return logit(*place) * math.sqrt(WIDTH_HERE)
-
-    expected = linear_by_the_formula(q, k, v, product, nothing)
-    close(attend("linear", scheme, q, k, v, positions, x), expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["none", "alibi", "t5"])
-def test_linear_attention_multiplies_by_the_exponential_of_a_bias(name):
-    q, k, positions = queries_and_keys("consecutive")
-    v = torch.randn_like(q)
-    scheme = small(name, **({"buckets": 6, "max_distance": 8} if name == "t5" else {}))
-    slope = torch.tensor([2**-4, 2**-8, 2**-2], dtype=torch.float64)
-    bucket = [0, 1, 2, 3, 3, 4, 5, 5, 5, 5, 5]  # 3 + floor(3 ln(t / 3) / ln(8 / 3)) from t = 3 on
-    log_weights = {
-        "none": nothing,
-        "alibi": lambda batch, head, i, j: -slope[head] * (i - j),
-        "t5": lambda batch, head, i, j: scheme.bucket_bias[bucket[i - j], head] * math.sqrt(WIDTH_HERE),
-    }
-    expected = linear_by_the_formula(q, k, v, None, log_weights[name])
-    close(attend("linear", scheme, q, k, v, positions), expected, rtol=1e-10)
-
-
-def test_linear_attention_multiplies_by_gates():
-    q, k, positions = queries_and_keys("consecutive")
-    v = torch.randn_like(q)
-    scheme, x, gates, _ = fox_gates()
-
-    def log_weight(batch, head, i, j):
-        return sum(gates[batch][head][j + 1 : i + 1], start=nothing())
-
-    expected = linear_by_the_formula(q, k, v, None, log_weight)
-    close(attend("linear", scheme, q, k, v, positions, x), expected, rtol=1e-10)

@@ -11,9 +11,7 @@ import torch
 from transformers import GPTNeoXConfig, Llama4TextConfig, SmolLM3Config
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
-from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
-from transformers.models.roformer import modeling_roformer as roformer
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
 from poslab.model.positions import Geometry, build_scheme
@@ -26,10 +24,8 @@ from support.parity import (
     SAME,
     L,
     close,
-    gptjs_rope,
     make_rope,
     make_scheme,
-    neox_config,
     scattered,
     scores,
     t5_pair,
@@ -161,16 +157,6 @@ def test_an_interpolated_p_rope_is_their_proportional_with_a_factor(in_float64):
     close(ours.frequencies(64, torch.arange(10)), theirs)
 
 
-@pytest.mark.parametrize("rope_type", SAME)
-def test_no_two_of_these_rope_types_are_the_same(rope_type):
-    """Else the tests of one could pass by the other's code."""
-    pair = SAME[rope_type]
-    ours = pair.scheme().frequencies(16, torch.arange(LENGTH))
-    for other in SAME.values():
-        same = torch.allclose(other.scheme().frequencies(16, torch.arange(LENGTH)), ours, rtol=1e-3)
-        assert same == (other is pair)
-
-
 # Rotations
 
 
@@ -202,38 +188,6 @@ def test_rotation_is_llamas_as_it_ships_in_float32(rope_type):
     ours, theirs = turned_by_both(SAME[rope_type], q, k, torch.arange(LENGTH))
     for our, their in zip(ours, theirs, strict=True):
         close(our, their, atol=1e-4)
-
-
-@pytest.mark.parametrize("rotary_dim", [4, 8, 16])
-def test_interleaved_rotation_is_gptjs(rotary_dim, in_float64):
-    x = torch.randn(2, LENGTH, 4, 16)  # (B, T, H, K) there
-    sin, cos = gptj.create_sinusoidal_positions(LENGTH, rotary_dim)[None].chunk(2, dim=-1)
-    turned = gptj.apply_rotary_pos_emb(x[..., :rotary_dim], sin, cos)
-    theirs = torch.cat([turned, x[..., rotary_dim:]], dim=-1)
-    scheme = gptjs_rope(rotary_dim)
-    ours = scheme.rotate(x.transpose(1, 2), torch.arange(LENGTH)).transpose(1, 2)
-    close(ours, theirs, atol=1e-11)
-
-
-def test_interleaved_rotation_is_roformers(in_float64):
-    """Of RoPE's own authors; their table is rounded to float32."""
-    table = roformer.RoFormerSinusoidalPositionalEmbedding(LENGTH, 16).create_weight()
-    q, k = torch.randn(2, 2, 4, LENGTH, 16)
-    theirs = roformer.RoFormerSelfAttention.apply_rotary_position_embeddings(table[None, None], q, k)
-    scheme = make_rope(pairing="interleaved")
-    close(scheme.rotate_queries(q, torch.arange(LENGTH)), theirs[0], atol=1e-6)
-    close(scheme.rotate_keys(k, torch.arange(LENGTH)), theirs[1], atol=1e-6)
-
-
-@pytest.mark.parametrize("fraction", [0.25, 0.5])
-def test_partial_rotation_is_gpt_neoxs(fraction, in_float64):
-    config = neox_config(fraction)
-    q, k = torch.randn(2, 2, 4, LENGTH, 16)
-    positions = torch.arange(LENGTH)
-    theirs = gpt_neox.apply_rotary_pos_emb(q, k, *gpt_neox.GPTNeoXRotaryEmbedding(config)(q, positions[None]))
-    scheme = make_rope("rope_partial", fraction=fraction)
-    close(scheme.rotate_queries(q, positions), theirs[0], atol=1e-11)
-    close(scheme.rotate_keys(k, positions), theirs[1], atol=1e-11)
 
 
 # Other places

@@ -7,17 +7,10 @@ from poslab.config.schema import ConfigError
 from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
-from poslab.model.positions.alibi import slopes
-from poslab.model.positions.rope import RoPE
 from poslab.model.rescaling import METHODS, Rescaling
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
-KIN = {  # schemes that turn pairs by an angle in proportion to the position
-    name: section
-    for name, section in SCHEMES.items()
-    if isinstance(build_scheme(section, GEOMETRY), RoPE) and section["scheme"] not in ("rope_warped", "xpos")
-}
 WITH_TAIL = {
     name: section
     for name, section in SCHEMES.items()
@@ -109,34 +102,6 @@ def test_a_model_can_be_trained_after_it_was_evaluated():
     assert all(parameter.grad is not None for parameter in gpt.parameters())
 
 
-@pytest.mark.parametrize("name", KIN)
-def test_kin_of_rope_keep_norms_and_depend_on_distance_alone(name):
-    scheme = build_scheme(KIN[name], GEOMETRY)
-    q, k = torch.randn(2, 1, 1, 8, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    near, far = torch.arange(8), torch.arange(8) + 50  # within L: dynamic scaling knows the length
-    torch.testing.assert_close(scheme.rotate_queries(q, far).norm(dim=-1), q.norm(dim=-1))
-    here = scheme.rotate_queries(q, near) @ scheme.rotate_keys(k, near).mT
-    there = scheme.rotate_queries(q, far) @ scheme.rotate_keys(k, far).mT
-    torch.testing.assert_close(here, there, atol=1e-10, rtol=1e-10)
-
-
-def test_xpos_decays_with_distance_and_knows_nothing_else():
-    scheme = build_scheme({**POSITIONS["xpos"], "base": 1e200}, GEOMETRY)  # only the fastest pair turns
-    x = torch.zeros(1, 1, 400, 16, dtype=torch.float64)
-    x[..., 2] = 1.0  # the second pair
-    product = scheme.rotate_queries(x, torch.arange(400)) @ scheme.rotate_keys(x, torch.arange(400)).mT
-    zeta = (2 / 16 + 0.4) / 1.4
-    assert product[0, 0, 300, 44].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
-    assert product[0, 0, 399, 143].item() == pytest.approx(zeta ** (256 / 512), rel=1e-12)
-
-
-def test_warped_positions_see_two_distances_alike_only_near_the_start():
-    scheme = build_scheme(POSITIONS["rope_log"], GEOMETRY)
-    x = torch.ones(1, 1, 200, 16, dtype=torch.float64)
-    scores = (scheme.rotate(x, torch.arange(200)) @ scheme.rotate(x, torch.arange(200)).mT)[0, 0]
-    assert scores[199, 190] > scores[19, 10] + 0.1  # the same distance of 9, seen from further on
-
-
 @pytest.mark.parametrize("name", RESCALABLE)
 @pytest.mark.parametrize("method", METHODS)
 def test_rescaling_changes_a_rotation_and_is_undone(name, method):
@@ -167,32 +132,6 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     ]
     by_content = [name for name in SCHEMES if build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content]
     assert set(SCHEMES) - set(RESCALABLE) == {*bare, *by_content}
-
-
-def test_rescalings_do_what_they_are_named_for():
-    theta = 10_000 ** (-torch.arange(16, dtype=torch.float64) / 16)
-    scaled = {
-        method: Rescaling(method, 4.0).frequencies(theta, length=512, context_length=128)
-        for method in METHODS
-    }
-    torch.testing.assert_close(scaled["pi"], theta / 4)
-    torch.testing.assert_close(scaled["ntk"][[0, -1]], theta[[0, -1]] / torch.tensor([1.0, 4.0]).double())
-    torch.testing.assert_close(scaled["dynamic"], scaled["ntk"])  # at 4 L
-    short = Rescaling("dynamic", 4.0).frequencies(theta, length=100, context_length=128)
-    torch.testing.assert_close(short, theta)
-    # a pair that turns less than once in L is interpolated, and no pair more than that
-    slow = theta * 128 / (2 * torch.pi) < 0.8
-    torch.testing.assert_close(scaled["yarn"][slow], theta[slow] / 4)
-    assert (scaled["yarn"] <= theta).all()
-    assert (scaled["yarn"] >= theta / 4 - 1e-12).all()
-    assert not scaled["drop"].any()
-
-
-@pytest.mark.parametrize("layers", [4, 6])
-def test_a_schedule_gives_each_layer_its_scheme(layers):
-    scheme = build_scheme(POSITIONS["rope_none"], Geometry(64, 4, 64, layers))
-    names = [scheme.layer(index).name for index in range(layers)]
-    assert names == ["rope", "rope", "rope", "none", "rope", "rope"][:layers]
 
 
 def test_a_schedule_keeps_gates_apart_by_layer():
@@ -329,21 +268,6 @@ def test_tail_tells_the_truth_about_the_bias(name):
         assert not torch.allclose(steps[:, tail.horizon - 1], tail.log_decay.double())
 
 
-def test_t5_becomes_constant_at_113():
-    assert build_scheme(POSITIONS["t5"], GEOMETRY).tail().horizon == 113
-
-
-def test_rope_pairings_are_the_same_up_to_a_permutation():
-    half = build_scheme(POSITIONS["rope"], GEOMETRY)
-    interleaved = build_scheme({**POSITIONS["rope"], "pairing": "interleaved"}, GEOMETRY)
-    x = torch.randn(1, 1, 9, 16, dtype=torch.float64)
-    order = torch.arange(16).reshape(2, 8).T.flatten()  # 0, 8, 1, 9, ...
-    positions = torch.arange(9)
-    torch.testing.assert_close(
-        half.rotate(x, positions)[..., order], interleaved.rotate(x[..., order], positions)
-    )
-
-
 def test_rope_phases_are_exact_far_out():
     """At position 100,000 a float32 phase is wrong by about 5e-3; ours is cast last."""
     scheme = build_scheme(POSITIONS["rope"], GEOMETRY)
@@ -351,18 +275,6 @@ def test_rope_phases_are_exact_far_out():
     x[..., 0] = 1.0
     turned = scheme.rotate(x, torch.tensor([100_000]))
     assert turned[0, 0, 0, 0].item() == pytest.approx(torch.tensor(100_000.0).double().cos().item(), abs=1e-7)
-
-
-def test_alibi_slopes_follow_the_published_rule():
-    assert slopes(8) == [2.0**-power for power in range(1, 9)]
-    assert slopes(4) == [2.0**-power for power in (2, 4, 6, 8)]
-    assert slopes(12)[:8] == slopes(8)
-    assert slopes(12)[8:] == [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
-
-
-def test_learned_has_no_value_past_its_length():
-    assert build_scheme(POSITIONS["learned"], GEOMETRY).max_length == 64
-    assert build_scheme(POSITIONS["rope"], GEOMETRY).max_length is None
 
 
 @pytest.mark.parametrize("name", ["rope", "sinusoidal", "carope"])

@@ -1,6 +1,7 @@
 """Logits that grow with log(n), around any scheme, by their formulas."""
 
 import math
+from itertools import cycle
 
 import pytest
 import torch
@@ -40,8 +41,7 @@ def times(inside, factor, q, k, x):
     return (scores(inside, q, k, positions, x) - added) * factor[..., None] + added
 
 
-@pytest.mark.parametrize("inside", INSIDE)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("inside", "rule"), list(zip(INSIDE, cycle(RULES), strict=False)))
 def test_fixed_rules_multiply_the_products(rule, inside):
     whole = small("log_scaled", rule=rule, strength=0.3, start=7, of=INSIDE[inside])
     layer, own = whole.layer(0), whole.of.layer(0)

@@ -1,17 +1,17 @@
-"""The fused kernel for CPUs under a sliding bias, and the strips beside it, against plain sums in float64."""
+"""The fused kernel for CPUs, with and without a sliding bias, and the strips beside it, against plain sums.
 
-from itertools import product
+All in float64.
+"""
 
 import pytest
 import torch
 
 from poslab.model.attention import distances
-from poslab.model.kernels import sliding, strips
+from poslab.model.kernels import cpu_causal, sliding, strips
+from poslab.model.kernels.cpu_causal import Blocks
 from poslab.model.kernels.sliding import Sliding
 from poslab.model.kernels.strips import Strips
-from poslab.model.positions import Geometry
 from poslab.model.positions.alibi import slopes
-from poslab.model.positions.t5 import T5, T5Options
 from support.pairwise import pairwise
 
 HEADS = 4
@@ -54,6 +54,11 @@ def by_sliding(horizon=None):
     return lambda q, k, v, bias, scale: Sliding.apply(q, k, v, bias, horizon, scale)
 
 
+def by_blocks(q, k, v, bias, scale):
+    """Without the bias."""
+    return Blocks.apply(q, k, v, scale)
+
+
 def by_strips(q, k, v, bias, scale):
     return Strips.apply(q, k, v, bias, None, None, None, None, scale)
 
@@ -70,6 +75,32 @@ def results(how, tensors, bias_of=None, learn=()):
 def assert_same(ours, reference, tolerance=1e-10):
     for one, other in zip(ours, reference, strict=True):
         torch.testing.assert_close(one.double(), other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("length", "size"),
+    [*((length, cpu_causal.BLOCK) for length in (1, 2, 63, 64, 65, 333)), (130, 1), (130, 7), (130, 1000)],
+)
+def test_no_bias(length, size, monkeypatch):
+    monkeypatch.setattr(cpu_causal, "BLOCK", size)
+    tensors, bias = inputs(length), torch.zeros(HEADS, length)
+    ours = results(by_blocks, tensors, lambda: bias)
+    assert_same(ours, results(plain, tensors, lambda: bias), 1e-12)
+    for each in ours:  # as the projections before and after them read them: heads are joined without a copy
+        assert each.transpose(1, 2).is_contiguous()
+
+
+def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
+    tensors = [each.float() for each in inputs(500)]
+    exact = results(plain, [each.double() for each in tensors], lambda: torch.zeros(HEADS, 500))
+
+    def one_call(q, k, v, bias, scale):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+
+    found = (results(how, tensors, lambda: None) for how in (by_blocks, one_call))
+    for ours, other, reference in zip(*found, exact, strict=True):
+        error, beside = ((each.double() - reference).abs().max() for each in (ours, other))
+        assert error <= 2 * beside
 
 
 @pytest.fixture(params=BLOCKS)
@@ -183,23 +214,13 @@ def test_long_sequences_in_the_training_dtypes(kind, dtype, monkeypatch):
         assert error <= max(1.5 * beside, allowed)
 
 
-def test_the_sizes_of_blocks_have_no_effect(monkeypatch):
-    tensors, bias, outputs = inputs(300), alibi(300), []
-    for short, block, step in product([0, 300], [32, 256], [1, 64]):
-        for name, value in (("SHORT", short), ("BLOCK", block), ("STEP", step)):
-            monkeypatch.setattr(sliding, name, value)
-        outputs.append(results(by_sliding(0), tensors, lambda: bias))
-    for other in outputs[1:]:
-        assert_same(other, outputs[0], 1e-12)
-
-
-def test_a_later_token_changes_nothing(calls):
+@pytest.mark.parametrize("how", [by_sliding(), by_blocks])
+def test_a_later_token_changes_nothing(calls, how):
     q, k, v, _ = inputs(200)
-    bias = learned(200)
-    before = Sliding.apply(q, k, v, bias, None, 0.3)
+    before = how(q, k, v, learned(200), 0.3)
     for each in (q, k, v):
         each[..., 120:, :] = 7.0
-    after = Sliding.apply(q, k, v, bias, None, 0.3)
+    after = how(q, k, v, learned(200), 0.3)
     assert torch.equal(before[..., :120, :], after[..., :120, :])
     assert not torch.equal(before[..., 120, :], after[..., 120, :])
 
@@ -221,24 +242,3 @@ def test_strips_at_positions_with_gaps():
         lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, lambda: bias, [bias]
     )
     assert_same(ours, results(lambda *a: plain(*a, positions), tensors, lambda: bias, [bias]))
-
-
-@pytest.mark.parametrize(("rows", "before"), [(1, 0), (1, 5), (3, 0), (3, 2), (5, 40)])
-def test_sums_of_diagonals(rows, before):
-    values = torch.randn(2, rows, before + rows, generator=torch.Generator().manual_seed(1))
-    distance = strips.table_distances(rows, before, torch.device("cpu"))
-    sums = strips.sums_of_diagonals(values)
-    assert sums.shape[1] == before + 1
-    for each in range(before + 1):
-        torch.testing.assert_close(sums[:, each], values[:, distance == each].sum(dim=1))
-
-
-def test_t5s_own_tail_is_a_horizon():
-    """The contract that the shared gradient of far keys rests on, at the published buckets."""
-    scheme = T5(T5Options(buckets=32, max_distance=128, rate=1.0), Geometry(32, HEADS, 64, layers=1))
-    with torch.no_grad():
-        scheme.bucket_bias.normal_(generator=torch.Generator().manual_seed(0))
-    tail = scheme.tail()
-    far = scheme.bias(torch.arange(tail.horizon, 5000))
-    assert not tail.log_decay.requires_grad
-    assert torch.equal(far, far[:, :1].expand_as(far))

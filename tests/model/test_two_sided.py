@@ -2,17 +2,17 @@
 
 import pytest
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from poslab.config.schema import ConfigError, Options, PairError
 from poslab.model.attention import Attention, Mixer, Site, build_attention
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from support.attentions import turned
+from support.attentions import Case, assert_same, attended, masked, parts, sizes_kept, turned
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pairs_that_work
 
-GEOMETRY = Geometry(width=32, heads=4, context_length=64, layers=4, causal=False)
+TWO_SIDED = {"heads": 4, "context_length": 64, "causal": False}
+GEOMETRY = Geometry(width=32, layers=4, **TWO_SIDED)
 ONE_SIDED = {
     "bipe_alibi",
     "fox",
@@ -30,14 +30,8 @@ PAIRS = pairs_that_work(GEOMETRY)
 
 
 def built(pos, attention):
-    """The scheme with random parameters, and the attention of its first layer."""
-    scheme = build_scheme(SCHEMES[pos], GEOMETRY).double()
-    stream = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in scheme.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=stream, dtype=torch.float64))
-    attend = build_attention(ATTENTIONS[attention], GEOMETRY, scheme.layer(0))
-    attend.draw(stream)
+    """The scheme of a layer with random parameters, and its attention."""
+    attend, scheme, _ = parts(pos, attention, **TWO_SIDED)
     return scheme, attend
 
 
@@ -65,20 +59,6 @@ def plain(attend, q, k, v, site):
     return (scores if bias is None else scores + bias).softmax(dim=-1) @ v
 
 
-def results(how, pos, attention, length):
-    """The output, and the gradients of q, k, v, the layer's input and of what the scheme learns."""
-    scheme, attend = built(pos, attention)
-    stream = torch.Generator().manual_seed(length)
-    drawn = torch.randn(4, 2, 4, length, 8, generator=stream, dtype=torch.float64)
-    q, k, v, x = (each.clone().requires_grad_() for each in drawn)
-    x = x.transpose(1, 2).flatten(-2).detach().requires_grad_()
-    output = how(attend, q, k, v, Site.of(scheme.layer(0), scheme.place(length, None), x))
-    upstream = torch.randn(output.shape, generator=stream, dtype=torch.float64)
-    inputs = [q, k, v, x, *scheme.layer(0).parameters()]
-    gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
-    return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
-
-
 @pytest.mark.parametrize(
     ("pos", "attention", "length"),
     [*((*pair, 70) for pair in PAIRS), *(("rope", attention, 1) for attention in dict(map(reversed, PAIRS)))],
@@ -86,10 +66,10 @@ def results(how, pos, attention, length):
 def test_every_pair_is_its_formula_with_gradients(pos, attention, length):
     if length > (build_scheme(SCHEMES[pos], GEOMETRY).max_length or length):
         length = 64
-    ours = results(lambda attend, *given: attend.attend(*given), pos, attention, length)
-    torch.testing.assert_close(ours, results(plain, pos, attention, length), atol=1e-10, rtol=1e-10)
-    by_weights = results(lambda attend, q, k, v, at: attend.weights(q, k, at) @ v, pos, attention, length)
-    torch.testing.assert_close(ours, by_weights, atol=1e-10, rtol=1e-10)
+    case = Case(pos, length, **TWO_SIDED)
+    ours = case.outputs_and_gradients(attention, attended)
+    assert_same(ours, case.outputs_and_gradients(attention, plain))
+    assert_same(ours, case.outputs_and_gradients(attention, masked))
 
 
 @pytest.mark.parametrize("chunk", [16, 64, 500])
@@ -99,20 +79,14 @@ def test_linear_attention_in_chunks_is_its_formula_far_past_the_horizon(pos, chu
         attend.chunk = chunk
         return attend.attend(*given)
 
-    length = 300  # T5's horizon is below 128
-    ours = results(in_chunks, pos, "linear", length)
-    torch.testing.assert_close(ours, results(plain, pos, "linear", length), atol=1e-9, rtol=1e-9)
+    case = Case(pos, 300, **TWO_SIDED)  # T5's horizon is below 128
+    ours = case.outputs_and_gradients("linear", in_chunks)
+    torch.testing.assert_close(ours, case.outputs_and_gradients("linear", plain), atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize("pos", ["alibi", "t5"])
 def test_linear_attention_on_both_sides_keeps_no_square_matrix(pos):
-    scheme, attend = built(pos, "linear")
-    sizes, length = [], 4000
-    q, k, v = torch.randn(3, 1, 4, length, 8, dtype=torch.float64).requires_grad_()
-    with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        attend.attend(q, k, v, Site(scheme, torch.arange(length)))
-    assert attend.kernel == "linear, chunked, two-sided"
-    assert max(sizes) < 100 * length
+    assert max(sizes_kept(pos, "linear", 4000, causal=False)) < 100 * 4000
 
 
 def test_t5_has_the_buckets_of_the_transformers_library_on_both_sides():

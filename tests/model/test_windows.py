@@ -8,7 +8,7 @@ from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.kernels import flex
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.positions.schedule import Schedule, ScheduleOptions
-from support.attentions import Case, assert_same, attended, masked, parts
+from support.attentions import HEAD_WIDTH, Case, assert_same, attended, masked, parts
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 SCHEMES_OF_EACH_KIND = [
@@ -135,16 +135,10 @@ def test_blocks_of_flex_attention_hold_every_key_of_a_window(window):
 @pytest.mark.parametrize("pos", ["none", "t5", "fire", "fox", "inkling"])
 def test_flex_attention_in_a_window(pos):
     case = Case(pos, flex.BLOCK + 2, batch=1, window=50)
-
-    def by_flex(attend, q, k, v, site):
-        return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
-
     attend, scheme, whole = parts(pos, "softmax", window=50)
-    site = Site.of(scheme, whole.place(case.length, None), case.x)
+    site, given = Site.of(scheme, whole.place(case.length, None), case.x), (case.q, case.k, case.v)
     with torch.no_grad():
-        assert_same(
-            [by_flex(attend, case.q, case.k, case.v, site)], [masked(attend, case.q, case.k, case.v, site)]
-        )
+        assert_same([flex.attend(*given, site, HEAD_WIDTH**-0.5)], [masked(attend, *given, site)])
 
 
 @pytest.mark.parametrize("window", [0, -1, 2.5, "32", True])

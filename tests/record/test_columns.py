@@ -30,7 +30,6 @@ def test_a_kept_study_is_read_without_it(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = write_run(tmp_path, "rope-0")
     manifest = read_manifest(directory)
-    assert manifest is not None
     tables = read_tables(directory, manifest.tables)
     grown = METRICS._replace(optional=("grams",))
     steps = [row[0] for row in table_rows(tables, METRICS)]

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from poslab.record.files import write_sealed
-from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError
 from poslab.record.seal import DamagedError, read_sealed
 from poslab.report.write import write_report
@@ -15,10 +14,8 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.trained import load_model
-from support.checkpoints import from_bytes
 from support.commands import rows
-from support.runs import StopsAt, make, request
+from support.runs import StopsAt, assert_equal_results, make, request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -48,19 +45,6 @@ def damage(path: Path, chance: random.Random) -> None:
     path.write_bytes(data)
 
 
-def results(directory: Path) -> list:
-    """All that a run found, but the clock."""
-    weights = from_bytes((directory / "checkpoint.pt").read_bytes())["weights"]
-    metrics = [{**row, "seconds": "", "tokens_per_second": ""} for row in rows(directory / "metrics.csv")]
-    tables = [(directory / name).read_bytes() for name in ("extrapolation.csv", "position.csv")]
-    return [
-        *(tensor.numpy().tobytes() for tensor in weights.values()),
-        metrics,
-        *tables,
-        read_manifest(directory).batches,
-    ]
-
-
 def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: random.Random, capsys) -> str:
     """Damage one file after the other, look at what is said of it and what comes of it; its name."""
     shutil.copytree(whole / "runs", folder / "runs")
@@ -86,7 +70,7 @@ def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: rando
     newest = path.parent.name != "checkpoints" or path == checkpoints[-1]
     assert (str(path) in said) == newest  # the older of two is not even opened
     assert "Traceback" not in said
-    assert results(job.directory) == results(expected / job.directory.name)
+    assert_equal_results(expected / job.directory.name, job.directory)
     assert job.settled
     return path.name
 
@@ -123,12 +107,3 @@ def test_every_bit_of_a_sealed_file_counts(tmp_path):
             path.write_bytes(changed)
             with pytest.raises(DamagedError, match=r"manifest\.json is damaged"):
                 read_sealed(path)
-
-
-def test_a_damaged_model_is_not_loaded(whole, tmp_path):
-    shutil.copytree(whole / "runs", tmp_path / "runs")
-    directory = plan(request(**WANTED), tmp_path / "runs").directory
-    assert load_model(directory).parameter_count() == read_manifest(directory).parameters
-    damage(directory / "checkpoint.pt", random.Random(3))
-    with pytest.raises(DamagedError, match=r"checkpoint\.pt is damaged"):
-        load_model(directory)

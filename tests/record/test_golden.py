@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from poslab.record.files import write_sealed
-from poslab.record.manifest import OtherFormatError, read_manifest
+from poslab.record.manifest import read_manifest
 from poslab.record.measures import multiples
 from poslab.record.reader import Run, load, load_run
 from poslab.record.schema import FORMAT, MANIFEST
@@ -25,7 +25,6 @@ SEED_0 = {  # as the versions that made the records reported them
     "rope": (5.307214364409447, 5.286289989948273, 5.286104828119278, 5.239081501960754),
     "alibi": (5.307019151747227, 5.285761542618275, 5.285573333501816, 5.238343358039856),
 }
-OLDER = "its record has format 2, which this version does not read: train it again"
 NEWER = "its record has format 4, which this version does not read: use the version of poslab that wrote it"
 
 
@@ -54,16 +53,6 @@ def test_a_record_keeps_its_figures(pos: str) -> None:
     assert (found["tokens"], found["parameters"], found["vocabulary"]) == (384, 7408, 256)
     assert found["data_fingerprint"] == "342c61ac027a611f5bae5fe56df0e50b4aee23747620c20a9cdc526974b2600c"
     assert len(run.positions) == 32
-
-
-def test_an_older_format_is_named_and_not_damaged(tmp_path: Path) -> None:
-    directory = copied(tmp_path)
-    write_sealed(directory / MANIFEST, {**read_sealed(directory / MANIFEST), "format": FORMAT - 1})
-    run = load_run(directory)
-    assert (run.status, run.reason, run.readable) == ("older", OLDER, False)
-    with pytest.raises(OtherFormatError) as error:
-        read_manifest(directory)
-    assert str(error.value).endswith(f"{MANIFEST}: {OLDER}")
 
 
 def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
@@ -131,7 +120,6 @@ def test_a_table_is_read_only_as_it_was_written(name: str, change: str, reason: 
         (directory / name).write_text((directory / name).read_text() + "\n")
     else:
         manifest = read_manifest(directory)
-        assert manifest is not None
         listed = {file: digest for file, digest in (manifest.files or {}).items() if file != name}
         RunRecord(directory, manifest).update(files=listed)
     run = load_run(directory)

@@ -146,7 +146,6 @@ def test_the_table_has_five_columns_and_goes_by_rank(tmp_path: Path) -> None:
 def test_the_first_figure_is_the_loss_that_is_tested(tmp_path: Path) -> None:
     results = study(tmp_path, HELD)
     chart = answer(results).chart
-    assert chart is not None
     assert chart.y_label == "Loss (nats per token)"
     ends = {series.label: series.points[-1].mean for series in chart.series}
     assert ends == {item.arm.label: item.mean("sliding_8x") for item in results.arms}

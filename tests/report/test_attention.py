@@ -21,13 +21,11 @@ def test_attention_distance_is_held_against_even_attention(tmp_path: Path) -> No
         write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
     write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
     section = scheme_section(gather("made_up", tmp_path, None))
-    assert section is not None
     (chart,) = section.charts
     assert isinstance(chart, HeatPanels)
     assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
     panel = next(panel for panel in chart.panels if panel.label == "rope")
     moved = panel.cells[0][1]
-    assert moved is not None
     assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
     assert (chart.low, chart.high) == (0.0, 3.0)
     _, arms = section.sheets["attention_distance_arms"]
@@ -59,7 +57,6 @@ def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_p
     results = gather("made_up", tmp_path, None)
     assert not any("divide" in sentence for sentence in sentences(results))
     section = scheme_section(results)
-    assert section is not None
     table = next(table for table in section.tables if table.title == "Rotated denominators")
     (row,) = table.records
     shown = {name: row[f"{name}_mean"] for name in ("vanished", "vanished_worst_layer", "lowest", "negative")}
@@ -81,7 +78,6 @@ def test_what_is_read_of_positions_stands_beside_what_is_read_of_shuffled_ones(t
         write_scheme(tmp_path, f"a{seed}", seed=seed, places=places)
     write_scheme(tmp_path, "b", pos="alibi", places=[layer(0, 0.125, None)])
     section = scheme_section(gather("made_up", tmp_path, None))
-    assert section is not None
     table = next(table for table in section.tables if "position_probe_arms.csv" in table.sources)
     shown = {str(row["arm"]): (row["explained_mean"], row["shuffled_mean"]) for row in table.records}
     assert shown == {"rope": (pytest.approx(0.5), pytest.approx(0.01))}

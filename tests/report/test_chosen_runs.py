@@ -1,12 +1,11 @@
 """A report on chosen runs: these alone, whatever else their studies hold."""
 
-import runpy
 import shlex
 from pathlib import Path
 
 import pytest
 
-from support.commands import ROOT
+from poslab.commands.report import main
 from support.records import plan, read, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -28,9 +27,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def report(*arguments: str) -> int:
-    status = runpy.run_path(str(ROOT / "report.py"))["main"](list(arguments))
-    assert isinstance(status, int)
-    return status
+    return main(list(arguments))
 
 
 def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:

@@ -167,7 +167,6 @@ def with_text(
 def error_over_text(results: Results) -> float | None:
     """The standard error of alibi less rope over segments of text."""
     between = difference(results.arms[1], results.arms[0], "loss_8x", by_segment=True)
-    assert between is not None
     return None if between.text is None else math.sqrt(between.text.variance)
 
 
@@ -210,7 +209,6 @@ def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
 def test_both_errors_stand_beside_each_other(tmp_path: Path) -> None:
     """Records of three segments have no error over text; the table says so with a dash."""
     table = differences_table(made_up(tmp_path, [0.1, 0.12]))
-    assert table is not None
     assert "interval is over seeds" in table.caption
     assert "over segments of the held-out text" in table.caption
     assert "too small where several segments come from one document" in table.caption

@@ -36,7 +36,6 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path
         "the loss of rope at 75 % of its budget is reached sooner by t5 (mine)."
     )
     assert "at the end of the window" in first.sentences[1]
-    assert first.chart is not None
     assert first.chart.name == "validation_loss"
     assert "Tokens to target" in [column.title for column in first.table.columns]
     names = [chart.name for chart in document(results).charts]

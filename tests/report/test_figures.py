@@ -90,8 +90,7 @@ def labelled(n: int) -> LineChart:
     return replace(chart, series=tuple(replace(one, label=label.format(one.arm)) for one in chart.series))
 
 
-@pytest.mark.parametrize("n", [2, MANY, 16, 40])
-@pytest.mark.parametrize("kit", [False, True], ids=["a figure", "the figure of a paper"])
+@pytest.mark.parametrize(("n", "kit"), [(2, False), (MANY, True), (16, False), (40, False), (40, True)])
 def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool) -> None:
     chart = labelled(n)
     figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)

@@ -6,7 +6,6 @@ are shown in charts and tables, under the same heads.
 
 import math
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.commands.report import main
 from poslab.record.files import write_sealed
 from poslab.record.kept import KEPT
 from poslab.record.seal import read_sealed
@@ -44,9 +44,7 @@ STUDY = "made.up-1.2"
 
 
 def report(*arguments: str) -> int:
-    status = runpy.run_path(str(ROOT / "report.py"))["main"](list(arguments))
-    assert isinstance(status, int)
-    return status
+    return main(list(arguments))
 
 
 def made(folder: Path) -> dict[str, bytes]:

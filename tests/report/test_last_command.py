@@ -1,12 +1,12 @@
 """The study of commands without a name: its report is on the runs of the last one, with the others listed."""
 
-import runpy
 from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import poslab
+from poslab.commands.report import main
 from poslab.record.reader import ReportError
 from poslab.record.study_list import UNNAMED, enlist
 from poslab.report.write import write_report
@@ -66,7 +66,6 @@ def test_all_runs_are_reported_together_where_that_is_asked_for(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(home)
-    main = runpy.run_path(str(ROOT / "report.py"))["main"]
     assert main([f"study={UNNAMED}"]) == 0
     assert (home / "reports" / UNNAMED / "earlier.csv").is_file()
     assert main([f"study={UNNAMED}", "earlier=true"]) == 0

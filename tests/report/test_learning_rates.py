@@ -132,8 +132,6 @@ def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
     assert [tried.rates for tried in rope.tried] == [Rates(rate) for rate in GRID]
     expected = estimate([2.1, 2.11])
     found = rope.tried[1].estimate
-    assert found is not None
-    assert expected is not None
     assert (found.mean, found.half_width) == pytest.approx((expected.mean, expected.half_width))
     assert rope.tried[3].estimate is None
     assert (rope.tried[3].losses, rope.tried[3].without) == ((pytest.approx(2.0),), ("diverged",))

@@ -100,7 +100,6 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
         "drawn": ["2", "0", "–", "–", "0", "0"],
     }
     section = scheme_section(results_of(tmp_path))
-    assert section is not None
     _, pairs = section.sheets["wavelength_pairs"]
     assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
     assert section.findings[0] == "Neither a bias nor a rotation set by the distance in tokens: alibi."
@@ -127,7 +126,6 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     (new / "scheme_rotation.csv").unlink()
     seal(new)
     section = scheme_section(results_of(tmp_path))
-    assert section is not None
     assert set(section.findings) == {
         "Of some runs, no biases on record: rope.",
         "Of some runs, no rotations on record: alibi and rope.",
@@ -136,7 +134,6 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
         "No attention distance, since the mixer has no matrix of weights: alibi.",
     }
     retrieval = Retrieval().section(StudyTables(results_of(tmp_path)))
-    assert retrieval is not None
     assert "Not on record: rope (pass-key)." in retrieval.findings
 
 

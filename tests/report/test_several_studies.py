@@ -1,6 +1,5 @@
 """Studies reported together: arms told apart by study, and what they do not share said at the top."""
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,10 @@ import pytest
 
 from poslab.analysis.facts import report_command
 from poslab.analysis.results import Results, gather
+from poslab.commands.report import main
 from poslab.record.reader import ReportError
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.commands import ROOT
 from support.records import L, plan, read, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -181,7 +180,7 @@ def test_studies_that_cannot_be_reported_are_refused_in_one_line(
     two(tmp_path / "runs")
     write_run(tmp_path / "runs", "c", study="c", status="failed", reason="out of memory")
     monkeypatch.chdir(tmp_path)
-    assert runpy.run_path(str(ROOT / "report.py"))["main"]([f"study={asked}"]) == 2
+    assert main([f"study={asked}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert expected in shown.err.replace("'", "")

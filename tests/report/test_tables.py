@@ -17,19 +17,16 @@ from poslab.report.sections.contents import document
 from poslab.report.tables import Column, Table
 from poslab.report.write import write_document
 from support.records import (
-    GOOD,
-    HIGH,
+    LINES,
     L,
+    add_rescaled,
     answers,
     biases,
     bounds,
-    length_rows,
     plan,
-    position_rows,
     reaches,
     rescaling_config,
     turns,
-    write_rescaled_tables,
     write_scheme,
 )
 
@@ -86,22 +83,9 @@ def write_study(runs: Path) -> None:
                 **ends,
             )  # fmt: skip
             if pos == "rope":
-                _rescale(directory, here)
+                add_rescaled(directory, LINES, here)
             names.append(name)
     plan(runs, names, "rope")
-
-
-def _rescale(directory: Path, shift: float) -> None:
-    lines = {"pi": (HIGH, 2.5), "yarn": (GOOD, 2.05)}
-    lengths = [
-        {"rescale": n, **row} for n, (sliding, _) in lines.items() for row in length_rows(sliding, L, shift)
-    ]
-    positions = [
-        {"rescale": n, **row}
-        for n, (_, loss) in lines.items()
-        for row in position_rows([loss + shift] * 8 * L)
-    ]
-    write_rescaled_tables(directory, lengths, positions)
 
 
 @pytest.fixture(scope="module")

@@ -48,13 +48,6 @@ def rank_of(results: Results) -> dict[str, tuple[int, int]]:
     return {label: (rank.best, rank.worst) for label, rank in results.ranks.items()}
 
 
-def test_by_default_the_sliding_loss_of_8_L_is_tested(tmp_path: Path) -> None:
-    opposed(tmp_path)
-    results = gather("made_up", tmp_path, None)
-    assert results.primary == "sliding_8x"
-    assert rank_of(results) == {"alibi": (1, 1), "rope": (2, 2), "fox": (3, 3)}
-
-
 @pytest.mark.parametrize(
     ("lengths", "tested"),
     [
@@ -81,7 +74,6 @@ def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path
     assert results.primary is None
     assert next(sentences(results)) == "Nothing is compared: the reference, rope, has no sliding loss at L."
     table = differences_table(results)
-    assert table is not None
     assert "Nothing is tested." in table.caption
     assert gather("made_up", tmp_path, "rope", "loss_8x").tested
     assert results.fixed_limit is None
@@ -239,13 +231,11 @@ def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path: Path) ->
     for primary, kept in ((None, None), ("loss_4x", "loss_4x"), (None, "loss_4x"), ("loss_8x", "loss_8x")):
         enlist(folder, ["rope"], "python train.py", primary=primary)
         listed = read_study_list(folder)
-        assert listed is not None
         assert listed.primary == kept
 
 
 def test_lists_from_before_there_was_a_choice_are_read_and_get_the_default(tmp_path: Path) -> None:
     listed = read_study_list(GOLDEN / "format3")
-    assert listed is not None
     assert listed.primary is None
     assert gather("format3", GOLDEN, None).primary == "sliding_2x"
     write_run(tmp_path, "rope")

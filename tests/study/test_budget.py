@@ -9,7 +9,6 @@ import pytest
 
 from poslab import compose
 from poslab.config.compose import arms
-from poslab.config.request import whole_numbers
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
@@ -170,15 +169,6 @@ def test_one_arm_that_cannot_fit_costs_no_other(tmp_path, capsys):
     manifests = [read_manifest(path.parent) for path in tmp_path.glob("runs/test/*/manifest.json")]
     (made,) = [manifest for manifest in manifests if manifest.status == "done"]
     assert size_of(resolve(asked[0].config)).memory < made.memory_bytes
-
-
-def test_a_whole_number_may_be_written_with_an_exponent():
-    """As YAML reads it; a rate stays what it is, and half a step stays wrong."""
-    asked = {"seed": 0.0, "trainer": {"max_steps": 1e3, "learning_rate": 1.0, "batch_size": 1.5}, "pos": 1.0}
-    read = whole_numbers(asked)
-    assert read == asked
-    assert [type(read["seed"]), type(read["pos"])] == [int, float]
-    assert [type(value) for value in read["trainer"].values()] == [int, float, float]
 
 
 def test_so_may_one_that_only_a_part_knows():

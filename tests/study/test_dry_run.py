@@ -155,12 +155,10 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         job = plan(request(**{**short, **changes}), tmp_path)
         cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
         rate = rate_for(job.config.result_settings(), cost, recorded)
-        assert rate is not None
         return cost.flops / rate
 
     for path in (tmp_path / "test").glob("*/manifest.json"):
         manifest = read_manifest(path.parent)
-        assert manifest is not None
         parts = manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation
         took = sum(part or 0 for part in parts) * (manifest.threads or 1)
         assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)  # type: ignore[index]

@@ -177,15 +177,6 @@ def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
     assert identifier(part) == manifest.wandb.id
 
 
-def test_wandb_that_cannot_begin_costs_no_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("WANDB_MODE", "nonsense")
-    assert (
-        make(request(logger={"name": "wandb", "project": "poslab", "checkpoints": True}), tmp_path).status
-        == "done"
-    )
-    assert "W&B failed" in capsys.readouterr().err
-
-
 def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
     """Longer than a step may take after a stop."""
     stopper = Stopper()

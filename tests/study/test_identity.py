@@ -40,14 +40,6 @@ def test_identity_is_what_decides(tmp_path):
     assert name(pos__base=500) == name(pos__base=500.0)
 
 
-def test_the_same_run_under_another_name_is_found_again(tmp_path):
-    job = plan(request(pos__base=500.0), tmp_path)
-    assert make(request(pos__base=500.0), tmp_path).status == "done"
-    other = replace(request(pos__base=500), pos="rope_500")
-    assert plan(other, tmp_path).directory == job.directory
-    assert plan(other, tmp_path).settled
-
-
 def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
     def read(path):
         content = original(path)

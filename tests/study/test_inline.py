@@ -124,7 +124,6 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
         run_study([inline(tmp_path, seed=0), inline(tmp_path, seed=1)], "a command")
     assert end.value.code == status
     interrupted = read_manifest(only_run(tmp_path))
-    assert interrupted is not None
     assert interrupted.status == "interrupted"
     assert run_study([inline(tmp_path)], "a command") == 0
     assert len(seen) == 20  # no step is made twice

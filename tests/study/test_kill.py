@@ -1,9 +1,6 @@
 """A study that is killed again and again ends like one that was left in peace, to the bit."""
 
-import json
 import random
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,10 +12,11 @@ from poslab.data.cache import prepare
 from poslab.record.files import UNFINISHED
 from poslab.record.manifest import read_manifest
 from poslab.training.batches import TrainingBatches
-from support.commands import command, environment, rows, start, tiny
+from support.commands import command, start, tiny
 from support.moments import STEPS, await_moment
 from support.processes import descendants, kill
-from support.runs import assert_equal_results, without_clock
+from support.runs import assert_equal_results, validation_losses, without_clock
+from support.wandb_list import in_file
 
 STUDY = [
     "study=killed",
@@ -129,19 +127,6 @@ def _batches(config: dict) -> str:
 def _whole_curve(directory: Path) -> None:
     """W&B has one part, with every row of metrics.csv once."""
     (part,) = directory.glob("wandb/offline-run-*")
-    reader = Path(sys.executable).parent / "wandb"
-    told = subprocess.run(
-        [str(reader), "leet", "inspect", "--json", str(part)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment(directory),
-    )
-    records = [json.loads(line) for line in told.stdout.splitlines()]
-    history = [record["history"]["item"] for record in records if record["type"] == "history"]
-    losses = {row["step"]: row["validation/loss"] for row in history if "validation/loss" in row}
-    assert len(losses) == sum("validation/loss" in row for row in history)
-    assert losses == {
-        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
-        for row in rows(directory / "metrics.csv")
-    }
+    losses = [(row["step"], row["validation/loss"]) for row in in_file(part) if "validation/loss" in row]
+    assert len(losses) == len(dict(losses))
+    assert dict(losses) == validation_losses(directory / "metrics.csv")

@@ -357,7 +357,6 @@ def test_shared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         if share is not None and share.devices == ("1",):
             share.release()
     alone = lease_gpus(1, 1)
-    assert alone is not None
     assert alone.devices == ("1",)
     assert lease_gpus(1, 3) is None
     assert lease_gpus(2, 3) is None
@@ -365,7 +364,6 @@ def test_shared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     lease = lease_cores(1)
-    assert lease is not None
     lease.release()
     (folder,) = tmp_path.iterdir()
     folder.chmod(0o777)

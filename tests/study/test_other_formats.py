@@ -54,7 +54,6 @@ def test_a_model_with_other_weights_is_refused(tmp_path: Path) -> None:
     directory = plan(asked, tmp_path).directory
     make(asked, tmp_path)
     manifest = read_manifest(directory)
-    assert manifest is not None
     content = from_bytes((directory / FINAL).read_bytes())
     content["weights"]["scheme.table"] = content["weights"].pop("scheme.bucket_bias")
     record = RunRecord(directory, manifest)

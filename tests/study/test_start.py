@@ -159,11 +159,6 @@ def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
     assert "\n" not in str(raised.value)
 
 
-def test_what_a_scheme_has_learned_cannot_be_replaced(made):
-    with pytest.raises(ConfigError, match=r"pos.scheme=t5: .* was trained with learned"):
-        asked(f"from={made.learned}", "pos=t5", runs=made.runs)
-
-
 def test_a_rotation_may_turn_otherwise(made, tmp_path):
     wanted = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
     assert plan(wanted, tmp_path).config.pos["scheme"] == "rope_yarn"

@@ -3,17 +3,33 @@
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from poslab.config.schema import Options
 from poslab.model.attention import Site, build_attention
-from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.models import ATTENTIONS, SCHEMES
 
 HEADS, HEAD_WIDTH = 3, 8
 
 
-def parts(pos, attention, heads=HEADS, context_length=1000, window=None):
-    """An attention, the scheme it works under, with random parameters, and the whole scheme of the model."""
-    geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4, window=window)
-    whole = build_scheme(SCHEMES[pos], geometry).double()
+class BiasAndGates(Scheme):
+    """A bias by both positions and gates, which no scheme of the package has together."""
+
+    def pairwise_bias(self, queries, keys):
+        return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
+
+    def log_gates(self, x):
+        return -x.square().mean(dim=-1, keepdim=True).mT.expand(-1, self.geometry.heads, -1)
+
+
+def parts(pos, attention, heads=HEADS, context_length=1000, **more):
+    """An attention, the scheme it works under, with random parameters, and the whole scheme of the model.
+
+    The scheme `pos` is a name in conf/pos, a section or a class; `more` is of the geometry.
+    """
+    geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4, **more)
+    section = SCHEMES[pos] if isinstance(pos, str) else pos
+    whole = pos(Options(), geometry) if isinstance(pos, type) else build_scheme(section, geometry)
+    whole.double()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in whole.parameters():
@@ -74,9 +90,9 @@ def assert_same(ours, plain):
         torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
 
 
-def sizes_kept(pos, attention, length):
+def sizes_kept(pos, attention, length, **more):
     """The numbers of elements of all tensors that autograd keeps for backward."""
-    attend, scheme, whole = parts(pos, attention, heads=1, context_length=length)
+    attend, scheme, whole = parts(pos, attention, heads=1, context_length=length, **more)
     case = Case(pos, length, heads=1, batch=1)
     q, k, v = (tensor.requires_grad_() for tensor in (case.q, case.k, case.v))
     site, sizes = Site.of(scheme, whole.place(length, None), case.x), []

@@ -8,13 +8,11 @@ from poslab.commands.dashboard import main as main
 from poslab.record.files import write_sealed
 from support.records import (
     FLAT,
+    add_rescaled,
     answers,
     biases,
     bounds,
-    length_rows,
-    position_rows,
     reaches,
-    write_rescaled_tables,
     write_run,
     write_scheme,
 )
@@ -45,9 +43,7 @@ def write_study(runs: Path, study: str = STUDY) -> None:
             bound=bounds({0: 1.0, 1: 0.9}),
             distance=reaches([[1.0, 2.0], [2.0, 3.0]]),
         )
-        lengths = [{"rescale": "yarn", **row} for row in length_rows(FLAT)]
-        positions = [{"rescale": "yarn", **row} for row in position_rows([2.0] * 64)]
-        write_rescaled_tables(rope, lengths, positions)
+        add_rescaled(rope, {"yarn": (FLAT, 2.0)})
     write_run(runs, "trial", seed=9, study=study, config={"part": "tuning"})
     write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")
     names = ["alibi0", "alibi1", "rope0", "rope1", "trial", "failed"]

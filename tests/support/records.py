@@ -238,7 +238,6 @@ def scheme_section(results: Results) -> Section | None:
 def of_schemes(results: Results, name: str) -> Any:
     """The chart of that name, or the table of that title, that the report shows of trained schemes."""
     section = scheme_section(results)
-    assert section is not None
     shown = {**{one.name: one for one in section.charts}, **{one.title: one for one in section.tables}}
     return shown[name]
 
@@ -299,6 +298,13 @@ def write_rescaled(
     directory = write_run(
         runs, name, shift=shift, **{"sliding": STEEP, "config": rescaling_config(*lines), **more}
     )
+    return add_rescaled(directory, lines, shift)
+
+
+def add_rescaled(
+    directory: Path, lines: dict[str, tuple[dict[float, float], float]], shift: float = 0.0
+) -> Path:
+    """Measurements under other rotations in a run's record."""
     lengths = [
         {"rescale": rescale, **row}
         for rescale, (sliding, _) in lines.items()
@@ -309,10 +315,6 @@ def write_rescaled(
         for rescale, (_, loss) in lines.items()
         for row in position_rows([loss + shift] * 8 * L)
     ]
-    return write_rescaled_tables(directory, lengths, positions)
-
-
-def write_rescaled_tables(directory: Path, lengths: list[Any], positions: list[Any]) -> Path:
     record = RunRecord(directory)
     record.write_table(RESCALED, lengths)
     record.write_table(RESCALED_POSITION, positions)

@@ -1,5 +1,6 @@
 """Runs of seconds, asked for and made in this process, and whether two of them are equal."""
 
+import copy
 import signal
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,12 +13,15 @@ import pytest
 from poslab.config.checking import check
 from poslab.config.compose import arms
 from poslab.config.request import Config, Request
+from poslab.data.cache import prepare
+from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
-from poslab.study.run.plan import plan
+from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.loop import train
 from support.checkpoints import from_bytes, to_bytes
 from support.commands import rows
 from support.models import ATTENTIONS, CONF, POSITIONS, budget
@@ -31,6 +35,7 @@ class Told:
         self.steps: list[tuple[int, float]] = []
         self.keep = keep
         self.states: dict[int, Any] = {}
+        self.ended: Any = None
 
     def started(self) -> None:
         pass
@@ -46,6 +51,15 @@ class Told:
 
     def checkpoint(self, step: int, state: Any) -> None:
         self.states[step] = from_bytes(to_bytes(state))  # as it is on disk: training changes its tensors
+
+
+def trained(wanted: Request, state: Any = None, keep: Collection[int] = ()) -> tuple[GPT, Told]:
+    """The model of a training and what it told; with `state` it goes on from there."""
+    config = resolve(wanted.config)
+    corpus = prepare(config.data)
+    gpt, told = build(config, corpus.vocabulary), Told(keep)
+    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state))
+    return gpt, told
 
 
 def make(wanted: Request, runs: Path) -> Manifest:
@@ -160,6 +174,14 @@ def assert_equal_results(one: Path, other: Path) -> None:
 def weights_digest(directory: Path) -> str:
     saved = from_bytes((directory / "checkpoint.pt").read_bytes())["weights"]
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in saved.values())).hexdigest()
+
+
+def validation_losses(table: Path) -> dict[int, float]:
+    """The validation loss by step, as metrics.csv has it."""
+    return {
+        int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
+        for row in rows(table)
+    }
 
 
 def without_clock(path: Path) -> list[dict[str, str]]:

@@ -1,10 +1,14 @@
-"""The list in docs/wandb.md of what W&B has of one run, and what the stand-in has got of one."""
+"""The list in docs/wandb.md of what W&B has of one run, and what the stand-in or a file has got of one."""
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from support.commands import ROOT
+from support.commands import ROOT, environment
 from support.wandb_server.store import Run
 
 MARK = "<!-- list of a run -->"
@@ -21,6 +25,19 @@ def documented() -> dict[str, list[str]]:
         section = head or section
         sections.setdefault(section, []).extend(names)
     return sections
+
+
+def in_file(part: Path) -> list[dict[str, Any]]:
+    """The rows of a run's history, as W&B's own reader finds them in its file, which need not have an end."""
+    told = subprocess.run(
+        [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(part)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(part),
+    )
+    records = [json.loads(line) for line in told.stdout.splitlines()]
+    return [record["history"]["item"] for record in records if record["type"] == "history"]
 
 
 def pattern(name: str) -> re.Pattern[str]:

@@ -123,19 +123,6 @@ def test_what_is_no_callback_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_callback_that_is_given_as_an_object_sees_every_step(tmp_path: Path) -> None:
-    class Counting(Callback):
-        def __init__(self) -> None:
-            self.steps = 0
-
-        def on_train_batch_end(self, *given: Any) -> None:
-            self.steps += 1
-
-    counting = Counting()
-    poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[counting])
-    assert counting.steps == 20
-
-
 def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path: Path) -> None:
     class Ending(Callback):
         def on_train_batch_end(self, trainer: Any, *given: Any) -> None:

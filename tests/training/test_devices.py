@@ -1,6 +1,5 @@
 """Training and whole runs on a CPU and on a GPU: the same tests."""
 
-import copy
 import functools
 import os
 from unittest.mock import patch
@@ -21,7 +20,7 @@ from support.commands import rows
 from support.devices import CUDA, DEVICES
 from support.models import POSITIONS, SCHEMES
 from support.processor import needs_bfloat16
-from support.runs import Told, make, request
+from support.runs import make, request, trained
 
 PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
 # A GPU adds numbers up in any order, so the last digits differ from run to run.
@@ -30,15 +29,6 @@ LAST_DIGITS = {"cpu": 0.0, "cuda": 2e-3}
 
 def on(device, **changes):
     return request(trainer__accelerator=device, model__width=64, **changes)
-
-
-def trained(wanted, state=None, keep=()):
-    """What training tells; with `state` it goes on from there."""
-    config = resolve(wanted.config)
-    corpus = prepare(config.data)
-    told = Told(keep)
-    told.ended = loop.train(build(config, corpus.vocabulary), config, corpus, told, copy.deepcopy(state))
-    return told
 
 
 def curve(told, after=0):
@@ -61,8 +51,8 @@ def curve(told, after=0):
 )
 def test_training_goes_on_from_a_state(device, precision):
     wanted = on(device, trainer__precision=precision, trainer__accumulate=2, pos=POSITIONS["rope_randomised"])
-    whole = trained(wanted, keep=(8,))
-    rest = trained(wanted, whole.states[8])
+    _, whole = trained(wanted, keep=(8,))
+    _, rest = trained(wanted, whole.states[8])
     assert rest.ended.batches == whole.ended.batches
     assert curve(rest) == pytest.approx(curve(whole, after=8), rel=LAST_DIGITS[device], abs=0)
     assert curve(whole)[-1] < curve(whole)[0] - 0.2
@@ -71,13 +61,13 @@ def test_training_goes_on_from_a_state(device, precision):
 @pytest.mark.parametrize("device", DEVICES)
 def test_one_process_under_ddp_has_the_curve_of_one_without(device, monkeypatch):
     """By NCCL on a GPU, by Gloo on a CPU."""
-    alone = trained(on(device))
+    _, alone = trained(on(device))
     trainer = functools.partial(lightning.Trainer)
     monkeypatch.setattr(
         loop.lightning, "Trainer", lambda **options: trainer(**{**options, "strategy": "ddp"})
     )
     with patch.dict(os.environ):  # Lightning sets LOCAL_RANK, and a command that finds it waits for others
-        together = trained(on(device))
+        _, together = trained(on(device))
     torch.distributed.destroy_process_group()
     assert together.ended.batches == alone.ended.batches
     assert curve(together) == pytest.approx(curve(alone), rel=1e-5 + LAST_DIGITS[device])
@@ -123,7 +113,7 @@ def test_a_trial_of_a_learning_rate(device, tmp_path):
 @pytest.mark.parametrize("pos", ["rope", "t5", "kerple"])
 def test_compiled_blocks_train_the_same_curve(device, pos):
     plain, compiled = (
-        trained(on(device, pos=SCHEMES[pos], trainer__precision="float32", trainer__compile=compiled))
+        trained(on(device, pos=SCHEMES[pos], trainer__precision="float32", trainer__compile=compiled))[1]
         for compiled in (False, True)
     )
     assert curve(compiled) == pytest.approx(curve(plain), rel=LAST_DIGITS[device])

@@ -87,6 +87,5 @@ def test_processes_and_microbatches_share_the_targets_of_one_step(text):
 
 
 def test_questions_that_would_be_cut_apart_are_refused(text, tmp_path):
-    probe = {"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2}
     with pytest.raises(ConfigError, match=r"data\.windows=within"):
-        plan(request(data={**text, "windows": "packed"}, probe=probe), tmp_path)
+        plan(request(data={**text, "windows": "packed"}, probe=PROBE), tmp_path)

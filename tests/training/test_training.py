@@ -1,6 +1,5 @@
 """Training: it learns, it is the same again from the same seed, and every setting of it counts."""
 
-import copy
 import math
 import threading
 from hashlib import sha256
@@ -9,28 +8,17 @@ import pytest
 import torch
 
 import poslab
-from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
-from poslab.data.windows import training_batch, windows_at
+from poslab.data.windows import windows_at
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
+from poslab.study.run.plan import resolve
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
-from poslab.training.loop import train
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
-from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES
-from support.runs import Told, request
-
-
-def trained(wanted, state=None, keep=()):
-    """The model and what it told; with `state` it goes on from there."""
-    config = resolved(wanted.config)
-    corpus = prepare(config.data)
-    told = Told(keep)
-    gpt = build(config, corpus.vocabulary)
-    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state))
-    return gpt, told
+from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.runs import request, trained
 
 
 def curve(wanted):
@@ -39,22 +27,6 @@ def curve(wanted):
         (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
         for row in trained(wanted)[1].rows
     ]
-
-
-def resolved(config: Config) -> Config:
-    precision = "float32" if config.trainer.precision == "auto" else config.trainer.precision
-    return config.model_copy(update={"trainer": config.trainer.model_copy(update={"precision": precision})})
-
-
-@pytest.mark.parametrize(
-    ("pos", "attention"),
-    [*BY_TURNS, *(("none", mixer) for mixer in ("retention", "gated_linear", "gated_delta", "hybrid"))],
-)
-def test_every_scheme_and_attention_learns_in_20_steps(pos, attention):
-    layers = 4 if SCHEMES[pos]["scheme"] == "schedule" or attention == "hybrid" else 2
-    losses = curve(request(pos=SCHEMES[pos], attention=ATTENTIONS[attention], model__layers=layers))
-    assert len(losses) == 5
-    assert losses[-1][1] < losses[0][1] - 0.2
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -167,19 +139,6 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
 
 
-def test_a_loader_resumes_behind_the_items_that_it_has_given():
-    batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
-    for loader, again in (
-        (Loader(batches), Loader(batches)),
-        (Prefetcher(batches, pinned=False), Prefetcher(batches, pinned=False)),
-    ):
-        items = iter(loader)
-        next(items), next(items)
-        again.load_state_dict(loader.state_dict())
-        assert next(iter(again)).digest == batches[2].digest
-        items.close()
-
-
 def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
     class Broken(TrainingBatches):
         def __getitem__(self, index):
@@ -258,7 +217,7 @@ def test_validations_are_spread_and_end_with_the_last_step():
 
 def groups(**settings):
     """A model and the optimizer's groups."""
-    config = resolved(request(**settings).config)
+    config = resolve(request(**settings).config)
     module = LanguageModel(build(config, 256), config.trainer, seed=0)
     return module.gpt, module.configure_optimizers()["optimizer"].param_groups
 
@@ -359,18 +318,3 @@ def test_recomputed_blocks_have_the_same_gradients_and_store_less(pos, attention
     for found, expected in zip(gradients[True], gradients[False], strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert stored[True] < 0.5 * stored[False]
-
-
-def test_all_parts_of_a_step_are_cut_from_one_batch(monkeypatch):
-    drawn = []
-
-    def counted(*arguments):
-        drawn.append(arguments[2])
-        return training_batch(*arguments)
-
-    monkeypatch.setattr("poslab.training.batches.training_batch", counted)
-    config = request(trainer__accumulate=2).config
-    batches = TrainingBatches(config, prepare(config.data))
-    whole = [batches[index] for index in range(6)]
-    assert drawn == [0, 1, 2]
-    assert [batches[index].digest for index in (5, 0)] == [whole[5].digest, whole[0].digest]
