@@ -1,7 +1,7 @@
 """How often intervals of a ladder hold the truth: made-up curves with known exponents, noise as measured.
 
 python dev/trends.py           1,000 ladders each of two and three seeds, with five kinds of noise: minutes
-python dev/trends.py needs     200 ladders each: the tokens and parameters that an arm needs over another
+python dev/trends.py needs     100 ladders each: the tokens and parameters that an arm needs over another
 
 Losses are E + A (k_N N)^-alpha + B (k_D D)^-beta (Hoffmann et al. 2022, with their exponents), and one arm
 needs fewer tokens by its k_D. The gap's noise over seeds is that of T5 against RoPE in `sweep=fair` (a
@@ -148,17 +148,16 @@ def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int, tex
 def main(needs: bool) -> None:
     """Print each coverage as it is known."""
     for seeds in (2, 3):
+        if needs:
+            _show(f"{seeds} seeds", coverage_of_needs(np.random.default_rng(1), 100, seeds, TEXT))
+            continue
         for text, later in ((TEXT, 1.0), (TEXT, 2.5), (TEXT, 0.4), (3 * TEXT, 1.0), (TEXT / 4, 1.0)):
-            random = np.random.default_rng(0)
-            if needs and later != 1:
-                continue
-            shares = (
-                coverage_of_needs(random, 200, seeds, text)
-                if needs
-                else coverage(random, 1000, seeds, text, later, boot=later == 1)
-            )
-            held = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
-            print(f"{seeds} seeds, text {text:g}, seeds' noise x {later:g} at the end: {held}", flush=True)
+            shares = coverage(np.random.default_rng(0), 1000, seeds, text, later, boot=later == 1)
+            _show(f"{seeds} seeds, text {text:g}, seeds' noise x {later:g} at the end", shares)
+
+
+def _show(case: str, shares: Mapping[str, float]) -> None:
+    print(f"{case}: {', '.join(f'{name} {share:.3f}' for name, share in shares.items())}", flush=True)
 
 
 if __name__ == "__main__":

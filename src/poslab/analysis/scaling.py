@@ -9,11 +9,10 @@ of them.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.optimize import brentq, least_squares
+from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
 from poslab.analysis.ladder import Ladder, Rung
@@ -22,6 +21,7 @@ from poslab.analysis.statistics import CONFIDENCE
 
 FEWEST_SIZES = 4
 STARTS = 8  # of the least squares, at random
+HALVINGS = 10  # of the step in which an interval ends
 WIDEST = 8.0  # an interval that reaches this factor is open there
 # ln E, ln A, alpha, ln B, beta, ln k_N and ln k_D, with N and D over their geometric means.
 LOWEST = np.array([-5.0, -6.0, 0.02, -6.0, 0.02, -4.0, -4.0])
@@ -174,11 +174,18 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
             near, cost = _least(left, start, index)
             return cost - least - allowed
 
-        steps = [0.0, *np.geomspace(0.02, 2 * math.log(WIDEST), 12)]
-        before, after = next((pair for pair in pairwise(steps) if over(pair[1]) > 0), (None, None))
-        if before is None or after is None:
+        within, beyond = 0.0, None
+        for step in np.geomspace(0.02, 2 * math.log(WIDEST), 12):
+            if over(step) > 0:
+                beyond = step
+                break
+            within = step
+        if beyond is None:
             ends.append(None)
             continue
-        at = best[index] + side * float(brentq(over, before, after, xtol=1e-5))
+        for _ in range(HALVINGS):  # and no root finder, since a fit from another start may end elsewhere
+            middle = (within + beyond) / 2
+            within, beyond = (within, middle) if over(middle) > 0 else (middle, beyond)
+        at = best[index] + side * beyond
         ends.append(None if abs(at) > math.log(WIDEST) else math.exp(-at))
     return Need(math.exp(-best[index]), *ends)
