@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from dev.trends import coverage
+from dev.trends import coverage, coverage_of_needs
 from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
 from poslab.analysis.results import gather
 from poslab.analysis.scaling import scaling
@@ -199,6 +199,13 @@ def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path)
     few = study(tmp_path / "three", {pos: each[:3] for pos, each in losses.items()}, WIDE[:3])
     assert few is not None
     assert scaling(few, "t5", LOSS) is None
+
+
+def test_intervals_of_what_an_arm_needs_cover_the_truth():
+    """8 ladders; a hundred of each kind by `python dev/trends.py needs`."""
+    covered = coverage_of_needs(np.random.default_rng(1), ladders=8, seeds=2, text=0.02)
+    assert covered["tokens"] >= 7 / 8
+    assert covered["parameters"] >= 7 / 8
 
 
 def test_a_sum_of_groups_has_the_interval_of_welch_for_two():
