@@ -10,9 +10,7 @@ from pathlib import Path
 
 from poslab.record.kept import KEPT, load_available
 from poslab.record.reader import Run
-from poslab.study.cost import Costs, Timed, rate_for, timed
-
-COSTS = Costs()
+from poslab.study.cost import Timed, cost_of, rate_for, timed
 
 
 def main(reports: Path) -> None:
@@ -20,7 +18,7 @@ def main(reports: Path) -> None:
     for path in sorted(reports.glob(f"*/{KEPT}")):
         (records,) = load_available(path.parent.name, reports / "none", reports)
         finished = [run for run in records.runs if run.status == "done"]
-        recorded = [(run, found) for run in finished if (found := timed(run.manifest, COSTS)) is not None]
+        recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]
         for others in ("same arm", "other schemes"):
             ratios = sorted(filter(None, (_ratio(run, own, recorded, others) for run, own in recorded)))
             if len(ratios) > 1:
@@ -38,7 +36,7 @@ def _ratio(run: Run, own: Timed, recorded: list[tuple[Run, Timed]], others: str)
         for other, found in recorded
         if other is not run and (others == "same arm" or _parts(other) != _parts(run))
     ]
-    cost = COSTS.of_settings(own.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)
+    cost = cost_of(own.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)
     rate, true = (rate_for(own.settings, cost, runs) for runs in (known, [own]))
     return None if rate is None or true is None else true / rate
 

@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 import poslab
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import ConfigError, RunConfig
-from poslab.study.cost import Costs
+from poslab.study.cost import cost_of
 from poslab.study.run.plan import plan
 from support.commands import ROOT, called
 from support.runs import request
@@ -92,7 +92,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
 def test_sizes_of_the_ladder_are_in_proportion(size):
     """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
     config = poslab.compose(f"model={size}", "evaluate.longest=8").config
-    cost = Costs().of(config, vocabulary=128)
+    cost = cost_of(config.result_settings(), vocabulary=128)
     assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)
     assert config.model.width == 32 * config.model.heads
     assert config.model.width == pytest.approx(32 * config.model.layers)
