@@ -73,7 +73,7 @@ def test_used_is_the_shortest_context_within_the_tolerance() -> None:
     assert dict(ContextUsed().summarise(table).context_used) == {"a": 64, "b": 32}
 
 
-def study(runs: Path, lost: dict[str, float], measured: bool = True) -> Results:
+def study(runs: Path, lost: dict[str, float], measured: bool = True, short: float = 2.0) -> Results:
     """Arms that lose so many nats with L/2 in place of L tokens, and use half of it by their own tables."""
     names = []
     for pos, more in lost.items():
@@ -83,7 +83,7 @@ def study(runs: Path, lost: dict[str, float], measured: bool = True) -> Results:
             names.append(f"{pos}-{seed}")
             directory = write_protocols(runs, names[-1], losses, losses, pos=pos, seed=seed)
             if measured:
-                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((4, 2.0), (L, 2.0))]
+                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((4, short), (L, 2.0))]
                 RunRecord(directory).write_table(ContextUsed.table, table)
                 seal(directory)
     plan(runs, names, "rope")
@@ -95,6 +95,8 @@ def test_no_arm_that_would_not_miss_its_context_is_said_to_keep_its_loss(tmp_pat
     assert "stays within" not in said
     assert "No arm needs a context of L" in said
     assert "4 tokens are enough" in said
+    all_of_it = " ".join(sentences(study(tmp_path / "c", {"rope": 0.001, "alibi": -0.01}, short=2.5)))
+    assert "are enough" not in all_of_it
     older = study(tmp_path / "b", {"rope": 0.001, "alibi": -0.01}, measured=False)  # by its losses at L/2
     assert "No arm needs a context of L" in " ".join(sentences(older))
     assert StudyTables(older).table(ContextUsed()) is None

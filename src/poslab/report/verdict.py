@@ -43,7 +43,8 @@ def context_used(parts: Sequence[Results]) -> str:
     if not arms:
         return ""
     lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
-    enough = f"; {max(lengths):.0f} tokens are enough" if lengths else ""
+    fewer = parts[0].context_length is None or max(lengths, default=0) < parts[0].context_length
+    enough = f"; {max(lengths):.0f} tokens are enough" if lengths and fewer else ""
     need = (
         f"The arm {arms[0]} does not need"
         if len(arms) == 1
