@@ -4,7 +4,7 @@ from functools import partial
 
 from poslab.analysis.ladder import Ladder, ladder
 from poslab.analysis.results import Results
-from poslab.analysis.scaling import WIDEST, Need, Scaling, scaling
+from poslab.analysis.scaling import WIDEST, Scaling, scaling
 from poslab.analysis.sheets import Row, sheet
 from poslab.config.text import listing
 from poslab.record.measures import Value, unit
@@ -39,7 +39,7 @@ def section(results: Results) -> Section | None:
 def _finding(rungs: Ladder, found: list[Scaling]) -> str:
     """Return which arms need fewer or more tokens or parameters than the reference."""
     seen = [
-        f"{fit.arm} needs {need.reading} {what} ({_range(need)})"
+        f"{fit.arm} needs {need.reading} {what} ({_range(need.factor, need.low, need.high)})"
         for fit in found
         for what, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
         if need.reading != "cannot tell"
@@ -57,18 +57,19 @@ def _row(fit: Scaling) -> dict[str, Value]:
     row: dict[str, Value] = {"arm": fit.arm}
     for name, need in (("tokens", fit.tokens), ("parameters", fit.parameters)):
         row |= {name: need.factor, f"{name}_low": need.low, f"{name}_high": need.high}
-        row |= {f"{name}_range": _range(need), f"{name}_reading": need.reading}
+        row[f"{name}_reading"] = need.reading
     return row | {"floor": fit.floor, "alpha": fit.alpha, "beta": fit.beta, "residual": fit.residual}
 
 
-def _range(need: Need) -> str:
-    low, high = ("" if end is None else number(end, 3) for end in (need.low, need.high))
-    return f"×{number(need.factor, 3)} [{low or 'open'}, {high or 'open'}]"
+def _range(factor: float | None, low: float | None, high: float | None) -> str:
+    ends = ("open" if end is None else number(end, 3) for end in (low, high))
+    return f"×{number(factor, 3)} [{', '.join(ends)}]"
 
 
 def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
     def share(row: Row, key: str) -> Cell:
-        return Cell(str(row[f"{key}_range"]), cells.figure(row, key))
+        factor, *ends = (cells.figure(row, f"{key}{end}") for end in ("", "_low", "_high"))
+        return Cell(_range(factor, *ends), factor)
 
     rounded = cells.rounded(partial(number, digits=3))
     columns = (
