@@ -23,7 +23,7 @@ from poslab.config.text import one_line, override_text
 
 WHOLE = ("model", "recipe", "task")  # groups whose files hold settings of several sections
 LISTED = ("callbacks", "logger")  # groups of which a run can have several options
-NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan")
+NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan", "branches")
 
 
 def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:

@@ -75,6 +75,7 @@ class Config(RunConfig):
         default=False,
         description="true: print the runs and start none; measure: time steps first; 8x80GB: on such GPUs",
     )
+    branches: bool = Field(default=False, description="under wsd: budgets share their steps before the decay")
     tune: TuneOptions
     reference: str | None = Field(description="the arm that a study's others are compared with")
     primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
@@ -140,6 +141,7 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
     "reports": "reports",
     "question": None,
     "plan": False,
+    "branches": False,
     "tune": {"factors": [], "scheme_factors": [], "seeds": []},
     "reference": None,
     "primary": None,

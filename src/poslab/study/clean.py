@@ -23,6 +23,7 @@ from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
+from poslab.study.run.branches import FOLDER
 from poslab.study.run.worker import request_file
 from poslab.study.status import StudyFiles
 
@@ -111,7 +112,8 @@ def _remove_directory(directory: Path) -> list[str]:
     _remove_wandb(directory)
     _remove_of_loggers(directory)
     own_files = OWN_FILES | table_files()
-    for folder, is_own in ((directory / CHECKPOINTS, _is_state), (directory, own_files.__contains__)):
+    states = [directory / CHECKPOINTS, *directory.glob(f"{FOLDER}*")]
+    for folder, is_own in (*((path, _is_state) for path in states), (directory, own_files.__contains__)):
         if folder.is_symlink() or not folder.is_dir():
             continue
         remove_unfinished(folder, is_own)

@@ -10,6 +10,7 @@ from poslab.config.request import Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.study.display.bar import with_bar
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
+from poslab.study.run.branches import check_branches
 from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
@@ -72,4 +73,5 @@ def plan_requests(
             raise ConfigError(f"{request.pos} / {request.attention}: {error}") from None
     if not jobs:
         raise refused[0][1]
+    check_branches(list(jobs.values()))
     return list(jobs.values()), refused

@@ -62,8 +62,10 @@ def _name(step: int, digest: str) -> str:
     return f"{step:08d}-{digest[:16]}.pt"
 
 
-def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the newest whole state of the run `identity`.
+def newest_checkpoint(
+    folder: Path, identity: str, note: Callable[[str], None], most: int | None = None
+) -> dict[str, Any] | None:
+    """Return the newest whole state of the run `identity`, of `most` steps at the most.
 
     Other files are skipped, with a line to `note`: damaged ones are removed; those with the right checksum
     that are not of this run are renamed, so that they neither count as its states nor are removed.
@@ -71,6 +73,8 @@ def newest_checkpoint(folder: Path, identity: str, note: Callable[[str], None]) 
     for path in _newest_first(folder):
         name = NAME.fullmatch(path.name)
         assert name is not None
+        if most is not None and int(name[1]) > most:
+            continue
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()

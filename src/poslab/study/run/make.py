@@ -13,7 +13,6 @@ import torch
 
 from poslab.config.request import Start
 from poslab.config.schema import SHARING, ConfigError
-from poslab.config.text import without_secrets
 from poslab.data.kept_tokenizer import tokenizer_of
 from poslab.loggers import Guarded, OpenedRun, open_loggers
 from poslab.measures import table_files
@@ -27,8 +26,9 @@ from poslab.record.seal import UnreadableError, sealed
 from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
-from poslab.study.launch.memory import lacks_memory
+from poslab.study.run.branches import keep_shared_state, last_stable_step, shared_state
 from poslab.study.run.facts import gpu_facts
+from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
 from poslab.study.run.stopping import Stopped, Stopper
@@ -100,8 +100,10 @@ class RunMaker(Observer):
     def __post_init__(self) -> None:
         self.loggers: list[Guarded] = []
         self.checkpoint_at = time.monotonic()
-        self.interval = self.job.config.trainer.checkpoint_seconds
+        config = self.job.config
+        self.interval = config.trainer.checkpoint_seconds
         self.notes: list[str] = []
+        self.kept_step = last_stable_step(config.trainer) if config.branches else None
         self.state: Mapping[str, Any] | None = None  # from which training resumes
         self.trained: Mapping[str, Any] | None = None  # the final weights, if there are any
         earlier = self._earlier_manifest()
@@ -111,6 +113,8 @@ class RunMaker(Observer):
         lasting = earlier.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = earlier.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
+        if config.branches and not (self.state or self.trained):
+            self.state = shared_state(self.job, self._note)
         found = self.state or self.trained
         self.rows: list[Mapping[str, Any]] = list(found["rows"]) if found else []
         self.kernel = found["kernel"] if found else None
@@ -139,9 +143,12 @@ class RunMaker(Observer):
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
             failure = error
-            if not (self.raises or isinstance(error, ConfigError) or _out_of_memory(error)):
+            if not (self.raises or isinstance(error, ConfigError) or out_of_memory(error)):
                 traceback.print_exc()  # the reason of the others is enough, in one line
-            outcome = {"status": "failed", "reason": _reason(error, trained=FINAL in self.record.files)}
+            outcome = {
+                "status": "failed",
+                "reason": failure_reason(error, trained=FINAL in self.record.files),
+            }
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
@@ -239,13 +246,15 @@ class RunMaker(Observer):
     def checkpoint_due(self, step: int) -> bool:
         last = step == self.job.config.trainer.max_steps
         waited = time.monotonic() - self.checkpoint_at >= self.interval
-        return last or waited or self.stopper.number is not None
+        return last or waited or step == self.kept_step or self.stopper.number is not None
 
     def checkpoint(self, step: int, state: State) -> None:
         begun = time.monotonic()
         with self.stopper.uninterrupted():
             content = {**self._identified(STATE_FORMAT), **state}
             write_checkpoint(self.job.directory / CHECKPOINTS, step, content, self.stopper.check)
+            if step == self.kept_step:
+                keep_shared_state(self.job, step, content)
         self.checkpoint_at = time.monotonic()
         seconds = self.job.config.trainer.checkpoint_seconds
         self.interval = max(seconds, TRAINING_PER_CHECKPOINT * (self.checkpoint_at - begun)) if seconds else 0
@@ -384,17 +393,3 @@ def _wait_for_others() -> None:
     """Wait until all of the run's processes have read what an earlier process has written."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or lacks_memory(error)
-
-
-def _reason(error: Exception, trained: bool) -> str:
-    """Return the error in one line; where memory ran out in training or after it, with what to change."""
-    message = without_secrets((str(error).splitlines() or ["no message"])[0])
-    if _out_of_memory(error):
-        of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
-        of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
-        return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
-    return message if isinstance(error, ConfigError) else f"{type(error).__name__}: {message}"

@@ -1,0 +1,72 @@
+"""Runs of several budgets that share their steps before the decay: trainer.schedule=wsd and branches=true.
+
+Between warm-up and decay the rate of `wsd` is the same at every step, whatever the budget (Hägele et al.
+2024, arXiv 2405.18392). So a run keeps its state at its last step before the decay, as a file in
+<run>/stable-<hash>/, and a longer run of the study that begins later continues from there. Its weights are
+those that it would have had from its own first step, to the bit. The hash is of all that decides a run's
+result but its budget.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from poslab.config.schema import ConfigError, TrainerOptions
+from poslab.study.run.identity import run_identity
+from poslab.study.run.job import Job
+from poslab.training.checkpoints import newest_checkpoint, write_checkpoint
+
+FOLDER = "stable-"  # before the hash
+
+
+def check_branches(jobs: Sequence[Job]) -> None:
+    """Raise ConfigError where runs with `branches` share no step."""
+    asked = [job for job in jobs if job.config.branches and job.config.part == "comparison"]
+    for job in asked:
+        last_stable_step(job.config.trainer)
+    if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
+        raise ConfigError(
+            "branches=true, but no two runs differ in their budget alone: choose several trainer.max_steps, "
+            "and trainer.warmup_steps as a number of steps instead of a share"
+        )
+
+
+def folder(job: Job) -> str:
+    """Return the name of the folders with states of runs that differ from this one in their budget alone."""
+    trainer = job.config.trainer.model_copy(update={"max_steps": 0})
+    config = job.config.model_copy(update={"trainer": trainer})
+    return FOLDER + run_identity(config, job.code, job.corpus.fingerprint, job.request.start)
+
+
+def last_stable_step(trainer: TrainerOptions) -> int:
+    """Return after how many steps the next one is the last at the full rate. Raise ConfigError."""
+    if trainer.schedule != "wsd":
+        raise ConfigError(
+            f"branches=true, but budgets share no steps under trainer.schedule={trainer.schedule}: choose "
+            "trainer.schedule=wsd"
+        )
+    from poslab.training.module import learning_rate_share  # imports Lightning
+
+    share = learning_rate_share(trainer)
+    return max((step for step in range(trainer.max_steps) if share(step) == 1.0), default=0)
+
+
+def keep_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
+    """Write the run's state after its last step at the full rate, for longer runs."""
+    name = folder(job)
+    write_checkpoint(job.directory / name, step, {**content, "identity": name})
+
+
+def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return the latest state that a run of another budget has kept and this one can continue from."""
+    name, most = folder(job), last_stable_step(job.config.trainer)
+    found: dict[Path, dict[str, Any]] = {}
+    for path in sorted(job.directory.parent.glob(f"*/{name}")):
+        state = newest_checkpoint(path, name, note, most)
+        if state is not None:
+            found[path] = state
+    if not found:
+        return None
+    path = max(found, key=lambda path: found[path]["global_step"])
+    note(f"steps 1 to {found[path]['global_step']} are those of {path.parent.name}")
+    return found[path]

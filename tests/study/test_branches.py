@@ -1,0 +1,106 @@
+"""Runs of several budgets that share their steps before the decay, `branches=true`."""
+
+from pathlib import Path
+
+import pytest
+
+from poslab.config.schema import ConfigError
+from poslab.study.clean import Removable, remove
+from poslab.study.conduct import run_study
+from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.branches import last_stable_step
+from poslab.study.run.make import run
+from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped, Stopper
+from poslab.training.module import learning_rate_share
+from support.commands import rows
+from support.runs import StopsAt, inline, make, request, weights_digest
+
+WSD = {"trainer__schedule": "wsd", "trainer__warmup_steps": 2, "branches": True}
+
+
+def budget(steps: int, study: str = "test", **changes: object):
+    return request(study, trainer__max_steps=steps, **{**WSD, **changes})
+
+
+def steps_trained(wanted, runs: Path) -> list[int]:
+    """Make a run; the steps that this process trained."""
+    seen: list[int] = []
+
+    class Watched(RunDisplay):
+        def step(self, step, loss, tokens_per_second):
+            seen.append(step)
+
+    run(plan(wanted, runs), Watched("watched", quiet=True), Stopper())
+    return seen
+
+
+def weights(wanted, runs: Path) -> str:
+    return weights_digest(plan(wanted, runs).directory)
+
+
+def test_the_shared_steps_end_with_the_last_one_at_the_full_rate():
+    for steps, warmup in ((10, 2), (400, 40), (7, 0)):
+        trainer = budget(steps, trainer__warmup_steps=warmup).config.trainer
+        last, share = last_stable_step(trainer), learning_rate_share(trainer)
+        assert share(last) == 1.0
+        assert share(last + 1) < 1.0
+    assert last_stable_step(budget(10).config.trainer) == 8
+
+
+def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_its_own_weights(tmp_path):
+    runs, alone = tmp_path / "runs", tmp_path / "alone"
+    first = budget(10)
+    assert steps_trained(first, runs) == [*range(1, 11)]
+    assert steps_trained(budget(20), runs) == [*range(9, 21)]
+    assert steps_trained(budget(40), runs) == [*range(17, 41)]  # from the run of 20 steps: its last is 16
+    for steps in (10, 20, 40):
+        make(budget(steps), alone / str(steps))
+        assert weights(budget(steps), runs) == weights(budget(steps), alone / str(steps))
+    directory = plan(budget(20), runs).directory
+    losses, whole = (
+        [row["validation_nll"] for row in rows(folder / "metrics.csv") if int(row["step"]) > 8]
+        for folder in (directory, plan(budget(20), alone / "20").directory)
+    )
+    assert losses == whole
+    shorter = plan(first, runs).directory
+    assert plan(budget(20), runs).standing.manifest.notes == [f"steps 1 to 8 are those of {shorter.name}"]
+    # A shorter run cannot begin later than its own decay, and begins before it all the same.
+    assert steps_trained(budget(15), runs)[0] == 9
+    assert remove(shorter.parent, [Removable(shorter, "named")]) == ([shorter.name], [])
+    assert not shorter.exists()
+
+
+def test_only_runs_that_differ_in_nothing_else_share_steps(tmp_path):
+    make(budget(10), tmp_path)
+    for changes in ({"seed": 1}, {"trainer__learning_rate": 5e-3}, {"trainer__warmup_steps": 3}):
+        assert steps_trained(budget(20, **changes), tmp_path)[0] == 1
+    assert steps_trained(budget(20, "another"), tmp_path)[0] == 1
+    assert steps_trained(budget(20, branches=False), tmp_path)[0] == 1
+
+
+def test_a_damaged_state_is_left_out_and_a_stopped_branch_resumes_from_its_own(tmp_path):
+    make(budget(10), tmp_path)
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(plan(budget(20), tmp_path), StopsAt(12), stopper)
+    assert steps_trained(budget(20), tmp_path) == [*range(13, 21)]
+    (state,) = plan(budget(10), tmp_path).directory.glob("stable-*/*.pt")
+    state.write_bytes(state.read_bytes()[:-9])
+    (other,) = plan(budget(20), tmp_path).directory.glob("stable-*/*.pt")
+    other.unlink()
+    assert steps_trained(budget(40), tmp_path)[0] == 1
+
+
+def test_a_study_shares_steps_or_says_why_it_cannot(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    wanted = [inline(tmp_path, trainer__max_steps=steps, **WSD) for steps in (10, 20)]
+    assert run_study(wanted, "train.py -m") == 0
+    assert "steps 1 to 8 are those of" in capsys.readouterr().err
+    shares = [
+        inline(tmp_path, trainer__max_steps=steps, **{**WSD, "trainer__warmup_steps": steps // 10})
+        for steps in (10, 20)
+    ]
+    with pytest.raises(ConfigError, match="warmup_steps as a number"):
+        run_study(shares, "train.py -m")
+    with pytest.raises(ConfigError, match="schedule=wsd"):
+        run_study([inline(tmp_path, branches=True)], "train.py")
