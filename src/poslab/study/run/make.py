@@ -145,10 +145,7 @@ class RunMaker(Observer):
             failure = error
             if not (self.raises or isinstance(error, ConfigError) or out_of_memory(error)):
                 traceback.print_exc()  # the reason of the others is enough, in one line
-            outcome = {
-                "status": "failed",
-                "reason": failure_reason(error, trained=FINAL in self.record.files),
-            }
+            outcome = {"status": "failed", "reason": failure_reason(error, FINAL in self.record.files)}
         final_manifest, stopped = self._finish_tracking(outcome)
         self._close_record(outcome["status"], final_manifest)
         if stopped is not None:
