@@ -67,6 +67,7 @@ TABLES = """\
 .md-grid { max-width: 72rem; }
 .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .4em .8em; }
 .md-typeset table:not([class]) th { cursor: pointer; }
+.md-typeset table:not([class]) code { word-break: normal; }
 """
 SORT = """\
 // A click on the head of a column sorts a table by it, by numbers where the cells begin with one.

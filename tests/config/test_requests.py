@@ -88,14 +88,16 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
         assert name not in swept or "," in str(swept[name])
 
 
-@pytest.mark.parametrize("size", ["ladder_64", "ladder_96", "ladder_128", "ladder_192", "ladder_64_long"])
+@pytest.mark.parametrize(
+    "size", ["ladder_64", "ladder_64_deep", "ladder_96", "ladder_128", "ladder_192", "ladder_64_long"]
+)
 def test_sizes_of_the_ladder_are_in_proportion(size):
     """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
     config = poslab.compose(f"model={size}", "evaluate.longest=8").config
     cost = cost_of(config.result_settings(), vocabulary=128)
     assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)
     assert config.model.width == 32 * config.model.heads
-    assert config.model.width == pytest.approx(32 * config.model.layers)
+    assert config.model.width == (16 if size.endswith("deep") else 32) * config.model.layers
     assert config.trainer.learning_rate == pytest.approx(4e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
 
 

@@ -33,7 +33,8 @@ LARGER = {"attention": 1.4e6, "claims": 1.3e6, "extrapolation": 1.1e6, "fair": 1
 LARGER |= {
     "mixers": 1.2e6,
     "texts": 2.1e6,
-    "ladder": 1.6e6,
+    "ladder": 1.9e6,
+    "catalogue": 1.3e6,
     "parts": 1.1e6,
     "tasks": 1.7e6,
     "budget": 2.0e6,
@@ -292,7 +293,7 @@ def test_what_git_keeps_of_a_study_is_small() -> None:
     sizes: Counter[str] = Counter()
     for name in subprocess.check_output(command, text=True).splitlines():
         sizes[Path(name).parts[1]] += (ROOT / name).stat().st_size
-    assert sizes.total() < 24.2e6
+    assert sizes.total() < 25.8e6
     assert {study: size for study, size in sizes.items() if size > LARGER.get(study, 1e6)} == {}
 
 
