@@ -9,6 +9,7 @@
             checkpoint.pt      final weights
             tokenizer.json     what cut the text into its tokens, unless these are bytes
             checkpoints/       while it trains: the last two states to resume from
+            stable-<hash>/     with branches=true: the state before the decay, for longer runs
             progress.json      while it trains: how far it is
             log.txt            what its processes printed
             error.txt          the traceback of a run that failed

@@ -14,7 +14,6 @@ from typing import Any
 from poslab.config.schema import ConfigError, TrainerOptions
 from poslab.study.run.identity import run_identity
 from poslab.study.run.job import Job
-from poslab.training.checkpoints import newest_checkpoint, write_checkpoint
 
 FOLDER = "stable-"  # before the hash
 
@@ -23,7 +22,7 @@ def check_branches(jobs: Sequence[Job]) -> None:
     """Raise ConfigError where runs with `branches` share no step."""
     asked = [job for job in jobs if job.config.branches and job.config.part == "comparison"]
     for job in asked:
-        last_stable_step(job.config.trainer)
+        _check_schedule(job.config.trainer)
     if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
         raise ConfigError(
             "branches=true, but no two runs differ in their budget alone: choose several trainer.max_steps, "
@@ -40,25 +39,33 @@ def folder(job: Job) -> str:
 
 def last_stable_step(trainer: TrainerOptions) -> int:
     """Return after how many steps the next one is the last at the full rate. Raise ConfigError."""
-    if trainer.schedule != "wsd":
-        raise ConfigError(
-            f"branches=true, but budgets share no steps under trainer.schedule={trainer.schedule}: choose "
-            "trainer.schedule=wsd"
-        )
+    _check_schedule(trainer)
     from poslab.training.module import learning_rate_share  # imports Lightning
 
     share = learning_rate_share(trainer)
     return max((step for step in range(trainer.max_steps) if share(step) == 1.0), default=0)
 
 
+def _check_schedule(trainer: TrainerOptions) -> None:
+    if trainer.schedule != "wsd":
+        raise ConfigError(
+            f"branches=true, but budgets share no steps under trainer.schedule={trainer.schedule}: choose "
+            "trainer.schedule=wsd"
+        )
+
+
 def keep_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
     """Write the run's state after its last step at the full rate, for longer runs."""
+    from poslab.training.checkpoints import write_checkpoint  # imports PyTorch, which planning does not need
+
     name = folder(job)
     write_checkpoint(job.directory / name, step, {**content, "identity": name})
 
 
 def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None:
     """Return the latest state that a run of another budget has kept and this one can continue from."""
+    from poslab.training.checkpoints import newest_checkpoint
+
     name, most = folder(job), last_stable_step(job.config.trainer)
     found: dict[Path, dict[str, Any]] = {}
     for path in sorted(job.directory.parent.glob(f"*/{name}")):
