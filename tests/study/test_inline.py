@@ -1,7 +1,9 @@
 """launcher=inline: runs in the command's own process."""
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
+from poslab.record.kept import KEPT, pack
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
@@ -33,6 +36,22 @@ def one_thread() -> Iterator[None]:
 def only_run(folder: Path) -> Path:
     (manifest,) = folder.glob("runs/*/*/manifest.json")
     return manifest.parent
+
+
+def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys) -> None:
+    first, second = (inline(tmp_path, seed=seed) for seed in (0, 1))
+    assert run_study([first], "a command") == 0
+    run, archive = only_run(tmp_path), tmp_path / KEPT
+    archive.write_bytes(pack(run.parent))
+    shutil.rmtree(run.parent)
+    subprocess.run(["tar", "xf", archive, "-C", tmp_path / "runs"], check=True)
+    assert not (run / "checkpoint.pt").exists()
+    assert run_study([first, second], "a command") == 0
+    assert "finished already, not repeated: 1 of 2 runs" in capsys.readouterr().err
+    assert not (run / "checkpoint.pt").exists()
+    (run / "position.csv").unlink()  # a table is needed
+    assert run_study([first, second], "a command") == 0
+    assert (run / "position.csv").exists()
 
 
 def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
 from poslab.record.facts import Manifest
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
-from poslab.record.schema import ENDED
+from poslab.record.schema import ENDED, FINAL
 from poslab.record.seal import DamagedError
 from poslab.study.run.budget import Size, check_disk
 from poslab.study.run.identity import Code
@@ -65,8 +65,10 @@ class Job:
         if manifest.status not in ENDED:  # it resumes from a checkpoint: its files need no check
             return standing
         damaged = damaged_files(self.directory, manifest.files)
-        damage = tuple(f"{self.directory / name} is damaged" for name in damaged)
         outdated = manifest.status == "done" and manifest.code_evaluation != self.code.evaluation
+        if not outdated and not (self.directory / FINAL).exists():  # of an archive, or removed for room
+            damaged = [name for name in damaged if name != FINAL]
+        damage = tuple(f"{self.directory / name} is damaged" for name in damaged)
         return replace(standing, damage=damage, outdated=outdated)
 
     @property
