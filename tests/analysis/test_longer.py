@@ -65,6 +65,7 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert [row["length"] for row in shown.tables[0].records] == [8 * L] * 2
     (sentence,) = shown.findings
     assert sentence.index("rope") < sentence.index("not separated") < sentence.index("none L")
+    assert sentence in tuple(sentences(results))  # the page begins with it, beside the tested figure
 
 
 def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def sentences(results: Results) -> Iterator[str]:
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
     first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
     yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
+    yield from longer.findings(results)
     if tested > 1:
         kept = _within_tolerance(results, tested), context_used([results])
         yield from filter(None, [*kept, at_length(results)])
