@@ -16,6 +16,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
 from poslab.record.kept import KEPT, pack
 from poslab.record.manifest import read_manifest
+from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
@@ -49,7 +50,13 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert run_study([first, second], "a command") == 0
     assert "finished already, not repeated: 1 of 2 runs" in capsys.readouterr().err
     assert not (run / "checkpoint.pt").exists()
-    (run / "position.csv").unlink()  # a table is needed
+    # Measured by other code, it is trained again: there are no weights to evaluate.
+    RunRecord(run, read_manifest(run)).update(code_evaluation="0" * 16)
+    assert run_study([first, second], "a command") == 0
+    assert "only evaluated again" not in capsys.readouterr().err
+    assert (run / "checkpoint.pt").exists()
+    for name in ("checkpoint.pt", "position.csv"):  # a lost table is made again, too
+        (run / name).unlink()
     assert run_study([first, second], "a command") == 0
     assert (run / "position.csv").exists()
 

@@ -8,7 +8,6 @@ result but its budget.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import ConfigError, TrainerOptions
@@ -67,13 +66,11 @@ def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None
     from poslab.training.checkpoints import newest_checkpoint
 
     name, most = folder(job), last_stable_step(job.config.trainer)
-    found: dict[Path, dict[str, Any]] = {}
+    latest, owner = None, ""
     for path in sorted(job.directory.parent.glob(f"*/{name}")):
         state = newest_checkpoint(path, name, note, most)
-        if state is not None:
-            found[path] = state
-    if not found:
-        return None
-    path = max(found, key=lambda path: found[path]["global_step"])
-    note(f"steps 1 to {found[path]['global_step']} are those of {path.parent.name}")
-    return found[path]
+        if state is not None and (latest is None or state["global_step"] > latest["global_step"]):
+            latest, owner = state, path.parent.name
+    if latest is not None:
+        note(f"steps 1 to {latest['global_step']} are those of {owner}")
+    return latest

@@ -66,8 +66,9 @@ class Job:
             return standing
         damaged = damaged_files(self.directory, manifest.files)
         outdated = manifest.status == "done" and manifest.code_evaluation != self.code.evaluation
-        if not outdated and not (self.directory / FINAL).exists():  # of an archive, or removed for room
-            damaged = [name for name in damaged if name != FINAL]
+        if not (self.directory / FINAL).exists():  # from an archive, or removed for room
+            damaged = damaged if outdated else [name for name in damaged if name != FINAL]
+            outdated = False  # without weights it cannot be evaluated again
         damage = tuple(f"{self.directory / name} is damaged" for name in damaged)
         return replace(standing, damage=damage, outdated=outdated)
 

@@ -113,9 +113,8 @@ class RunMaker(Observer):
         lasting = earlier.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = earlier.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
-        if config.branches and not (self.state or self.trained):
-            self.state = shared_state(self.job, self._note)
-        found = self.state or self.trained
+        if not (found := self.state or self.trained) and config.branches:
+            found = self.state = shared_state(self.job, self._note)
         self.rows: list[Mapping[str, Any]] = list(found["rows"]) if found else []
         self.kernel = found["kernel"] if found else None
         if found:  # the last bits of a sum depend on how many threads share it
