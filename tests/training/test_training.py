@@ -21,6 +21,12 @@ from support.models import ATTENTIONS, POSITIONS, SCHEMES
 from support.runs import request, trained
 
 
+@pytest.fixture(autouse=True)
+def bfloat16_on_any_cpu(monkeypatch):
+    """A CPU without instructions for bfloat16 is refused for its speed: what it computes is tested here."""
+    monkeypatch.setattr("poslab.study.run.plan.cpu_has_bfloat16", lambda: True)
+
+
 def curve(wanted):
     """(training loss, validation loss) in nats a token, a row a validation."""
     return [
