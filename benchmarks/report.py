@@ -82,7 +82,7 @@ def _write_run(study: Path, arm: int, seed: int) -> None:
         max_length=None,
         wandb={"mode": "online", "url": f"https://wandb.ai/lab/poslab/runs/{arm * 1000 + seed:x}"},
     )
-    record.end("done", None)
+    record.update(status="done", files=record.files)
 
 
 def _config(pos: str, seed: int) -> dict[str, Any]:

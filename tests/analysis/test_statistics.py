@@ -79,3 +79,11 @@ def test_three_deviations_are_found_with_five_seeds() -> None:
     assert sum(found[2]["arm 1"] == Rank(1, 1) for found in alone) / STUDIES > 0.95
     among = [judged(study)[0] for study in draws(5, [0.0, -3 * noise, 0.0, 0.0, 0.0, 0.0], 400)]
     assert sum(found[0].reading == "lower" for found in among) / 400 > 0.75
+
+
+def test_two_seeds_of_the_reference_are_no_measure_of_its_spread() -> None:
+    """By chance they differ by almost nothing, and a difference would be a million of their deviations."""
+    reference = {0: 2.0, 1: 2.000001, 2: 2.2}
+    arm = {seed: loss + 0.5 for seed, loss in reference.items()}
+    found = paired(dict(list(arm.items())[:2]), reference), paired(arm, reference)
+    assert [None if one is None else one.deviations for one in found] == [None, pytest.approx(4.33, rel=1e-3)]

@@ -74,7 +74,7 @@ def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(kept: t
 
 def test_the_kept_page_is_what_the_command_makes(page: Path) -> None:
     names = [{path.name for path in folder.rglob("*") if path.is_file()} for folder in (page, KEPT)]
-    assert names[0] == names[1]
+    assert names[0] - {"index.html"} == names[1] - {"index.html"}  # git has claims.md
     for name in ("claims.csv", "claims.md"):
         again = f"{name}: run python -m claims and keep what it writes"
         assert (page / name).read_text() == (KEPT / name).read_text(), again

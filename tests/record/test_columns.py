@@ -1,4 +1,4 @@
-"""A column that a table gains: records from before are read, and new ones have it."""
+"""Tables of records: a column that one gains, and the digits of their numbers."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from poslab.record.kept import KEPT, unpack
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION
 from poslab.record.seal import DamagedError
+from poslab.record.writer import RunRecord
 from support.commands import ROOT
 from support.records import write_run
 
@@ -40,3 +41,11 @@ def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest
     table = poslab.RunDirectory(directory).table("metrics")
     assert table.grams.isna().all()
     assert [f"{step:g}" for step in table.step] == steps
+
+
+def test_floats_of_a_table_have_the_digits_of_float32_and_counts_have_all(tmp_path: Path) -> None:
+    row = {"position": 123_456_789, "nll": 2 / 3, "tokens": 1, "bytes": 1}
+    record = RunRecord(tmp_path)
+    record.write_table(POSITION, [row])
+    tables = read_tables(tmp_path, record.files)
+    assert list(table_rows(tables, POSITION)) == [("123456789", "0.6666667", "1", "1")]

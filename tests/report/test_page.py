@@ -215,19 +215,20 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> 
 
 
 def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None:
-    """Of what is kept it names no date; a report of this machine is in the other list."""
+    """Of what is kept it names no date and no page; the pages of this machine are in the other list."""
     runs, reports = tmp_path / "runs", tmp_path / "reports"
     for study in ("kept", "mine"):
         write_run(runs, "rope", study=study, finished="2026-11-01T00:00:00+00:00")
     report = write_report("kept", runs, reports, keep=True)
     before = (reports / "index.html").read_text()
-    assert re.findall(r'href="(\w+)/index.html"', before) == ["kept"]
+    assert re.findall(r'href="(\w+)/(.*?)"', before) == [("kept", "report.md")]  # git has no page
     assert "2026-11-01" not in before
     assert 'data="local.html"' in before
     assert 'href="../index.html"' in report.page.read_text()
     write_report("mine", runs, reports)
     assert (reports / "index.html").read_text() == before
-    assert re.findall(r'href="(\w+)/index.html"', (reports / "local.html").read_text()) == ["mine"]
+    pages = re.findall(r'href="(\w+)/index.html"', (reports / "local.html").read_text())
+    assert sorted(pages) == ["kept", "mine"]
 
 
 def test_the_list_in_git_is_that_of_the_reports_in_git() -> None:

@@ -112,7 +112,7 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
     last = RunRecord(jobs[-1].directory)
     own = {"files": {}, "run": jobs[-1].directory.name, "identity": jobs[-1].identity}
     last.update(**{**read_manifest(jobs[0].directory).as_json(), **own})
-    last.end("diverged", "the loss is not a number at step 3")
+    last.update(status="diverged", reason="the loss is not a number at step 3", files={})
     ready, without = tuned(asked, jobs)
     assert without == []
     diverged = jobs[-1].request.config.trainer.learning_rate

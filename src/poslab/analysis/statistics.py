@@ -88,7 +88,7 @@ class Difference:
     mean: float
     half_width: float | None
     p: float | None  # two-sided paired t test; None with one seed or no spread
-    deviations: float | None  # the mean in standard deviations of the reference over its seeds
+    deviations: float | None  # the mean in standard deviations of the reference over its seeds, three or more
     text: TextNoise | None = None
 
     @property
@@ -117,7 +117,7 @@ def paired(
         summary.n,
         summary.mean,
         *(_over_seeds_and_text(differences, text) if text and text.documents else by_seeds),
-        summary.mean / noise if noise > 0 else None,
+        summary.mean / noise if noise > 0 and summary.n > 2 else None,  # two may be alike by chance
         text,
     )
 

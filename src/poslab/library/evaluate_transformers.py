@@ -117,9 +117,9 @@ def evaluate_transformers(
     facts = machine_facts()
     if config.trainer.accelerator == "cuda":
         facts |= gpu_facts()
-    record.end(
-        "done",
-        None,
+    record.update(
+        status="done",
+        files=record.files,
         **facts | {"versions": {**facts["versions"], "transformers": version("transformers")}},
         format=FORMAT,
         study=study,

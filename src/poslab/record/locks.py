@@ -12,8 +12,6 @@ from poslab.record.files import FULL, ROOM
 
 LOOK = 0.05  # seconds between two tries
 GLANCE = 1.0  # seconds that a lock is tried for: `is_taken` holds it for less
-
-
 WAY_OUT = "keep the records on a local disk, or on a network drive that is mounted with locks"
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # the errors of a file system without locks
 

@@ -32,18 +32,19 @@ class RunRecord:
         """Return the manifest of the closed record; its files must not change afterwards."""
         return self.manifest.updated(status=status, reason=reason, files=self.files, **fields)
 
-    def end(self, status: Status, reason: str | None, **fields: Any) -> None:
-        """Close the record."""
-        self.replace(self.ended(status, reason, **fields))
-
     def write_table(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write a CSV file of the run in full."""
+        """Write a CSV file of the run in full: 7 digits as of float32, more only from a million on."""
         columns = (*schema.columns, *schema.optional)
-        self.files[schema.file] = write_table(self.directory / schema.file, columns, rows)
+        rounded = ({key: _rounded(value) for key, value in row.items()} for row in rows)
+        self.files[schema.file] = write_table(self.directory / schema.file, columns, rounded)
 
     def write_file(self, name: str, content: bytes | Callable[[BinaryIO], object]) -> None:
         """Write another file of the run in full, as `write_atomic` does."""
         self.files[name] = write_atomic(self.directory / name, content)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.7g}") if isinstance(value, float) and abs(value) < 1e6 else value
 
 
 def now() -> str:

@@ -1,8 +1,8 @@
 """The lists of the reports in a folder, as two pages beside them.
 
 index.html has those with archived records, and the ledger of claims. In a checkout it is in git: it names no
-date and no report of this machine, so that a command does not change it. Those are in local.html, which
-index.html shows where it is there.
+date and no report of this machine, so that a command does not change it, and leads to report.md, since git
+has no page. The pages that are there are in local.html, which index.html shows.
 """
 
 import csv
@@ -15,7 +15,7 @@ from poslab.record.files import write_atomic
 from poslab.record.kept import KEPT
 
 PICTURE = "answer.png"  # the first figure of a report
-
+PAGE = "index.html"  # of a report
 LIST = "index.html"
 LOCAL = "local.html"
 CLAIMS = "claims"  # the folder of the ledger
@@ -34,6 +34,7 @@ class Listed:
     command: str  # which makes the report again
     picture: bool  # whether it has one
     archived: bool  # whether its records are stored beside it
+    page: bool  # whether its page is there
 
 
 def write_list(reports: Path) -> None:
@@ -45,12 +46,12 @@ def write_list(reports: Path) -> None:
 
 
 def list_pages(reports: Path) -> dict[str, str]:
-    """Return both lists by file name: archived reports by name, the others with the latest first."""
+    """Return both lists by file name: archived reports by name, pages with the latest first."""
     # Here, since a finished study that is asked for again needs none of it.
     from poslab.report.render.page import templates
 
     listed = list(filter(None, (_read(path.parent) for path in sorted(reports.glob("*/facts.csv")))))
-    local = [report for report in listed if not report.archived]
+    local = [report for report in listed if report.page]
     local.sort(key=lambda report: report.date, reverse=True)
     template = templates(autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("list.html")
     archived = [report for report in listed if report.archived]
@@ -76,7 +77,8 @@ def _read(folder: Path) -> Listed | None:
     """Return a report's entry from its files; None where they are incomplete."""
     try:
         facts = dict(reversed([(row["key"], row["value"]) for row in _rows(folder / "facts.csv")]))
-        ended = [row["finished"] for row in _rows(folder / "summary.csv")]
+        summary = folder / "summary.csv"  # git has none of what it archives
+        ended = [row["finished"] for row in _rows(summary)] if summary.exists() else []
     except (OSError, KeyError, ValueError, csv.Error):
         return None
     title = facts.get("title") or facts.get("question") or facts.get("study") or folder.name
@@ -91,6 +93,7 @@ def _read(folder: Path) -> Listed | None:
         facts.get("report_command", ""),
         (folder / PICTURE).is_file(),
         (folder / KEPT).is_file(),
+        (folder / PAGE).is_file(),
     )
 
 

@@ -219,7 +219,9 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         record.update(status="failed", reason=f"{type(error).__name__}: {line}")
         return record.manifest
     notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
-    record.end("done", None, notes=notes, kernel=gpt.kernel, finished=now())
+    record.update(
+        status="done", reason=None, files=record.files, notes=notes, kernel=gpt.kernel, finished=now()
+    )
     return record.manifest
 
 
