@@ -81,7 +81,7 @@ def test_the_chosen_pair_is_trained(tmp_path):
             pos=SCHEMES["t5"],
             trainer__max_steps=6,
             evaluate__validations=2,
-            tune__factors=[1e-6, 1.0],
+            tune__factors=[1e-2, 1.0],
             tune__scheme_factors=[1e-6, 30.0],
             tune__seeds=[100],
         )

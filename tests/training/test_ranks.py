@@ -3,6 +3,7 @@
 import random
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -71,12 +72,10 @@ def test_several_processes_train_the_same_curve(single, shared):
     assert several.name == single.name
 
 
-def test_several_processes_that_were_stopped_go_on_to_the_same_bits(shared, tmp_path):
-    settings, whole = shared
-    stopped_at_a_step(tmp_path, *settings)
-    again = made(tmp_path, *settings)
-    assert_equal_results(whole, again)
-    assert read_manifest(again).processes == 2
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that was stopped at a step, by its strategy."""
+    return {name: stopped_at_a_step(tmp_path_factory.mktemp(name), *more) for name, more in SHARED.items()}
 
 
 def stopped_at_a_step(cwd, *settings):
@@ -88,18 +87,27 @@ def stopped_at_a_step(cwd, *settings):
     finally:
         study.kill()
         study.wait()
+    return cwd
+
+
+def test_several_processes_that_were_stopped_go_on_to_the_same_bits(shared, stopped, tmp_path):
+    settings, whole = shared
+    strategy = next(name for name, more in SHARED.items() if more == settings)
+    again = made(copytree(stopped[strategy], tmp_path / "again"), *settings)
+    assert_equal_results(whole, again)
+    assert read_manifest(again).processes == 2
 
 
 @pytest.mark.parametrize(("before", "after"), [("fsdp", "ddp"), ("ddp", "fsdp")])
-def test_a_run_goes_on_on_other_devices_and_says_so(before, after, single, tmp_path):
-    stopped_at_a_step(tmp_path, *SHARED[before])
-    again = made(tmp_path, *SHARED[after])
+def test_a_run_goes_on_on_other_devices_and_says_so(before, after, single, stopped, tmp_path):
+    again = made(copytree(stopped[before], tmp_path / "again"), *SHARED[after])
     assert losses(again) == [pytest.approx(row, rel=2e-5) for row in losses(single)]
     assert read_manifest(again).processes == 2
     (note,) = read_manifest(again).notes
     assert f"strategy={after} after {before}" in note
 
 
+@pytest.mark.parametrize("shared", ["ddp"], indirect=True)
 def test_a_process_that_is_killed_costs_what_was_not_kept(shared, tmp_path):
     """One of the others, which keeps no record: the run goes on from its last checkpoint, and says so."""
     settings, whole = shared
@@ -143,7 +151,7 @@ OF_TEXT = {
 @pytest.mark.parametrize("asked", [OF_TEXT, {"task": "copy", "data": "none"}], ids=["text", "task"])
 def test_several_processes_measure_what_one_does(asked, tmp_path):
     """To the last digit: each batch is computed by one of them."""
-    settings = tiny(study="killed", logger="local", evaluate__longest=4, trainer__devices=4, **asked)
+    settings = tiny(study="killed", logger="local", evaluate__longest=4, trainer__devices=2, **asked)
     settings = [text for text in settings if asked is OF_TEXT or not text.startswith("data.")]
     ended = command(*settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
