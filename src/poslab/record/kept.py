@@ -113,7 +113,7 @@ def pack(folder: Path) -> bytes:
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    return lzma.compress(archive.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+    return lzma.compress(archive.getvalue())
 
 
 def _by_table(file: tuple[str, bytes]) -> tuple[str, str]:
