@@ -43,9 +43,12 @@ def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest
     assert [f"{step:g}" for step in table.step] == steps
 
 
-def test_floats_of_a_table_have_the_digits_of_float32_and_counts_have_all(tmp_path: Path) -> None:
+def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(
+    tmp_path: Path,
+) -> None:
     row = {"position": 123_456_789, "nll": 2 / 3, "tokens": 1, "bytes": 1}
     record = RunRecord(tmp_path)
-    record.write_table(POSITION, [row])
+    record.write_table(POSITION, [row, row | {"nll": 1_383_452.25}])
     tables = read_tables(tmp_path, record.files)
-    assert list(table_rows(tables, POSITION)) == [("123456789", "0.6666667", "1", "1")]
+    losses = [(row[0], row[1]) for row in table_rows(tables, POSITION)]
+    assert losses == [("123456789", "0.6666667"), ("123456789", "1383452.25")]

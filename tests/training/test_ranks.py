@@ -42,9 +42,8 @@ def single(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=SHARED)
 def shared(request, tmp_path_factory):
-    """The settings of a run on several processes, and the run."""
-    settings = SHARED[request.param]
-    return settings, made(tmp_path_factory.mktemp(request.param), *settings)
+    """The strategy of a run on several processes, and the run."""
+    return request.param, made(tmp_path_factory.mktemp(request.param), *SHARED[request.param])
 
 
 def made(cwd, *more):
@@ -91,9 +90,8 @@ def stopped_at_a_step(cwd, *settings):
 
 
 def test_several_processes_that_were_stopped_go_on_to_the_same_bits(shared, stopped, tmp_path):
-    settings, whole = shared
-    strategy = next(name for name, more in SHARED.items() if more == settings)
-    again = made(copytree(stopped[strategy], tmp_path / "again"), *settings)
+    strategy, whole = shared
+    again = made(copytree(stopped[strategy], tmp_path / "again"), *SHARED[strategy])
     assert_equal_results(whole, again)
     assert read_manifest(again).processes == 2
 
@@ -110,8 +108,8 @@ def test_a_run_goes_on_on_other_devices_and_says_so(before, after, single, stopp
 @pytest.mark.parametrize("shared", ["ddp"], indirect=True)
 def test_a_process_that_is_killed_costs_what_was_not_kept(shared, tmp_path):
     """One of the others, which keeps no record: the run goes on from its last checkpoint, and says so."""
-    settings, whole = shared
-    study = start(*SETTINGS, *settings, cwd=tmp_path, output=tmp_path / "printed.txt")
+    strategy, whole = shared
+    study = start(*SETTINGS, *SHARED[strategy], cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
         assert await_moment("step", tmp_path, study, random.Random(1))
         (leader,) = _children(study.pid)

@@ -33,7 +33,7 @@ class RunRecord:
         return self.manifest.updated(status=status, reason=reason, files=self.files, **fields)
 
     def write_table(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write a CSV file of the run in full: 7 digits as of float32, more only from a million on."""
+        """Write a CSV file of the run; floats have 7 digits, as float32 has, and from a million on all."""
         columns = (*schema.columns, *schema.optional)
         rounded = ({key: _rounded(value) for key, value in row.items()} for row in rows)
         self.files[schema.file] = write_table(self.directory / schema.file, columns, rounded)

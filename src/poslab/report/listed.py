@@ -2,7 +2,7 @@
 
 index.html has those with archived records, and the ledger of claims. In a checkout it is in git: it names no
 date and no report of this machine, so that a command does not change it, and leads to report.md, since git
-has no page. The pages that are there are in local.html, which index.html shows.
+has no page. Pages that are in the folder are listed in local.html, which index.html shows.
 """
 
 import csv
