@@ -1,7 +1,6 @@
 """Arms beside the same scheme trained at a longer length on as many tokens: what there is to gain past L."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
@@ -9,9 +8,10 @@ from itertools import permutations
 from poslab.analysis.arms import RATES, Arm, settings
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
-from poslab.analysis.spread import noise_of_draws
+from poslab.analysis.spread import noise_of_losses
 from poslab.analysis.statistics import Difference, paired
 from poslab.record.losses import LossSum
+from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 
 # What another length brings with it, at one budget of tokens.
@@ -49,16 +49,14 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     )
     if not seeds:
         return None
-    here, there = ({seed: _mean(parts[seed]) for seed in seeds} for parts in (ours, theirs))
-    added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
-    for seed in seeds:
-        whole = math.fsum(part.tokens for part in ours[seed].values()) * len(seeds)
-        for segment, part in ours[seed].items():
-            more = part.nll - theirs[seed][segment].nll - (here[seed] - there[seed]) * part.tokens
-            added[part.document] += more / whole
-            shares[part.document] += part.tokens / whole
-    text = noise_of_draws(added.values(), shares.values()) if all(added) else None
-    difference = paired(here, there, text)
+    here, there = (
+        {seed: loss for seed in seeds if (loss := mean_loss(parts[seed].values())) is not None}
+        for parts in (ours, theirs)
+    )
+    signs = (ours, 1 / len(seeds)), (theirs, -1 / len(seeds))
+    difference = paired(
+        here, there, noise_of_losses([(parts[seed], sign, False) for parts, sign in signs for seed in seeds])
+    )
     assert difference is not None
     losses = math.fsum(here.values()) / len(seeds), math.fsum(there.values()) / len(seeds)
     return Control(item, longer, length, losses, difference)
@@ -77,7 +75,3 @@ def _scored(run: Run, length: int) -> Mapping[str, LossSum]:
 def _targets(parts: Mapping[str, LossSum]) -> dict[str, tuple[int, str]]:
     """Return how many targets each segment has, and of which document."""
     return {segment: (part.tokens, part.document) for segment, part in parts.items()}
-
-
-def _mean(parts: Mapping[str, LossSum]) -> float:
-    return math.fsum(part.nll for part in parts.values()) / math.fsum(part.tokens for part in parts.values())

@@ -49,29 +49,38 @@ def text_noise(
 ) -> TextNoise | None:
     """Return how far other text would change a sum of arms with their weights, averaged over `seeds` of all.
 
-    A weight is 1 or -1 in a difference. Terms are losses by length with their signs. The draws are documents;
-    in records without them, segments, if all runs have scored the same. A loss is a ratio of sums, nats over
-    tokens, so a draw adds what it loses beyond its share of the mean (Cochran, Sampling Techniques, 1977,
-    section 2.11); what one draw adds in all runs is summed, which pairs the arms. Degrees of freedom are
-    Satterthwaite's of draws of these sizes. None of too few draws.
+    A weight is 1 or -1 in a difference. Terms are losses by length with their signs.
     """
     signed = [
-        (_measured(run, term), side * sign, is_in_bits(term))
+        (_measured(run, term), side * sign / len(seeds), is_in_bits(term))
         for item, side in arms
         for run in item.arm.finished
         if run.seed in seeds
         for term, sign in terms.items()
     ]
+    return noise_of_losses(signed, by_segment)
+
+
+def noise_of_losses(
+    signed: Sequence[tuple[Mapping[str, LossSum], float, bool]], by_segment: bool = False
+) -> TextNoise | None:
+    """Return how far other text would change a sum of losses, each with its weight and whether in bits.
+
+    The draws are documents; in records without them, segments, if all runs have scored the same. A loss is a
+    ratio of sums, nats over tokens, so a draw adds what it loses beyond its share of the mean (Cochran,
+    Sampling Techniques, 1977, section 2.11); what one draw adds in all runs is summed, which pairs the arms.
+    Degrees of freedom are Satterthwaite's of draws of these sizes. None of too few draws.
+    """
     of_documents = all(part.document for scored, *_ in signed for part in scored.values())
     alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1
     if not signed or not (of_documents or (by_segment and alike)):
         return None
     added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
-    for scored, sign, in_bits in signed:
+    for scored, weight, in_bits in signed:
         if not (draws := _draws(scored, in_bits)):
             return None
         for draw, (nats, share) in draws.items():
-            added[draw] += sign * nats / len(seeds)
+            added[draw] += weight * nats
             shares[draw] += share
     fewest = FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS
     noise = noise_of_draws(added.values(), shares.values(), fewest)

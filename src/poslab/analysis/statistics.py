@@ -72,11 +72,17 @@ def p_value(values: Sequence[float], confidence: float = CONFIDENCE, scale: floa
 
 
 @dataclass(frozen=True)
-class TextNoise:
+class Variance:
+    """The variance of a mean."""
+
+    variance: float
+    freedom: float  # its degrees of freedom
+
+
+@dataclass(frozen=True)
+class TextNoise(Variance):
     """How far other text of the same kind would change a mean difference."""
 
-    variance: float  # of the mean
-    freedom: float  # degrees of freedom of the variance
     documents: int | None  # that were drawn; None: segments were, which several to a document are no draws
 
 
@@ -131,22 +137,36 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
     He trusts two or three seeds that happen to be alike, and covers 88 % where they decide; so the interval
     is never narrower, nor p smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
-    n, mean = len(differences), math.fsum(differences) / len(differences)
-    seeds = _deviation(differences) ** 2 / n
-    variance = seeds + text.variance
+    mean, parts = math.fsum(differences) / len(differences), [_over_seeds(differences), text]
+    half, p = of_variances(mean, parts)
+    if p is None:
+        return half, None
+    return max(half, _half_width(differences, CONFIDENCE)), max(p, p_value(differences) or 0.0)
+
+
+def _over_seeds(values: Sequence[float]) -> Variance:
+    """Return the variance of the mean of two values or more."""
+    return Variance(_deviation(values) ** 2 / len(values), len(values) - 1)
+
+
+def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float | None]:
+    """Return half the 95 % interval of a mean with the sum of these variances, and its p; None without any.
+
+    Degrees of freedom are those of Satterthwaite (1946).
+    """
+    variance = math.fsum(part.variance for part in parts)
     if variance == 0:
         return 0.0, None
-    freedom = variance**2 / (seeds**2 / (n - 1) + text.variance**2 / text.freedom)
+    freedom = variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
-    p = 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
-    return max(half, _half_width(differences, CONFIDENCE)), max(p, p_value(differences) or 0.0)
+    return half, 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
 
 
 def combined(groups: Sequence[Sequence[float]], text: TextNoise | None) -> Difference | None:
     """Return the sum of the means of groups that share no run, such as the weighted gaps at several budgets.
 
     A group has a value by seed, two or more; `text` is the noise of the documents in the sum. Variances are
-    added, with the degrees of freedom of Satterthwaite (1946). None without groups.
+    added. None without groups.
     """
     if not groups:
         return None
@@ -154,15 +174,8 @@ def combined(groups: Sequence[Sequence[float]], text: TextNoise | None) -> Diffe
     fewest = min(map(len, groups))
     if fewest < 2:
         return Difference(fewest, mean, None, None, None, text)
-    parts = [(_deviation(values) ** 2 / len(values), len(values) - 1.0) for values in groups]
-    parts += [(text.variance, text.freedom)] if text and text.documents else []
-    variance = math.fsum(part for part, _ in parts)
-    if variance == 0:
-        return Difference(fewest, mean, 0.0, None, None, text)
-    freedom = variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
-    p = 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
-    return Difference(fewest, mean, half, p, None, text)
+    parts = [*map(_over_seeds, groups), *([text] if text and text.documents else [])]
+    return Difference(fewest, mean, *of_variances(mean, parts), None, text)
 
 
 @dataclass(frozen=True)
