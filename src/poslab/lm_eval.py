@@ -20,10 +20,8 @@ from torch.nn.functional import cross_entropy
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
-from poslab.data.kept_tokenizer import BYTES, bpe_of
-from poslab.library.weights import run_directory
+from poslab.library.weights import run_directory, tokenizer_json
 from poslab.objectives import build_objective
-from poslab.record.schema import TOKENIZER
 from poslab.training.trained import read_trained_model
 
 if TYPE_CHECKING:
@@ -61,10 +59,8 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         limit = self.gpt.scheme.max_length
         if limit is not None and self.max_length > limit:
             raise ConfigError(f"max_length={max_length}: the positional scheme is defined up to {limit}")
+        self.encoder = Tokenizer.from_buffer(tokenizer_json(directory, config))
         in_bytes = config.data.get("vocabulary") in ("bytes", None)
-        of_bytes = [bytes([byte]) for byte in range(BYTES)]
-        content = bpe_of(of_bytes) if in_bytes else (directory / TOKENIZER).read_bytes()
-        self.encoder = Tokenizer.from_buffer(content)
         self.separator = 0 if in_bytes else self.gpt.embedding.num_embeddings - 1
 
     @property

@@ -19,12 +19,10 @@ from torch import Tensor
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
-from poslab.data.kept_tokenizer import BYTES, bpe_of
-from poslab.library.weights import run_directory
+from poslab.library.weights import run_directory, tokenizer_json
 from poslab.model.gpt import GPT
 from poslab.model.norms import EPSILON
 from poslab.objectives import build_objective
-from poslab.record.schema import TOKENIZER
 from poslab.training.trained import read_trained_model
 
 FOLDER = "transformers"  # in a run's directory
@@ -59,11 +57,7 @@ def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None
     texts = {"config.json": json.dumps(settings, indent=2)}
     if settings["model_type"] == "poslab":
         texts["modeling_poslab.py"] = CODE
-    vocabulary = config.data.get("vocabulary")
-    if vocabulary in ("bytes", None):
-        texts["tokenizer.json"] = bpe_of([bytes([byte]) for byte in range(BYTES)]).decode()
-    else:
-        texts["tokenizer.json"] = (directory / TOKENIZER).read_text()
+    texts["tokenizer.json"] = tokenizer_json(directory, config).decode()
     texts["tokenizer_config.json"] = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"})
     for name, text in texts.items():
         (folder / name).write_text(text)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -22,11 +22,11 @@ from torch import Tensor
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
+from poslab.data.kept_tokenizer import BYTES, bpe_of
 from poslab.model.gpt import GPT
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
-from poslab.record.manifest import read_manifest
-from poslab.record.schema import EXPORTED, FINAL
+from poslab.record.schema import EXPORTED, FINAL, TOKENIZER
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model, settings_of
 
@@ -44,14 +44,7 @@ def load(run: str | PathLike[str]) -> GPT:
     a file is damaged.
     """
     path = Path(run).expanduser()
-    if path.suffix == SUFFIX:
-        return _exported(path)
-    if path.is_file() and path.name == FINAL:
-        path = path.parent
-    if not path.is_dir():
-        why = "is no run" if path.exists() else "does not exist"
-        raise ConfigError(f"{path} {why}: name a run directory such as runs/STUDY/RUN, or its {EXPORTED}")
-    return load_model(path)
+    return _exported(path) if path.suffix == SUFFIX else load_model(run_directory(path))
 
 
 def export(
@@ -105,6 +98,13 @@ def run_directory(run: str | PathLike[str]) -> Path:
     return directory
 
 
+def tokenizer_json(directory: Path, config: Config) -> bytes:
+    """Return the tokenizer.json of a run: that of its text, or one in which each byte is a token."""
+    if config.data.get("vocabulary") in ("bytes", None):
+        return bpe_of([bytes([byte]) for byte in range(BYTES)])
+    return (directory / TOKENIZER).read_bytes()
+
+
 def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of the facts and the tensors."""
     digest = hashlib.sha256(facts.encode())
@@ -143,22 +143,8 @@ def _exported(path: Path) -> GPT:
         raise UnreadableError(
             f"{path} has format {facts['format']}, and this version reads {FORMAT}: export the run again"
         )
-    _check_place(facts, path)
     settings = settings_of(facts["config"])
     try:
         return TrainedModel(Manifest(), settings, tensors, threads=1).gpt(check(Config, settings, ""))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-def _check_place(facts: Mapping[str, Any], path: Path) -> None:
-    """Raise DamagedError where the file is beside the record of a run with other weights."""
-    if path.name != EXPORTED:
-        return
-    try:
-        manifest = read_manifest(path.parent, anywhere=True)
-    except (ConfigError, OSError):  # the file is complete without it
-        return
-    final = None if manifest is None else (manifest.files or {}).get(FINAL)
-    if final is not None and final != facts.get("checkpoint"):
-        raise DamagedError(f"{path} has other weights than the run in this folder: export it again")
