@@ -1,12 +1,13 @@
 """How often an arm is the fastest to a target: performance profiles (Dolan and More 2002)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from poslab.analysis.curves import Point, point
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.statistics import Estimate, Time
+from poslab.analysis.statistics import Estimate
 from poslab.record.measures import Value
 
 Problem = tuple[str, int]  # a target, by its suffix, and a seed
@@ -16,33 +17,6 @@ def problems(items: Sequence[ArmFigures]) -> list[Problem]:
     """Return every target on every seed that all the arms have, however the runs ended."""
     tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
     return sorted(set.intersection(*tried)) if tried else []
-
-
-def factors(item: ArmFigures, items: Sequence[ArmFigures], solvable: Sequence[Problem]) -> list[float]:
-    """Return the arm's tokens over the fastest arm's on each problem, infinite where it did not get there."""
-    over = []
-    for suffix, seed in solvable:
-        fastest = min(_tokens(rival.times[suffix][seed]) for rival in items)
-        tokens = _tokens(item.times[suffix][seed])
-        # Where the fastest arm had got there before its first step, no other is within a factor of it.
-        factor = tokens / fastest if math.isfinite(tokens) and fastest > 0 else math.inf
-        over.append(1.0 if tokens == fastest < math.inf else factor)
-    return over
-
-
-def _tokens(time: Time) -> float:
-    return time.tokens if time.reached else math.inf
-
-
-def solved_within(factors: Sequence[float], at: Sequence[float]) -> tuple[Point, ...]:
-    """Return the share of the problems that an arm with these factors solves within each of `at`."""
-    steps = []
-    for x in at:
-        solved = sum(factor <= x for factor in factors)
-        share = solved / len(factors)
-        keys: dict[str, Value] = {"factor": x, "solved": solved}
-        steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
-    return tuple(steps)
 
 
 @dataclass(frozen=True)
@@ -59,10 +33,28 @@ def profile(items: Sequence[ArmFigures]) -> Profile | None:
     solvable = problems(items)
     if len(items) < 2 or not solvable:
         return None
-    over = [factors(item, items, solvable) for item in items]
-    finite = sorted({factor for arm_factors in over for factor in arm_factors if math.isfinite(factor)})
+    times = [[item.times[suffix][seed] for suffix, seed in solvable] for item in items]
+    tokens = np.array([[time.tokens if time.reached else np.inf for time in of_arm] for of_arm in times])
+    fastest = tokens.min(axis=0)
+    # Where the fastest arm had got there before its first step, no other is within a factor of it.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.where(fastest > 0, tokens / fastest, np.inf)
+    factors[tokens == fastest] = 1.0
+    factors[np.isinf(tokens)] = np.inf
+    finite = np.unique(factors[np.isfinite(factors)]).tolist()
     if not finite:
         return None
     edge = finite[-1] if finite[-1] > 1 else 2.0
     places = sorted({1.0, *finite, edge})
-    return Profile(solvable, edge, tuple(solved_within(arm_factors, places) for arm_factors in over))
+    return Profile(solvable, edge, tuple(_solved_within(of_arm, places) for of_arm in factors))
+
+
+def _solved_within(factors: np.ndarray, at: Sequence[float]) -> tuple[Point, ...]:
+    """Return the share of the problems that an arm with these factors solves within each of `at`."""
+    steps = []
+    for x in at:
+        solved = int((factors <= x).sum())
+        share = solved / len(factors)
+        keys: dict[str, Value] = {"factor": x, "solved": solved}
+        steps.append(point(x, Estimate(len(factors), share, None, share, share), keys))
+    return tuple(steps)
