@@ -132,7 +132,7 @@ def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path: Path) -> N
         ("ntk", rescaling_config("ntk", factor=2.5), "NTK s=2.5"),
         ("yarn", rescaling_config("yarn", factor="auto"), "YaRN s=8"),
         ("drop", rescaling_config("drop", steps=50), "RoPE dropped, 50 steps of recalibration"),
-        ("pi", {"evaluate": "nonsense"}, "interpolation"),
+        ("pi", {}, "interpolation"),
         ("pi{factor}", rescaling_config(), "pi{factor}"),
     ],
 )

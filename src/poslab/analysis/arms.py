@@ -7,9 +7,8 @@ last counts and the others are listed as superseded.
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -185,35 +184,24 @@ def _once(run: Run, counted: dict[str, str]) -> Run:
     return replace(run, status="superseded", reason=f"{first} is the same run")
 
 
-def _supersede(runs: Iterable[Run]) -> tuple[Run, ...]:
-    runs = tuple(runs)
-    latest: dict[tuple[bool, str, int], Run] = {}
-    for run in runs:
-        if run.status in ENDED:
-            same = _same(run)
-            if same not in latest or finished_at(run) >= finished_at(latest[same]):
-                latest[same] = run
+def _supersede(runs: Sequence[Run]) -> list[Run]:
+    """Mark the runs that another one of the same configuration and seed was finished after."""
+    ended = sorted((run for run in runs if run.status in ENDED), key=finished_at)
+    same = {run.name: (run.tunes, key(run), run.seed) for run in ended}
+    latest = {same[run.name]: run.name for run in ended}
     marked = []
     for run in runs:
-        winner = latest[_same(run)] if run.status in ENDED else run
-        if winner is not run:
-            why = f"{winner.name} is the same configuration and seed, finished later"
+        winner = latest[same[run.name]] if run.name in same else run.name
+        if winner != run.name:
+            why = f"{winner} is the same configuration and seed, finished later"
             run = replace(run, status="superseded", reason=why)
         marked.append(run)
-    return tuple(marked)
+    return marked
 
 
-def _same(run: Run) -> tuple[bool, str, int]:
-    return run.tunes, key(run), run.seed
-
-
-def finished_at(run: Run) -> tuple[datetime, str]:
-    """Return a key that sorts runs by the time they ended."""
-    try:
-        when = datetime.fromisoformat(str(run.manifest.finished))
-    except ValueError:
-        when = datetime.min
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)), run.name
+def finished_at(run: Run) -> tuple[str, str]:
+    """Return a key that sorts runs by the time they ended, all of which are in UTC."""
+    return run.manifest.finished or "", run.name
 
 
 def key(run: Run) -> str:
@@ -230,22 +218,17 @@ def key(run: Run) -> str:
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections that define an arm, without a probe of no tasks, a scheme rate of 1 and devices."""
     sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
-    probe = sections.get("probe")
-    if isinstance(probe, Mapping) and not probe.get("tasks"):
-        del sections["probe"]
-    model = sections.get("model")
-    if isinstance(model, Mapping):
+    if not (sections.get("probe") or {}).get("tasks"):
+        sections.pop("probe", None)
+    if sections.get("model") is not None:
         sections["model"] = {
             key: "".join(map(str, value)) or "none" if isinstance(value, list) else value
-            for key, value in {**GPT2_BLOCK.model_dump(), **model}.items()
+            for key, value in {**GPT2_BLOCK.model_dump(), **sections["model"]}.items()
         }
-    trainer = sections.get("trainer")
-    if isinstance(trainer, Mapping):
-        sections["trainer"] = trainer = {"optimizer": ADAMW, **trainer}
-        for name in SHARING:
-            trainer.pop(name, None)
-        if trainer.get("scheme_rate") == 1:
-            del trainer["scheme_rate"]
+    if "trainer" in sections:
+        trainer = {"optimizer": ADAMW, **sections["trainer"]}
+        left_out = {*SHARING, *(["scheme_rate"] if trainer.get("scheme_rate") == 1 else [])}
+        sections["trainer"] = {name: value for name, value in trainer.items() if name not in left_out}
     return sections
 
 

@@ -54,15 +54,6 @@ class Claim:
         return self.p_holm < FALSE_ALARMS
 
 
-@dataclass(frozen=True)
-class Claims:
-    """The family of tests, with the comparisons and pairs that carry its corrected p values."""
-
-    tests: tuple[Claim, ...]
-    comparisons: tuple[Comparison, ...]
-    pairs: tuple[Pair, ...]
-
-
 def holds(tests: Sequence[Claim], figure: str, arm: str, against: str | None) -> bool:
     """Return whether an arm is claimed to differ from another in a figure, or from 0 in context gain."""
     return any(
@@ -78,8 +69,8 @@ def claims(
     pairs: Sequence[Pair],
     multiples: Sequence[float],
     families: int = 1,
-) -> Claims:
-    """Return every test that a verdict rests on, corrected together.
+) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Pair, ...]]:
+    """Return every test that a verdict rests on, corrected together; comparisons and pairs with corrected p.
 
     The tested figure between all arms; the loss at L, and the time to the target at 75 % of the reference's
     budget, against the reference; context gain at the longest length against 0. A test without a p value (one
@@ -106,7 +97,7 @@ def claims(
     def corrected(figure: str | None, arm: str, against: str) -> float | None:
         return None if figure is None else by_ends.get((figure, *sorted((arm, against))))
 
-    return Claims(
+    return (
         family,
         tuple(replace(item, p_holm=corrected(item.figure, item.arm.label, label)) for item in comparisons),
         tuple(replace(pair, p_holm=corrected(primary, pair.arm.label, pair.against.label)) for pair in pairs),

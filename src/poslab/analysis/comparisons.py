@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -64,11 +64,9 @@ def comparable(run: Run, reference: Arm, in_bits: bool = False) -> bool:
 def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
     """Return why losses of a run do not compare with those of the reference; None where they do."""
 
-    def evaluation(run: Run) -> object:
-        options = run.config.get("evaluate")
-        if isinstance(options, dict):
-            return {key: value for key, value in options.items() if key not in RESCALING}
-        return options
+    def evaluation(run: Run) -> dict[str, object]:
+        options = run.config.get("evaluate") or {}
+        return {key: value for key, value in options.items() if key not in RESCALING}
 
     for base in reference.finished:
         if scored_by(run) != scored_by(base):
@@ -84,6 +82,11 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
     return None
 
 
+def alike(arms: Iterable[ArmFigures], reference: Arm, in_bits: bool) -> list[ArmFigures]:
+    """Return the arms whose finished runs all compare with the reference's."""
+    return [item for item in arms if all(comparable(run, reference, in_bits) for run in item.arm.finished)]
+
+
 def scored_by(run: Run) -> str:
     """Return a text that is equal for runs whose losses are of one objective: its kind, and what it hides."""
     options = {**CAUSAL, **(run.config.get("objective") or {})}
@@ -96,8 +99,7 @@ def same_text(run: Run, reference: Run) -> bool:
         return True
 
     def read(run: Run) -> tuple[object, ...]:
-        options = run.config.get("data")
-        settings = dict(options) if isinstance(options, dict) else {}
+        settings = dict(run.config.get("data") or {})
         tokens = settings.pop("vocabulary", None)
         return tokens, settings, run.data_name, run.manifest.corpus.documents
 
@@ -116,14 +118,10 @@ def compare(
     families = (*COMPARED, *(IN_BITS.values() if is_in_bits(primary) else ()))
     columns = [f"{family}_{name(k)}" for family in families for k in multiples if k >= min(1.0, tested)]
     comparisons: list[Comparison] = []
-    for item in all_figures:
-        if item is reference:
-            continue
-        alike = {
-            in_bits: all(comparable(run, reference.arm, in_bits) for run in item.arm.finished)
-            for in_bits in (False, True)
-        }
-        for column in (column for column in columns if alike[is_in_bits(column)]):
+    others = [item for item in all_figures if item is not reference]
+    compared = {in_bits: alike(others, reference.arm, in_bits) for in_bits in (False, True)}
+    for item in others:
+        for column in (column for column in columns if item in compared[is_in_bits(column)]):
             is_tested = column == primary
             between = difference(item, reference, column, by_segment=is_tested)
             if between is not None:
@@ -160,14 +158,10 @@ def pairs(all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str
     """Return all pairs of arms with losses that compare with the reference's; without corrected p."""
     if primary is None:
         return ()
-    alike = [
-        item
-        for item in all_figures
-        if all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
-    ]
+    compared = alike(all_figures, reference.arm, is_in_bits(primary))
     return tuple(
         Pair(first.arm, second.arm, between)
-        for first, second in combinations(alike, 2)
+        for first, second in combinations(compared, 2)
         if (between := difference(first, second, primary)) is not None
     )
 

@@ -9,6 +9,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, Sheet
 from poslab.analysis.titles import compared, title
 from poslab.config.installation import typed
+from poslab.config.request import flat_settings
 from poslab.config.text import plain
 from poslab.record.measures import Value
 from poslab.record.reader import Run
@@ -75,7 +76,11 @@ def facts_sheet(results: Results) -> Sheet:
         *(("command", line) for line in results.commands),
         ("report_command", report_command(results)),
         ("configuration_of", shown_run(results).name),
-        *((f"configuration.{key}", value) for key, value in _flatten(shown_configuration(results))),
+        *(
+            (f"configuration.{key}", item)
+            for key, value in flat_settings(shown_configuration(results)).items()
+            for item in (value if isinstance(value, list) else [value])
+        ),
     ]
     rows: Rows = [{"key": plain(key), "value": _cell(value)} for key, value in values if value is not None]
     return ["key", "value"], rows
@@ -150,18 +155,6 @@ def _without_paths(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
     return plain(value) if isinstance(value, str) else value
-
-
-def _flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every setting by its dotted key; of a list each item under the list's key."""
-    if isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from _flatten(item, f"{key}.{name}" if key else name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _flatten(item, key)
-    else:
-        yield key, value
 
 
 def differing(results: Results) -> list[str]:

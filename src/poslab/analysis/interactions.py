@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.arms import RATES
-from poslab.analysis.comparisons import comparable
+from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference, text_noise
 from poslab.analysis.statistics import Difference, paired
@@ -33,13 +33,9 @@ def interactions(
     """
     if primary is None:
         return ()
-    alike = [
-        item
-        for item in all_figures
-        if all(comparable(run, reference.arm, is_in_bits(primary)) for run in item.arm.finished)
-    ]
-    by_parts = {_parts(item): item for item in alike}
-    if len(by_parts) < len(alike):  # arms that differ in their rates alone
+    compared = alike(all_figures, reference.arm, is_in_bits(primary))
+    by_parts = {_parts(item): item for item in compared}
+    if len(by_parts) < len(compared):  # arms that differ in their rates alone
         return ()
     base_scheme, base_rest = _parts(reference)
     found = []

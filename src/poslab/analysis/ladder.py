@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from poslab.analysis.arms import RATES, Arm, key, labels, settings
-from poslab.analysis.comparisons import comparable
+from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.facts import tokens_per_parameter
 from poslab.analysis.protocols import loss_at_length
@@ -147,16 +147,13 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
     """Return the rung of these arms; None without a comparison, or where its compute is not on record."""
     if (base := arms.get(reference)) is None:
         return None
-    alike = {
-        label: item
-        for label, item in arms.items()
-        if all(comparable(run, base.arm, in_bits) for run in item.arm.finished)
-    }
+    compared = alike(arms.values(), base.arm, in_bits)
     run, flops = base.arm.finished[0], base.mean("flops")
     share = tokens_per_parameter(run)
-    if len(alike) < 2 or flops is None or share is None or run.manifest.parameters is None:
+    if len(compared) < 2 or flops is None or share is None or run.manifest.parameters is None:
         return None
-    return Rung(alike, run.manifest.parameters, share, flops)
+    kept = {label: item for label, item in arms.items() if item in compared}
+    return Rung(kept, run.manifest.parameters, share, flops)
 
 
 def decided(between: Difference | None) -> bool:
@@ -313,20 +310,17 @@ def _weighted(
     used: Sequence[Rung], arm: str, base: str, figure: str, weights: Iterable[float]
 ) -> Difference | None:
     """Return a weighted sum of gaps over the seeds that all their runs share; None without any."""
-    weighted = list(zip(used, map(float, weights), strict=True))
-    values = [(rung.arms[label].by_seed(figure)) for rung, _ in weighted for label in (arm, base)]
-    seeds = set.intersection(*map(set, values))
+    pairs = [
+        (rung.arms[arm], rung.arms[base], float(weight)) for rung, weight in zip(used, weights, strict=True)
+    ]
+    values = [(ours.by_seed(figure), theirs.by_seed(figure), weight) for ours, theirs, weight in pairs]
+    seeds = set.intersection(*(ours.keys() & theirs.keys() for ours, theirs, _ in values))
     if not seeds:
         return None
     groups = [
-        [weight * (ours[seed] - theirs[seed]) for seed in sorted(seeds)]
-        for (_, weight), ours, theirs in zip(weighted, values[::2], values[1::2], strict=True)
+        [weight * (ours[seed] - theirs[seed]) for seed in sorted(seeds)] for ours, theirs, weight in values
     ]
-    parts = [
-        (rung.arms[label], sign * weight)
-        for rung, weight in weighted
-        for label, sign in ((arm, 1), (base, -1))
-    ]
+    parts = [part for ours, theirs, weight in pairs for part in ((ours, weight), (theirs, -weight))]
     return combined(groups, text_noise(parts, {figure: 1}, seeds, False))
 
 

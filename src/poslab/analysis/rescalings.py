@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from poslab.analysis.estimates import BY_LENGTH, ArmFigures, estimates
-from poslab.config.text import plain
+from poslab.config.text import counted, plain
 from poslab.record import measures
 from poslab.record.losses import TRAINED, RescaledMeasurement
 from poslab.record.measures import Value
@@ -54,21 +54,14 @@ def label(rescale: str, config: Mapping[str, Any]) -> str:
     """Return a rescaling in words: "YaRN s=8", "RoPE dropped, 50 steps of recalibration"."""
     if rescale not in NAMES:
         return plain(rescale, 60) or "unnamed"
-    evaluation = config.get("evaluate")
-    evaluation = evaluation if isinstance(evaluation, Mapping) else {}
+    evaluation = config.get("evaluate") or {}
     factor, steps = evaluation.get("rescale_factor"), evaluation.get("recalibration_steps")
     if factor == "auto":
         factor = evaluation.get("longest")  # as far as the longest length
     return NAMES[rescale].format(
-        factor=f" s={factor:g}" if _is_number(factor) else "",
-        recalibration=f", {steps} {'step' if steps == 1 else 'steps'} of recalibration"
-        if _is_number(steps) and steps
-        else "",
+        factor="" if factor is None else f" s={factor:g}",
+        recalibration=f", {counted(steps, 'step')} of recalibration" if steps else "",
     )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def measured(run: Run, rescale: str) -> Run:

@@ -279,15 +279,9 @@ def _figures(
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
-    tested = claims(
-        all_figures,
-        base,
-        figure,
-        compare(all_figures, base, figure, multiples),
-        pairs(all_figures, base, figure),
-        multiples,
-        families,
-    )
+    compared = compare(all_figures, base, figure, multiples)
+    between = pairs(all_figures, base, figure)
+    tests, compared, between = claims(all_figures, base, figure, compared, between, multiples, families)
     commands = dict.fromkeys(plain(line, 1000) for record in records for line in record.commands)
     return Results(
         studies=tuple(record.study for record in records),
@@ -303,12 +297,12 @@ def _figures(
         aulc_interval=interval,
         primary=figure,
         primary_warning=warning_of_figure,
-        comparisons=tested.comparisons,
-        pairs=tested.pairs,
+        comparisons=compared,
+        pairs=between,
         interactions=interactions(all_figures, base, figure),
-        claims=tested.tests,
-        both_protocols=both_protocols(all_figures, tested.pairs, figure),
-        ranks=ranks(tested.pairs),
+        claims=tests,
+        both_protocols=both_protocols(all_figures, between, figure),
+        ranks=ranks(between),
         fixed_limit=limit,
         rescaled=rescaled_arms(all_figures, multiples),
         tunings=tuned,

@@ -9,7 +9,7 @@ import statistics as order_statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from poslab.analysis.comparisons import comparable
+from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.ladder import ladder
 from poslab.analysis.protocols import counterpart, loss_at_length
@@ -77,11 +77,7 @@ def _of(
     rung: tuple[int | None, float | None],
 ) -> Iterator[Signal]:
     for figure in figures:
-        arms = tuple(
-            item
-            for item in every_arm
-            if all(comparable(run, reference.arm, is_in_bits(figure)) for run in item.arm.finished)
-        )
+        arms = alike(every_arm, reference.arm, is_in_bits(figure))
         values = {item.arm.label: found for item in arms if (found := item.by_seed(figure))}
         if len(values) < 2 or reference.arm.label not in values:
             continue

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poslab.analysis.comparisons import comparable
+from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.spread import difference
@@ -122,7 +122,7 @@ class Study:
         different lengths, by different evaluations. Raise ReportError.
         """
         compared, base = self._arm(arm), self._arm(baseline)
-        if not all(comparable(run, base.arm, is_in_bits(figure)) for run in compared.arm.finished):
+        if not alike([compared], base.arm, is_in_bits(figure)):
             return None
         return difference(compared, base, figure)
 
