@@ -13,35 +13,23 @@ from poslab.record.files import UNFINISHED
 from poslab.record.manifest import read_manifest
 from poslab.training.batches import TrainingBatches
 from support.commands import command, start, tiny
-from support.moments import STEPS, await_moment
+from support.moments import await_moment
 from support.processes import descendants, kill
 from support.runs import assert_equal_results, validation_losses, without_clock
 from support.wandb_list import in_file
 
-STUDY = [
-    "study=killed",
-    "logger=wandb",
-    *tiny(
-        trainer__max_steps=STEPS,
-        trainer__checkpoint_seconds=0,  # after every step
-        evaluate__validations=40,
-        evaluate__segments=12,
-        evaluate__sliding_windows=64,
-    ),
-]
 MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "evaluation", "finish")
-
-
 # Whom a kill hits: the command with all that it has started, it alone, or the runs that it has started.
 OF_A_STUDY, OF_ONE_RUN = ("all", "all", "command", "run"), ("all", "command")
 
 
-def test_killed_three_times(tmp_path):
-    _survives(tmp_path, ["-m", "pos=rope,alibi", "seed=0"], 2, OF_A_STUDY, kills=3, at_report=1)
+def test_a_study_killed_while_it_trains_and_reports(tmp_path):
+    kills = [("step", "command"), ("checkpoint", "run"), ("report", "all")]
+    _survives(tmp_path, ["-m", "pos=rope,alibi", "seed=0"], 2, kills)
 
 
-def test_a_run_in_the_command_killed_three_times(tmp_path):
-    _survives(tmp_path, ["pos=rope", "seed=0"], 1, OF_ONE_RUN, kills=3, at_report=1)
+def test_a_run_in_the_command_killed_while_it_is_evaluated(tmp_path):
+    _survives(tmp_path, ["pos=rope", "seed=0"], 1, [("evaluation", "all")])
 
 
 @pytest.mark.study
@@ -51,44 +39,46 @@ def test_a_run_in_the_command_killed_three_times(tmp_path):
     ids=["study", "one run"],
 )
 def test_killed_forty_times(asked, runs, hit, tmp_path):
-    _survives(tmp_path, asked, runs, hit, kills=40, at_report=6)
+    chance = random.Random(40)
+    kills = [(MOMENTS[index % len(MOMENTS)], chance.choice(hit)) for index in range(34)]
+    kills += [("report", chance.choice(OF_ONE_RUN)) for _ in range(6)]
+    _survives(tmp_path, asked, runs, kills, steps=120)
 
 
-def _survives(folder: Path, asked: list[str], runs: int, hit: tuple[str, ...], kills: int, at_report: int):
-    asked = [*asked, *STUDY]
+def _survives(folder: Path, asked: list[str], runs: int, kills: list[tuple[str, str]], steps: int = 40):
+    """`kills`: moments, and whom it hits then."""
+    settings = tiny(
+        trainer__max_steps=steps,
+        trainer__checkpoint_seconds=0,  # after every step
+        evaluate__validations=steps // 3,
+        evaluate__segments=12,
+        evaluate__sliding_windows=64,
+    )
+    asked = [*asked, "study=killed", "logger=wandb", *settings]
     peace, war = folder / "peace", folder / "war"
     for cwd in (peace, war):
         cwd.mkdir()
     ended = command(*asked, cwd=peace)
     assert ended.returncode == 0, ended.stderr
-    chance = random.Random(kills)
-    moments = [MOMENTS[index % len(MOMENTS)] for index in range(kills - at_report)] + ["report"] * at_report
-    killed: dict[str, int] = {}
-    while moments:
+    chance, left = random.Random(len(kills)), list(kills)
+    while left:
         study = start(*asked, cwd=war, output=war / "printed.txt")
         try:
-            if not await_moment(moments[0], war, study, chance):  # it came to its end before that moment
-                moments = ["report"] * len(moments)
-                continue
-            whom = chance.choice(hit)
-            if whom == "run" and moments[0] != "report":
-                kill(descendants(study.pid))  # the command starts them again from where they were
-                killed["run"] = killed.get("run", 0) + 1
-                moments.pop(0)
-                if not moments or not await_moment(moments[0], war, study, chance):
-                    continue
-                whom = "all"
-            kill([study.pid, *(descendants(study.pid) if whom == "all" else [])])
-            killed[whom] = killed.get(whom, 0) + 1
-            moments.pop(0)
+            whom = "run"
+            while left and whom == "run":
+                moment, whom = left[0]
+                if not await_moment(moment, war, study, chance):  # it came to its end before that moment
+                    left = [("report", "all") for _ in left]
+                    break
+                # The command starts the runs again from where they were.
+                kill([*([] if whom == "run" else [study.pid]), *_below(study.pid, whom)])
+                left.pop(0)
         finally:
             kill([study.pid])
             study.wait()
     ended = command(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr + (war / "printed.txt").read_text()
-    assert sum(killed.values()) == kills
-    print(killed)
     names = sorted(path.name for path in (peace / "runs" / "killed").glob("[!.]*-seed*"))
     assert names == sorted(path.name for path in (war / "runs" / "killed").glob("[!.]*-seed*"))
     assert len(names) == runs
@@ -102,6 +92,10 @@ def _survives(folder: Path, asked: list[str], runs: int, hit: tuple[str, ...], k
     for table in ("summary", "differences", "bits_per_byte_by_length"):
         one, other = ((cwd / "reports" / "killed" / f"{table}.csv") for cwd in (peace, war))
         assert without_clock(one) == without_clock(other)
+
+
+def _below(study: int, whom: str) -> list[int]:
+    return [] if whom == "command" else descendants(study)
 
 
 def _batches(config: dict) -> str:
@@ -119,7 +113,7 @@ def _batches(config: dict) -> str:
     whole = check(Config, {**config, **sections, "trainer": trainer}, "")
     batches = TrainingBatches(whole, prepare(whole.data))
     digest = ""
-    for index in range(STEPS):
+    for index in range(config["trainer"]["max_steps"]):
         digest = sha256(digest.encode() + batches[index].digest).hexdigest()
     return digest
 

@@ -3,13 +3,13 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from support.commands import command, start, tiny
+from support.forks import Forked
 from support.processes import descendants
 from support.runs import assert_equal_results
 from support.tasks import lives, until
@@ -25,14 +25,14 @@ def _study(steps: int) -> list[str]:
             trainer__max_steps=steps,
             trainer__checkpoint_seconds=1000,  # none but those that a stop writes
             trainer__batch_size=16,
-            evaluate__validations=steps // 2,
+            evaluate__validations=steps // 10,
             evaluate__segments=steps // 20,
             evaluate__sliding_windows=steps // 4,
         ),
     ]
 
 
-@pytest.mark.parametrize(("stops", "steps"), [(1, 200), pytest.param(20, 800, marks=pytest.mark.study)])
+@pytest.mark.parametrize(("stops", "steps"), [(1, 100), pytest.param(20, 800, marks=pytest.mark.study)])
 def test_stopped_at_any_moment(stops, steps, tmp_path):
     asked = _study(steps)
     peace, war = tmp_path / "peace", tmp_path / "war"
@@ -65,7 +65,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     assert_equal_results(one, other)
 
 
-def _await_moment(study: subprocess.Popen[bytes], cwd: Path, chance: random.Random, late: bool) -> None:
+def _await_moment(study: Forked, cwd: Path, chance: random.Random, late: bool) -> None:
     """While it is imported, begins, trains or, `late`, is evaluated."""
     begun = time.monotonic()
     wanted = "evaluating" if late else chance.choice(("training", "training", "nothing"))

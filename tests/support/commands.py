@@ -8,13 +8,12 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from hydra.core.global_hydra import GlobalHydra
 
 from poslab.commands import command_line
-from support.forks import forked
+from support.forks import Forked, forked
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -84,21 +83,13 @@ def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.C
 
 
 def start(
-    *arguments: str, cwd: Path, output: Path, temporary: str | None = None, **options: Any
-) -> subprocess.Popen[bytes]:
+    *arguments: str, cwd: Path, output: Path, temporary: str | None = None, memory: int | None = None
+) -> Forked:
     """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
     own = {} if temporary is None else {"TMPDIR": temporary}
     with output.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, str(ROOT / "train.py"), *arguments],
-            cwd=cwd,
-            env={**environment(cwd), **own},
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            **options,
-        )
+        words = [str(ROOT / "train.py"), *arguments]
+        return Forked(words, cwd, {**environment(cwd), **own}, file, file, memory)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

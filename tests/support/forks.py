@@ -1,11 +1,11 @@
 """Commands forked from a process that has imported PyTorch, Lightning, Hydra and other libraries once.
 
 That takes most of the seconds of a short command. poslab itself is not imported before the fork: a command
-imports it as a user's does, with its own arguments, directory, environment, output and signals. The processes
-that it starts are fresh ones.
+imports it as a user's does, with its own arguments, directory, environment, output, session and signals. The
+processes that it starts are fresh ones.
 
-`python -m support.forks FD` is that process. For each message on the socket FD it forks a command, answers
-with the command's process and then with how it ended.
+`python -m support.forks FD` is that process. For each message on the socket FD it forks a keeper, which forks
+the command and says on a socket of its own what the command's process is and then how it ended.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -23,9 +24,10 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, Any, NoReturn
 
 IMPORTED = (
     "hydra",
@@ -60,54 +62,119 @@ def _forking(tests: str) -> socket.socket:
     return ours
 
 
+class Forked:
+    """A command under way, with the methods of subprocess.Popen."""
+
+    def __init__(
+        self,
+        arguments: list[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        output: IO[Any],
+        error: IO[Any],
+        memory: int | None = None,
+    ) -> None:
+        """Begin what `python *arguments` does, with so many bytes of address space."""
+        forking = _forking(str(Path(__file__).parents[1]))
+        message = {
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "environment": dict(environment),
+            "memory": memory,
+        }
+        encoded = json.dumps(message).encode()
+        self._keeper, theirs = socket.socketpair()
+        with theirs:
+            given = [output.fileno(), error.fileno(), theirs.fileno()]
+            socket.send_fds(forking, [len(encoded).to_bytes(4)], given)
+            forking.sendall(encoded)
+        self.returncode: int | None = None
+        self.pid = self._read()
+
+    def _read(self) -> int:
+        number = self._keeper.recv(4, socket.MSG_WAITALL)
+        if len(number) < 4:
+            raise RuntimeError("the process that forks the tests' commands has ended")
+        return int.from_bytes(number, signed=True)
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._keeper], [], [], 0)[0]:
+            self.returncode = os.waitstatus_to_exitcode(self._read())
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None and not select.select([self._keeper], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("the command", timeout or 0)
+        status = self.poll()
+        assert status is not None
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 def forked(
     arguments: list[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """What `python *arguments` does and prints. After `timeout` seconds it is killed."""
-    forking = _forking(str(Path(__file__).parents[1]))
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
-        message = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
-        encoded = json.dumps(message).encode()
-        socket.send_fds(forking, [len(encoded).to_bytes(4)], [out.fileno(), error.fileno()])
-        forking.sendall(encoded)
-        process = _read(forking)
-        if not select.select([forking], [], [], timeout)[0]:
-            os.kill(process, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(_read(forking))
+        process = Forked(arguments, cwd, environment, out, error)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout)
+        process.kill()
+        status = process.wait()
         out.seek(0)
         error.seek(0)
         return subprocess.CompletedProcess(arguments, status, out.read(), error.read())
 
 
-def _read(forking: socket.socket) -> int:
-    number = forking.recv(4, socket.MSG_WAITALL)
-    if len(number) < 4:
-        raise RuntimeError("the process that forks the tests' commands has ended")
-    return int.from_bytes(number, signed=True)
-
-
 def _serve(forking: socket.socket) -> list[str]:
     """Returns in each forked command, with its arguments; ends when nobody is left to ask for one."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     while True:
-        head, outputs, _, _ = socket.recv_fds(forking, 4, 2)
+        head, given, _, _ = socket.recv_fds(forking, 4, 3)
         if len(head) < 4:
             os._exit(0)
         message = json.loads(forking.recv(int.from_bytes(head), socket.MSG_WAITALL))
-        process = os.fork()
-        if not process:
-            for number, output in enumerate(outputs, start=1):
-                os.dup2(output, number)
-                os.close(output)
+        if not os.fork():
             forking.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            _keep(given, message["memory"])
             os.chdir(message["cwd"])
             os.environ.clear()
             os.environ.update(message["environment"])
             return message["arguments"]
-        for output in outputs:
-            os.close(output)
-        forking.sendall(process.to_bytes(4, signed=True))
+        for number in given:
+            os.close(number)
+
+
+def _keep(given: list[int], memory: int | None) -> None:
+    """Fork the command, in which this returns, and say how it ends."""
+    *outputs, answer = given
+    process = os.fork()
+    if process:
+        for number in outputs:
+            os.close(number)
+        os.write(answer, process.to_bytes(4, signed=True))
         _, status = os.waitpid(process, 0)
-        forking.sendall(status.to_bytes(4, signed=True))
+        with suppress(OSError):  # nobody asks any more
+            os.write(answer, status.to_bytes(4, signed=True))
+        os._exit(0)
+    os.close(answer)
+    for number, output in enumerate(outputs, start=1):
+        os.dup2(output, number)
+        os.close(output)
+    os.setsid()
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _become(arguments: list[str]) -> NoReturn:

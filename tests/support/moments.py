@@ -2,18 +2,18 @@
 
 import json
 import random
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from poslab.record.manifest import read_manifest
+from support.forks import Forked
 from support.processes import PATIENCE
 
-STEPS = 120
+FINISHED = 120  # steps that a finished run counts as, at least its own
 
 
-def await_moment(moment: str, cwd: Path, study: subprocess.Popen[bytes], chance: random.Random) -> bool:
+def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -> bool:
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
     after = chance.uniform(0.5, 12)
@@ -52,7 +52,7 @@ def _steps(cwd: Path) -> int:
     reached: dict[Path, int] = {}
     for path in cwd.glob("runs/killed/*/checkpoints/*.pt"):
         reached[path.parent] = max(reached.get(path.parent, 0), int(path.name[:8]))
-    return sum(reached.values()) + STEPS * sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
+    return sum(reached.values()) + FINISHED * sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
 
 
 def _sizes(cwd: Path) -> dict[Path, int]:
