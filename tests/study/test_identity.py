@@ -75,15 +75,20 @@ def test_all_arms_are_evaluated_by_one_code():
 
 def test_all_that_training_and_evaluation_import_is_fingerprinted():
     """Whatever Python loads for them is in the closure that is read from the sources."""
-    for modules in (TRAINING, measuring()):
-        code = (
-            f"import importlib, json, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
-            "print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
-        )
-        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        packages = {name.rpartition(".")[0] for name in json.loads(told.stdout)}
-        loaded = {name for name in json.loads(told.stdout) if name not in packages}
-        assert loaded <= sources(modules).keys(), loaded - sources(modules).keys()
+    code = (
+        "import importlib, json, sys\n"
+        "for names in json.loads(sys.argv[1]):\n"
+        "    for name in names: importlib.import_module(name)\n"
+        "    print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
+    )
+    asked = json.dumps([TRAINING, measuring()])
+    told = subprocess.run([sys.executable, "-c", code, asked], capture_output=True, text=True, check=True)
+    read = set()
+    for modules, line in zip((TRAINING, measuring()), told.stdout.splitlines(), strict=True):
+        packages = {name.rpartition(".")[0] for name in json.loads(line)}
+        loaded = {name for name in json.loads(line) if name not in packages}
+        read |= sources(modules).keys()
+        assert loaded <= read, loaded - read
 
 
 def test_a_module_that_is_missing_from_the_fingerprint_is_an_error():

@@ -34,6 +34,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the run that `inline` asks for, made without a study."""
+    runs = tmp_path_factory.mktemp("elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(runs / "cache"))
+        return runs / "test" / str(make(request(), runs).run)
+
+
 def only_run(folder: Path) -> Path:
     (manifest,) = folder.glob("runs/*/*/manifest.json")
     return manifest.parent
@@ -61,31 +70,15 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert (run / "position.csv").exists()
 
 
-def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path) -> None:
+def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path, elsewhere: Path) -> None:
     threads = torch.get_num_threads()
     assert run_study([inline(tmp_path)], "a command") == 0
     assert torch.get_num_threads() == threads
-    other = make(request(), tmp_path / "other")
-    mine, theirs = only_run(tmp_path), tmp_path / "other" / "test" / str(other.run)
-    assert_equal_results(mine, theirs)
-    assert (mine / "extrapolation.csv").read_bytes() == (theirs / "extrapolation.csv").read_bytes()
+    assert_equal_results(only_run(tmp_path), elsewhere)
     assert "WANDB_DATA_DIR" not in os.environ or str(tmp_path) not in os.environ["WANDB_DATA_DIR"]
 
 
-def test_the_end_of_each_run_is_shown_before_the_next_begins(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
-    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("running:", "done:"))]
-    assert [line.partition(" / ")[0] for line in shown] == [
-        "running: rope",
-        "done: rope",
-        "running: alibi",
-        "done: alibi",
-    ]
-
-
-def test_runs_wait_for_cores_that_another_command_has(
+def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_next_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are made, each once, when the cores are free."""
@@ -98,7 +91,13 @@ def test_runs_wait_for_cores_that_another_command_has(
     monkeypatch.setattr(Inline, "lease", taken_at_first)
     assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
     assert len(list(tmp_path.glob("runs/*/*/manifest.json"))) == 2
-    assert capsys.readouterr().err.count("running: ") == 2
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("running:", "done:"))]
+    assert [line.partition(" / ")[0] for line in shown] == [
+        "running: rope",
+        "done: rope",
+        "running: alibi",
+        "done: alibi",
+    ]
 
 
 def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
@@ -135,7 +134,7 @@ def test_an_error_reaches_the_user_with_its_traceback(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
-    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
 ) -> None:
     step, seen = LanguageModel.training_step, []
 
@@ -153,8 +152,7 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
     assert interrupted.status == "interrupted"
     assert run_study([inline(tmp_path)], "a command") == 0
     assert len(seen) == 20  # no step is made twice
-    made = make(request(), tmp_path / "other")
-    assert_equal_results(only_run(tmp_path), tmp_path / "other" / "test" / str(made.run))
+    assert_equal_results(only_run(tmp_path), elsewhere)
 
 
 def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from dev.settings_page import page
 from poslab.study.settings import settings
-from support.commands import ROOT, command
+from support.commands import ROOT, called
 from support.models import CONF
 
 
@@ -19,22 +19,22 @@ def test_the_page_is_that_of_the_schema():
 
 
 def test_help_lists_a_group_a_setting_or_all(tmp_path):
-    everything = command("--help", "settings", cwd=tmp_path)
+    everything = called("--help", "settings", cwd=tmp_path)
     assert everything.returncode == 0, everything.stderr
     for rows in settings(CONF).values():
         for row in rows:
             assert f"\n{row.name}" in f"\n{everything.stdout}"
-    one = command("--help", "trainer.max_steps", cwd=tmp_path).stdout
+    one = called("--help", "trainer.max_steps", cwd=tmp_path).stdout
     assert one.startswith("trainer.max_steps=400, ")
     assert "5000 (micro), 3000 (task)\n" in one
     assert "optimizer steps" in one
-    trainer = command("--help", "trainer", cwd=tmp_path).stdout
+    trainer = called("--help", "trainer", cwd=tmp_path).stdout
     assert "trainer.beta2" in trainer
     assert "evaluate.longest" not in trainer
 
 
 def test_help_on_what_is_no_setting_names_the_nearest(tmp_path):
-    ended = command("--help", "trainr", cwd=tmp_path)
+    ended = called("--help", "trainr", cwd=tmp_path)
     assert ended.returncode == 2
     assert "(did you mean trainer or trainer.nodes?)" in ended.stderr
     assert "groups" not in ended.stdout
