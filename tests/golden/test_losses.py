@@ -14,8 +14,14 @@ from poslab.study.run.identity import Code, code_fingerprints
 from poslab.training import module as module_of_training
 from support import golden
 from support.golden import Name, alike, losses, names, stored
+from support.models import each_scheme_once
 
 STORED = stored()
+# Each scheme's settings once, with all attentions by turns, and every other change; the rest with `-m study`.
+BY_TURNS = each_scheme_once([name for name in STORED if not name[2]])
+CASES = [
+    name if name in BY_TURNS or name[2] else pytest.param(name, marks=pytest.mark.study) for name in STORED
+]
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +36,7 @@ def test_every_arm_has_stored_losses() -> None:
     assert list(STORED) == names()
 
 
-@pytest.mark.parametrize("name", STORED, ids=lambda name: "-".join(filter(None, name)))
+@pytest.mark.parametrize("name", CASES, ids=lambda name: "-".join(filter(None, name)))
 def test_an_arm_trains_to_the_stored_losses(name: Name) -> None:
     found, expected = losses(name), STORED[name]
     assert alike(found, expected), {key: (found.get(key), value) for key, value in expected.items()}

@@ -1,7 +1,8 @@
 """Every arm of conf/, and small models made from them."""
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +21,8 @@ POSITIONS = arms(CONF / "pos")
 ATTENTIONS = arms(CONF / "attention")
 
 SCHEMES = one_for_each_scheme(POSITIONS)
+
+Pair = TypeVar("Pair", bound=tuple[str, ...])
 
 
 def budget(size: str) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def pairs_that_work(geometry: Geometry) -> list[tuple[str, str]]:
     return found
 
 
-def each_scheme_once(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def each_scheme_once(pairs: Sequence[Pair]) -> list[Pair]:
     """One of the pairs of each scheme, with all attentions by turns."""
     groups = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair[0])]
     return [group[turn % len(group)] for turn, group in enumerate(groups)]
