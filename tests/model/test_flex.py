@@ -19,6 +19,7 @@ from support.models import SCHEMES
 HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
 ADDED = ["none", "t5", "fire", "fox", "inkling", RANDOMISED, BiasAndGates]
+SINKS = torch.tensor([-1.0, 2.0], dtype=torch.float64)
 LENGTH = flex.BLOCK + 2  # two blocks, each a strip
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
@@ -40,8 +41,9 @@ def by_flex(attend, q, k, v, site):
     return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
 
 
-@pytest.mark.parametrize("sinks", [None, torch.tensor([-1.0, 2.0], dtype=torch.float64)])
-@pytest.mark.parametrize("pos", ADDED)
+@pytest.mark.parametrize(
+    ("pos", "sinks"), [*((pos, None) for pos in ADDED), *((pos, SINKS) for pos in ("none", "inkling"))]
+)
 def test_it_is_softmax_with_every_gradient(pos, sinks, backward_on_cpus):
     case = Case(pos, LENGTH, HEADS)
     flexible, plain = (case.outputs_and_gradients("softmax", how, sinks) for how in (by_flex, attended))
