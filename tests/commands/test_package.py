@@ -1,15 +1,19 @@
-"""The package as it is installed: the command works anywhere, and another package's parts are trained."""
+"""The package as it is installed: the command works anywhere, and another package's parts are trained.
+
+Commands of the wheel are fresh processes; what needs no wheel is done in this one.
+"""
 
 import subprocess
-from functools import partial
 
 import pytest
 
 from poslab.commands.command_line import COMMANDS
 from poslab.config.option_files import package_folders
 from poslab.config.registry import declared_modules
+from poslab.loggers.send.charts import axes, chart_rows, summary
 from poslab.measures import measurements
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import load_run
 from support.commands import called, environment, rows, tiny
 from support.packages import installed_wheel, write_package
 
@@ -23,9 +27,9 @@ def run(tmp_path_factory):
     cwd = tmp_path_factory.mktemp("empty")
     path = write_package(tmp_path_factory.mktemp("mine"))
 
-    def command(program, *arguments):
+    def give(*arguments):
         return subprocess.run(
-            [str(program), *arguments],
+            [str(poslab), *arguments],
             cwd=cwd,
             env={**environment(cwd), "PYTHONPATH": str(path)},
             stdin=subprocess.DEVNULL,
@@ -35,12 +39,20 @@ def run(tmp_path_factory):
             timeout=300,
         )
 
-    def give(*arguments):
-        return command(poslab, *arguments)
-
     give.cwd, give.path = cwd, path
-    give.python = partial(command, poslab.with_name("python"))
     return give
+
+
+@pytest.fixture
+def beside(run, monkeypatch):
+    """Gives commands in this process, where the other package is found anew and then forgotten."""
+    monkeypatch.syspath_prepend(run.path)
+    for found in FOUND_ONCE:
+        found.cache_clear()
+    yield lambda *arguments: called(*arguments, cwd=run.cwd, script="poslab")
+    monkeypatch.undo()
+    for found in FOUND_ONCE:
+        found.cache_clear()
 
 
 SETTINGS = [each for each in tiny(trainer__max_steps=2, evaluate__validations=1) if "data" not in each]
@@ -77,7 +89,7 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
     assert not {"runs", "reports"} & manifest.config.keys()
 
 
-def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(study, run):
+def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(study, run, beside):
     for row in rows(study / "summary.csv"):
         folder = run.cwd / "elsewhere" / "runs" / "ablation" / row["run"]
         table = rows(folder / "surprise.csv")
@@ -88,82 +100,62 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(stu
     arms = {row["arm"] for row in rows(study / "surprise_arms.csv")}
     assert arms == {"slope / sharp", "slope / mean"}
     assert "Nats that the model spends on the first tokens of windows." in (study / "report.md").read_text()
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from poslab.record.reader import load_run\n"
-        "from poslab.loggers.send.charts import axes, chart_rows, summary\n"
-        "found = load_run(Path(sys.argv[1]))\n"
-        "print(axes()['surprise/*'], 'surprise' in summary(found))\n"
-        "print(*(row['surprise/nats'] for row in chart_rows(found) if 'surprise/nats' in row))"
-    )
-    shown = run.python("-c", code, str(folder))
-    assert shown.returncode == 0, shown.stderr
-    first, second = shown.stdout.splitlines()
-    assert first == "surprise/position True"
-    points = [float(point["nll"]) / float(point["tokens"]) for point in table]
-    assert [float(value) for value in second.split()] == pytest.approx(points)
+    found = load_run(folder)
+    assert axes()["surprise/*"] == "surprise/position"
+    assert "surprise" in summary(found)
+    shown = [row["surprise/nats"] for row in chart_rows(found) if "surprise/nats" in row]
+    assert shown == pytest.approx([float(point["nll"]) / float(point["tokens"]) for point in table])
 
 
-def test_the_other_commands_find_the_study_and_a_change_of_the_packages_source_is_seen(study, run):
+def test_the_other_commands_find_the_study(study, run, beside):
     again = run("report", "study=ablation", "runs=elsewhere/runs", "reports=again")
     assert again.returncode == 0, again.stderr
     assert (run.cwd / "again/ablation/index.html").exists()
-    ended = run("evaluate", f"checkpoint={made(run, 'sharp')}", "evaluations=measured", "logger=local")
+    ended = beside("evaluate", f"checkpoint={made(run, 'sharp')}", "evaluations=measured", "logger=local")
     assert ended.returncode == 0, ended.stderr
     assert "the same numbers, to the last digit" in ended.stdout
     assert len(list((run.cwd / "measured").glob("*/manifest.json"))) == 1
+
+
+def test_a_change_of_the_packages_source_is_seen(study, run, beside):
+    asked = ("train", "pos=slope", "attention=sharp", *SETTINGS, "plan=true")
+    assert "1 finished already" in beside(*asked).stdout
     helper = run.path / "mine" / "helper.py"
     helper.write_text(f"{helper.read_text()}\nVERSION = 2\n")
-    assert run("train", "pos=slope", "attention=sharp", *SETTINGS).returncode == 0
-    assert len(list((run.cwd / "elsewhere/runs/ablation").glob("slope-sharp-*/"))) == 2
+    assert "1 to start" in beside(*asked).stdout
 
 
-def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(run):
-    checked = run("check-scheme", "slope")  # by its file, mine/conf/pos/slope.yaml
+def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(beside):
+    checked = beside("check-scheme", "slope")  # by its file, mine/conf/pos/slope.yaml
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all passed"), checked.stdout
     assert "under attention=sharp: causal" in checked.stdout
     assert "under attention=mean: not tried: it has no matrix of weights" in checked.stdout
-    grid = run("grid").stdout
+    grid = beside("grid").stdout
     assert "| `slope` |" in grid
     assert "`mean`" in grid
 
 
-def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(study, run):
-    checked = run("check-scheme", "spin")
+def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(run, beside):
+    checked = beside("check-scheme", "spin")
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all passed"), checked.stdout
-    ended = run("train", "pos=spin", "attention=linear", *SETTINGS)
+    ended = beside("train", "pos=spin", "attention=linear", *SETTINGS)
     assert ended.returncode == 0, ended.stderr
     (directory,) = (run.cwd / "elsewhere/runs/ablation").glob("spin-linear-*/")
     manifest = read_manifest(directory)
     assert (manifest.status, manifest.config["pos"]) == ("done", {"scheme": "mine.spin", "rate": 3.0})
 
 
-@pytest.fixture
-def beside(run, monkeypatch):
-    """The other package in this process too, where it is found anew and then forgotten."""
-    monkeypatch.syspath_prepend(run.path)
-    for found in FOUND_ONCE:
-        found.cache_clear()
-    yield
-    monkeypatch.undo()
-    for found in FOUND_ONCE:
-        found.cache_clear()
-
-
-def test_a_scheme_is_checked_by_its_module(run, tmp_path, beside):
-    def check(*arguments):
-        return called("check-scheme", *arguments, cwd=tmp_path, script="poslab")
-
-    checked = check("mine.slope", "slope=0.25")
+def test_a_scheme_is_checked_by_its_module(run, beside):
+    checked = beside("check-scheme", "mine.slope", "slope=0.25")
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all passed"), checked.stdout
     (run.path / "mine" / "bare.py").write_text((run.path / "mine" / "slope.py").read_text())
-    assert "no option file that sets slope: add slope=VALUE" in check("mine.bare").stderr
+    assert "no option file that sets slope: add slope=VALUE" in beside("check-scheme", "mine.bare").stderr
     (run.path / "mine" / "ahead.py").write_text(
         "from poslab.model.positions import Scheme\n"
         "class Ahead(Scheme):\n"
         "    def embed(self, x, positions):\n        return x + x.mean(dim=1, keepdim=True)\n"
     )
-    refused = check("mine.ahead")
+    refused = beside("check-scheme", "mine.ahead")
     assert refused.returncode == 1
     assert "embed gives a token something of later ones" in refused.stdout
 
@@ -190,7 +182,7 @@ def test_help_names_the_command_as_it_was_typed(run, tmp_path):
         ("report", "train a study first: poslab train -m pos=rope,alibi"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, tmp_path, beside):
-    ended = called(*arguments.split(), cwd=tmp_path, script="poslab")
+def test_mistakes_are_one_line(arguments, message, beside):
+    ended = beside(*arguments.split())
     assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
     assert message in ended.stderr

@@ -4,7 +4,6 @@ import base64
 import secrets
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,7 +16,8 @@ from poslab.config.compose import command_line
 from poslab.config.text import error_text, plain, without_secrets
 from poslab.loggers.send.run import save_file
 from poslab.record.seal import sealed, unsealed
-from support.commands import ROOT, TINY, command, environment, tiny
+from support.commands import ROOT, TINY, called, environment, tiny
+from support.forks import forked
 from support.models import CONF
 from support.wandb_server.server import serve
 
@@ -60,15 +60,8 @@ def told(cwd: Path, known: dict[str, str], *arguments: str) -> subprocess.Comple
     """The command, with a cache of its own: a variable that Hydra sets counts in both kinds of command."""
     cache = f"+hydra.job.env_set.POSLAB_CACHE={cwd / 'cache'}"
     copied = "hydra.job.env_copy=[SOME_PASSWORD]"
-    return subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *arguments, cache, copied, "study=hidden", *TINY],
-        cwd=cwd,
-        env=known,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    asked = [str(ROOT / "train.py"), *arguments, cache, copied, "study=hidden", *TINY]
+    return forked(asked, cwd, known, timeout=300)
 
 
 def files(*folders: Path) -> Iterator[tuple[Path, bytes]]:
@@ -144,7 +137,7 @@ def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
     """Where its folder cannot be made: nothing else would print the command either."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "ablation").write_text("no folder")
-    ended = command("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
+    ended = called("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert "runs/ablation" in ended.stderr

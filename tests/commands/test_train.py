@@ -55,7 +55,7 @@ def test_a_record_says_what_was_run(study):
     assert gpt.parameter_count() == manifest.parameters
 
 
-def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path, undrawn):
     alone = ("logger=local", "launcher=inline", "study=x")
     ended = called("-m", "trainer.learning_rate=1e-3,1e30", *alone, *TINY, cwd=tmp_path)
     assert ended.returncode == 1
