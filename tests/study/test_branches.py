@@ -16,6 +16,8 @@ from poslab.training.module import learning_rate_share
 from support.commands import rows
 from support.runs import StopsAt, inline, make, request, weights_digest
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 WSD = {"trainer__schedule": "wsd", "trainer__warmup_steps": 2, "branches": True}
 
 

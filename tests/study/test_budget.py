@@ -19,6 +19,8 @@ from support.commands import ROOT, environment, rows
 from support.models import ATTENTIONS, CONF, POSITIONS, budget
 from support.runs import inline, request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 GIB = 2**30
 NANO = {"context_length": 128, "model__layers": 4, "model__width": 128, "model__heads": 4}
 LONG = {"context_length": 4096, "evaluate__longest": 16, "attention": ATTENTIONS["softmax"]}

@@ -25,6 +25,8 @@ from support.commands import called, tiny
 from support.models import ATTENTIONS, CONF, SCHEMES
 from support.runs import inline, make, request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 GPUS = tiny(trainer__accelerator="auto")
 
 

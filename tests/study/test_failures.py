@@ -22,6 +22,8 @@ from support.commands import command, rows, start, tiny
 from support.models import CONF
 from support.runs import StopsAt, inline, make, request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
 
 

@@ -24,6 +24,8 @@ from poslab.study.launch.launchers.inline import Inline
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

@@ -84,7 +84,7 @@ def test_what_is_masked_depends_on_the_seed_and_the_step_only():
     assert not torch.equal(hidden(3), hidden(3, seed=1))
 
 
-def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path):
+def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path, undrawn):
     requests = [
         inline(tmp_path, pos, objective=MASKED, attention="softmax", evaluate__rescale=["none"])
         for pos in ("rope", "alibi")
