@@ -92,7 +92,7 @@ def test_a_full_disk_is_waited_for(tmp_path):
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this machine does not allow mounts")
-    settings = tiny(study="x", logger="local", trainer__max_steps=40, trainer__checkpoint_seconds=0)
+    settings = tiny(study="x", logger="local", trainer__max_steps=60, trainer__checkpoint_seconds=0)
     try:
         output = tmp_path / "printed.txt"
         study = start(*settings, cwd=disk, output=output)

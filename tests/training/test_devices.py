@@ -19,7 +19,6 @@ from poslab.training.module import LanguageModel
 from support.commands import rows
 from support.devices import CUDA, DEVICES
 from support.models import POSITIONS, SCHEMES
-from support.processor import needs_bfloat16
 from support.runs import make, request, trained
 
 PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
@@ -43,8 +42,7 @@ def curve(told, after=0):
 @pytest.mark.parametrize(
     ("device", "precision"),
     [
-        ("cpu", "float32"),
-        pytest.param("cpu", "bfloat16", marks=needs_bfloat16),
+        ("cpu", "float32"),  # to the bit, and in bfloat16: test_training.py
         pytest.param("cuda", "float32", marks=CUDA.marks),
         pytest.param("cuda", "bfloat16", marks=CUDA.marks),
     ],
@@ -73,8 +71,10 @@ def test_one_process_under_ddp_has_the_curve_of_one_without(device, monkeypatch)
     assert curve(together) == pytest.approx(curve(alone), rel=1e-5 + LAST_DIGITS[device])
 
 
-@pytest.mark.parametrize("pos", ["rope", "fire"])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("device", "pos"),
+    [("cpu", "rope"), *(pytest.param("cuda", pos, marks=CUDA.marks) for pos in ("rope", "fire"))],
+)
 def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
     wanted = on(
         device,
@@ -100,7 +100,7 @@ def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
         assert {row["rescale"] for row in rows(directory / "rescaled.csv")} == {"ntk", "drop"}
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", [CUDA])  # on a CPU: test_tuning.py in tests/study
 def test_a_trial_of_a_learning_rate(device, tmp_path):
     wanted = on(device, tune__factors=[0.5, 1.0], tune__seeds=[100], trainer__max_steps=6)
     trial, *_ = trials([wanted])
