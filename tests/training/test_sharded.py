@@ -8,10 +8,15 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import poslab
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
+from poslab.model.positions import Geometry, build_scheme
 from poslab.training.sharded import shard
 from support.models import SCHEMES
 
 PROCESSES = 4
+# The parameters of a model under any other scheme are those under RoPE.
+LEARNED = [
+    name for name, section in SCHEMES.items() if build_scheme(section, Geometry(64, 4, 32, layers=4)).rates()
+]
 
 
 @pytest.fixture
@@ -27,7 +32,10 @@ def composed(*settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [*([f"pos={name}"] for name in SCHEMES), *([f"attention={name}"] for name in ("retention", "hybrid"))],
+    [
+        *([f"pos={name}"] for name in ("rope", *LEARNED)),
+        *([f"attention={name}"] for name in ("retention", "hybrid")),
+    ],
     ids=lambda settings: settings[0],
 )
 def test_each_process_has_its_part_of_every_parameter(settings, mesh):
