@@ -75,11 +75,11 @@ def resident(process: subprocess.Popen[str]) -> Iterator[int]:
 
 def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
     """Prepare the documents, the first time and again."""
-    from poslab.data import cache, workers
+    from poslab.data import build, cache
     from poslab.data.kept_tokenizer import tokenizer_of
 
     seconds = {"training": 0.0}
-    train = workers.train_apart
+    train = build.train_bpe
 
     def timed(*arguments: Any) -> str:
         begun = time.perf_counter()
@@ -88,7 +88,7 @@ def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
         (folder.parent / "tokenizer.json").write_text(content)
         return content
 
-    workers.train_apart = timed
+    build.train_bpe = timed
     entries = int(vocabulary) if vocabulary.isdigit() else vocabulary
     data = {"source": "text", "path": str(folder), "vocabulary": entries}
     for name in ("whole", "again"):

@@ -1,6 +1,7 @@
 """Prepared data are read again, repaired and shared by processes."""
 
-import contextlib
+import errno
+import fcntl
 import json
 import os
 import platform
@@ -8,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,17 +144,40 @@ def test_only_folders_that_were_left_unfinished_are_removed(novels: Path, tmp_pa
     assert all((path / "train.bin").exists() for path in (*others, linked))
 
 
-@pytest.mark.parametrize("locks", [True, False])
-def test_several_may_prepare_the_same_at_once(
-    novels: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
-) -> None:
-    if not locks:
-        monkeypatch.setattr(unfinished, "_one_at_a_time", lambda path: contextlib.nullcontext(False))
+def test_several_may_prepare_the_same_at_once(novels: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         corpora = list(pool.map(prepare, [options("text", path=str(novels))] * 6))
     assert len({corpus.fingerprint for corpus in corpora}) == 1
     assert len({bytes(corpus.train) for corpus in corpora}) == 1
     assert not list(corpora[0].directory.parent.glob("*.unfinished"))
+
+
+def test_a_drive_without_locks_is_told(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match=r"prepared data to .*: No locks available; set POSLAB_CACHE"):
+        prepare(options("text", path=str(novels)))
+
+
+def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(
+    novels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = options("text", path=str(novels))
+
+    def second(*arguments: Any) -> None:
+        monkeypatch.setattr(unfinished, "build", build)
+        with monkeypatch.context() as patched:
+            patched.setattr(platform, "node", lambda: "another")
+            patched.setattr(fcntl, "flock", lambda file, kind: None)
+            prepare(data)
+        build(*arguments)
+
+    build = unfinished.build
+    monkeypatch.setattr(unfinished, "build", second)
+    corpus = prepare(data)
+    assert not list(corpus.directory.parent.glob("*.unfinished"))
 
 
 def test_cache_that_cannot_be_written_is_told(

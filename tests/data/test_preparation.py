@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, documents, unfinished, verification, workers
+from poslab.data import build, documents, verification
 from poslab.data.cache import prepare
 from poslab.data.sources import text
 from poslab.record.seal import read_sealed
 from support.commands import ROOT
 from support.texts import ODD, options, trained_tokenizer, words, write_documents
 
-SMALL_STEPS = {"SMALL": 0, "SHARD": 2_000}  # as if the text were too large for one process
+SMALL_STEPS = {"SHARD": 2_000}
 
 KILLED = """
 import json, os, signal, sys
@@ -107,7 +107,7 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     assert not left.exists()
 
 
-@pytest.mark.parametrize("damaged", ["train.bin", "written.jsonl", "ends.bin"])
+@pytest.mark.parametrize("damaged", ["train.bin", "written.jsonl", "plan.npz"])
 def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
     damaged: str, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
     assert prepare(data).fingerprint == whole
 
 
-def test_processes_give_the_tokens_that_this_one_gives(
+def test_shards_of_any_size_give_the_same_tokens(
     tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (novels / "odd.txt").write_text(ODD * 30)
@@ -133,7 +133,7 @@ def test_processes_give_the_tokens_that_this_one_gives(
     assert [prepare(data).fingerprint for data in texts] == alone
 
 
-def test_what_a_process_raises_is_the_error_and_leaves_nothing(
+def test_what_encoding_or_training_raises_is_the_error_and_leaves_nothing(
     tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (novels / "00.txt").write_text("The Whale " * 99)
@@ -147,37 +147,6 @@ def test_what_a_process_raises_is_the_error_and_leaves_nothing(
     ):
         prepare(options("text", path=str(novels), vocabulary=5000))
     assert not list((tmp_path / "cache" / "data").glob("*.unfinished"))
-
-
-def test_a_process_that_is_killed_is_named_and_the_command_resumes(
-    novels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = options("text", path=str(novels), vocabulary=300)
-    expected = prepare(data)
-    unfinished._remove(expected.directory)
-    in_small_steps(monkeypatch)
-    append, ask = build.Parts.append, workers.Worker.ask
-    written: list[int] = []
-
-    def counting(self: build.Parts, *arguments: Any) -> None:
-        written.append(1)
-        append(self, *arguments)
-
-    def killed(self: workers.Worker, messages: Any) -> Any:
-        if len(written) >= 3:
-            self._process.kill()
-            self._process.wait()
-        return ask(self, messages)
-
-    monkeypatch.setattr(build.Parts, "append", counting)
-    with monkeypatch.context() as patched:
-        patched.setattr(workers.Worker, "ask", killed)
-        with pytest.raises(ConfigError, match="was killed"):
-            prepare(data)
-    before = len(written)
-    assert prepare(data).fingerprint == expected.fingerprint
-    total = sum(len(file.read_bytes()) for file in novels.iterdir())
-    assert (len(written) - before) * SMALL_STEPS["SHARD"] <= total - before * SMALL_STEPS["SHARD"]
 
 
 MEASURED = """

@@ -1,27 +1,30 @@
 """A text as tokens in files, in bounded memory, on all cores, and resumed where a process was killed.
 
 DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
-    plan.json, sizes.bin, ends.bin   the documents and which part of each is to train on
-    text.000000, ...                 their text, where it may be a download (documents.py)
-    tokenizer.json                   of a BPE that was trained on them
-    written.jsonl                    a line per shard whose tokens are written: where the next one begins, how
-                                     long the files are, and the SHA-256 of what the shard has added to them
+    plan.npz            the documents and which part of each is to train on
+    text.000000, ...    their text, where it may be a download (documents.py)
+    tokenizer.json      of a BPE that was trained on them
+    written.jsonl       a line per shard whose tokens are written: where the next one begins, how long the
+                        files are, and the SHA-256 of what the shard has added to them
 """
 
 import hashlib
+import io
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
-from poslab.data import workers
 from poslab.data.blocks import BlockHash, content_digest
 from poslab.data.corpus import FILES, FORMAT, MANIFEST
 from poslab.data.documents import Documents, ReadAgain, Spool, Spooled, Survey, survey
@@ -29,18 +32,17 @@ from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
 from poslab.data.tokenizer_file import TokenizerFile
 from poslab.data.tokens import Bpe, Bytes, Tokenizer, character_start, chunks, lengths, sample_of, train_bpe
-from poslab.data.verification import Blocks, fingerprint
-from poslab.record.seal import DamagedError, read_sealed, sealed
+from poslab.data.verification import fingerprint
+from poslab.record.seal import DamagedError, sealed
 
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
-SMALL = 2**24  # bytes; a shorter text is encoded in this process, which takes less time than starting others
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, SIZES, ENDS = "plan.json", "sizes.bin", "ends.bin"
-TOKENIZER, WRITTEN = "tokenizer.json", "written.jsonl"
+PLAN, TOKENIZER, WRITTEN = "plan.npz", "tokenizer.json", "written.jsonl"
 DUPLICATE = -1  # in place of where the training part of a document ends
 
 Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
-Shard = list["Piece"]  # that are encoded by one process and written at once
+Shard = list["Piece"]  # that are encoded by one thread and written at once
+Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # of Encoder.encode
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def build(
     with ExitStack() as stack:
         parts = Parts(directory, tokenizer, stack)
         shards = _shards(_pieces(plan, documents, parts.place))
-        for shard, (tokens, counts) in _encoded(shards, tokenizer, int(plan.sizes.sum())):
+        for shard, (tokens, counts) in _encoded(shards, tokenizer):
             parts.append(shard, tokens, counts)
             documents.written(parts.place[0])
         blocks = parts.finish()
@@ -86,28 +88,12 @@ def build(
     ):
         _write(directory / name, part)
         blocks[name] = BlockHash(part).digests()
-    count = int((plan.ends != DUPLICATE).sum())
-    entries = len(tokenizer.spellings)
-    _write_manifest(directory, key, tokenizer.dtype, entries, tokenizer.separator, count, blocks)
-    for name in (WRITTEN, TOKENIZER, PLAN, SIZES, ENDS):
-        (directory / name).unlink(missing_ok=True)
-
-
-def _write_manifest(
-    directory: Path,
-    key: str,
-    dtype: np.dtype[Any],
-    vocabulary: int,
-    separator: int,
-    documents: int,
-    blocks: Blocks,
-) -> None:
-    """Seal the files of a prepared directory, with the facts that are needed to read them.
-
-    `key` is that of the prepared text; the directory has its name. `blocks` are the digests of what was
-    written. Raises DamagedError where the files hold something else.
-    """
-    facts = {"dtype": dtype.str, "vocabulary": vocabulary, "separator": separator, "documents": documents}
+    facts = {
+        "dtype": tokenizer.dtype.str,
+        "vocabulary": len(tokenizer.spellings),
+        "separator": tokenizer.separator,
+        "documents": int((plan.ends != DUPLICATE).sum()),
+    }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     manifest = {
         "format": FORMAT,
@@ -119,6 +105,8 @@ def _write_manifest(
         "fingerprint": fingerprint(facts, sizes, blocks),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
+    for name in (WRITTEN, TOKENIZER, PLAN):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:
@@ -147,26 +135,21 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
         if ((ends > 0) & (ends < sizes)).any():
             for number, document in _documents(source, sizes, found.digest, directory).since(0):
                 ends[number] = character_start(document, int(ends[number]))
-    arrays = {SIZES: sizes.astype("<i8").tobytes(), ENDS: ends.astype("<i8").tobytes()}
-    for name, array in arrays.items():
-        _write(directory / name, array)
-    digests = {name: hashlib.sha256(array).hexdigest() for name, array in arrays.items()}
-    _write(directory / PLAN, sealed({"content": found.digest, "digests": digests}).encode())
+    stored = io.BytesIO()
+    np.savez(stored, sizes=sizes, ends=ends, content=found.digest)
+    _write(directory / PLAN, stored.getvalue())
     return Plan(sizes, ends, found.digest)
 
 
 def _stored_plan(directory: Path) -> Plan | None:
     """Return the plan that a killed process has left, None where there is none."""
-    if not (directory / PLAN).exists():
+    try:
+        with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
+            return Plan(stored["sizes"], stored["ends"], str(stored["content"]))
+    except FileNotFoundError:
         return None
-    facts = read_sealed(directory / PLAN)
-    arrays = {}
-    for name, digest in facts["digests"].items():
-        content = (directory / name).read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest:
-            raise DamagedError(f"{directory / name} is damaged")
-        arrays[name] = np.frombuffer(content, dtype="<i8")
-    return Plan(arrays[SIZES], arrays[ENDS], facts["content"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        raise DamagedError(f"{directory / PLAN} is damaged") from None
 
 
 def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: Path) -> Tokenizer:
@@ -180,8 +163,7 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
     if not path.exists():
         size = int(np.maximum(plan.ends, 0).sum())
         training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
-        train = train_bpe if size < SMALL else workers.train_apart
-        _write(path, train(sample_of(training, size), entries).encode())
+        _write(path, train_bpe(sample_of(training, size), entries).encode())
     return Bpe(path.read_text(), entries)
 
 
@@ -215,21 +197,35 @@ def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
         yield shard
 
 
-def _encoded(
-    shards: Iterator[Shard], tokenizer: Tokenizer, size: int
-) -> Iterator[tuple[Shard, workers.Encoded]]:
-    """Yield the shards of a text of `size` bytes with their tokens."""
+def _encoded(shards: Iterator[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
+    """Yield the shards with their tokens, encoded in threads: the library leaves Python's lock."""
     encoder = tokenizer.encoder
     texts = ((shard, [piece.text for piece in shard]) for shard in shards)
     if encoder is None:
         for shard, pieces in texts:
             sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
             yield shard, (np.frombuffer(b"".join(pieces), dtype=np.uint8), sizes)
-    elif size < SMALL:
+        return
+    count = _cores()
+    pool = ThreadPoolExecutor(count)
+    waiting: deque[tuple[Shard, Future[Encoded]]] = deque()
+    try:
         for shard, pieces in texts:
-            yield shard, encoder.encode(pieces)
-    else:
-        yield from workers.encoded(texts, encoder, min(workers.cores(), size // SHARD + 1))
+            waiting.append((shard, pool.submit(encoder.encode, pieces)))
+            if len(waiting) > count + count // 2 + 1:
+                shard, future = waiting.popleft()
+                yield shard, future.result()
+        for shard, future in waiting:
+            yield shard, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Parts:

@@ -1,8 +1,6 @@
 """How a prepared text is written: in an unfinished directory, which is renamed once it is whole.
 
-Where the file system has locks, one process prepares a text while others wait, and one that was killed is
-resumed by the next on the same machine; without locks, any number of processes may prepare the same text at
-once.
+One process prepares a text while others wait. One that was killed is resumed by the next on the same machine.
 """
 
 import contextlib
@@ -14,8 +12,6 @@ import re
 import shutil
 import sys
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
@@ -24,7 +20,6 @@ from poslab.data.corpus import Corpus, load, read_manifest
 from poslab.data.documents import Survey
 from poslab.data.sources import TextSource
 from poslab.data.verification import remember_verified
-from poslab.data.workers import KilledError
 from poslab.record.seal import DamagedError
 
 UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
@@ -42,19 +37,19 @@ def write(
     name, root = source.label(), directory.parent
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(root / f"{directory.name}.lock") as alone:
+        with (root / f"{directory.name}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 if corpus := load(directory, name):
                     return corpus
             except DamagedError as error:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
-                _remove(directory)
-            _remove_abandoned(root, directory)
+                shutil.rmtree(directory)
             try:
-                _build(source, key, content, surveyed, directory, alone)
+                _build(source, key, content, surveyed, directory)
             except DamagedError as error:  # what a killed process has left may be
                 print(f"poslab: {error}; the text is prepared from its beginning", file=sys.stderr)
-                _build(source, key, content, surveyed, directory, alone)
+                _build(source, key, content, surveyed, directory)
             corpus = load(directory, name)
     except OSError as error:
         raise ConfigError(
@@ -68,78 +63,38 @@ def write(
 
 
 def _build(
-    source: TextSource,
-    key: str,
-    content: str | None,
-    surveyed: Survey | None,
-    directory: Path,
-    resumable: bool,
+    source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
 ) -> None:
     """Prepare a text in an unfinished directory and rename that to `directory`.
 
-    Where it is `resumable`, a stop or a kill leaves it to the next command. Errors leave nothing.
+    A stop or a kill leaves it to the next command, an error leaves nothing. Each machine has one of its own,
+    since not every lock reaches others.
     """
-    unfinished = _resumed_name(directory) if resumable else _new_name(directory)
+    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+    unfinished = directory.with_name(f"{directory.name}.{machine}.unfinished")
     unfinished.mkdir(exist_ok=True)
     os.utime(unfinished)
+    _remove_abandoned(directory.parent)
     try:
         build(source, key, content, surveyed, unfinished)
         try:
             unfinished.rename(directory)
         except OSError:
-            if not directory.exists():  # without locks another process can have been first
+            if not directory.exists():  # another machine can have been first
                 raise
             shutil.rmtree(unfinished, ignore_errors=True)
         else:
             manifest = read_manifest(directory)
             remember_verified(directory, manifest["sizes"], manifest["blocks"])
-    except BaseException as error:
-        stopped = isinstance(error, KilledError) or not isinstance(error, Exception)
-        if not (stopped and resumable):
-            shutil.rmtree(unfinished, ignore_errors=True)
+    except Exception:
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 
-@contextlib.contextmanager
-def _one_at_a_time(path: Path) -> Iterator[bool]:
-    """Wait for another process that prepares the same, and yield True.
-
-    Without locks (some network drives) both work: yield False.
-    """
-    alone = False
-    with path.open("w") as file:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-            alone = True
-        yield alone
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory, renamed first so that no process reads half of it. Mapped files stay readable."""
-    aside = _new_name(directory)
-    with contextlib.suppress(FileNotFoundError):
-        directory.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _new_name(directory: Path) -> Path:
-    return directory.with_name(f"{directory.name}.{uuid.uuid4().hex[:8]}.unfinished")
-
-
-def _resumed_name(directory: Path) -> Path:
-    """Return what a stopped command leaves: one for each machine, since not every lock reaches others."""
-    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
-    return directory.with_name(f"{directory.name}.{machine}.unfinished")
-
-
-def _remove_abandoned(root: Path, directory: Path) -> None:
-    """Remove unfinished directories that were left behind, by their exact names and never through a link.
-
-    The one that is resumed as `directory` stays.
-    """
+def _remove_abandoned(root: Path) -> None:
+    """Remove unfinished directories that nobody resumes, by their exact names and never through a link."""
     for path in root.iterdir():
         with contextlib.suppress(OSError):
             unfinished = UNFINISHED.fullmatch(path.name) and not path.is_symlink()
-            resumed = path == _resumed_name(directory)
-            if unfinished and not resumed and time.time() - path.stat().st_mtime > ABANDONED:
+            if unfinished and time.time() - path.stat().st_mtime > ABANDONED:
                 shutil.rmtree(path, ignore_errors=True)

@@ -13,7 +13,6 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +20,7 @@ from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
 SETTLED = 2.0  # seconds: a change within this of another can leave a file's times as they were
-BLOCK = 2**24  # bytes that are hashed at once: blocks are shared among the cores
-THREADS = 8  # of which each holds a block in memory
+BLOCK = 2**24  # bytes that are hashed at once
 VERIFIED = "verified.json"
 MACHINES = 100  # of which each reads the files for itself, where the drive is shared
 
@@ -31,21 +29,12 @@ Blocks = Mapping[str, Sequence[str]]  # the SHA-256 of each block, by the file's
 
 def block_digests(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Return the SHA-256 of each block of the files. Raises OSError."""
-    sizes = {name: (directory / name).stat().st_size for name in names}
-    places = [(name, begin) for name, size in sizes.items() for begin in range(0, size, BLOCK)]
-    threads = min(THREADS, os.cpu_count() or 1) if len(places) > THREADS else 1
-    digests: dict[str, list[str]] = {name: [] for name in names}
-    with ThreadPoolExecutor(threads) as pool:  # hashing leaves Python's lock
-        found = pool.map(lambda place: _digest(directory / place[0], place[1]), places)
-        for (name, _), digest in zip(places, found, strict=True):
-            digests[name].append(digest)
-    return digests
+    return {name: _digests(directory / name) for name in names}
 
 
-def _digest(path: Path, begin: int) -> str:
+def _digests(path: Path) -> list[str]:
     with path.open("rb") as file:
-        file.seek(begin)
-        return hashlib.sha256(file.read(BLOCK)).hexdigest()
+        return [hashlib.sha256(block).hexdigest() for block in iter(lambda: file.read(BLOCK), b"")]
 
 
 def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Blocks) -> str:
@@ -95,11 +84,7 @@ def _compare(directory: Path, blocks: Blocks) -> None:
     except OSError as error:
         raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
     for name, digests in blocks.items():
-        for number, (digest, written) in enumerate(zip(found[name], digests, strict=False)):
-            if digest != written:
-                part = "" if len(digests) == 1 else f" in block {number + 1} of {len(digests)}"
-                raise DamagedError(f"{directory / name} is damaged{part}")
-        if len(found[name]) != len(digests):
+        if found[name] != digests:
             raise DamagedError(f"{directory / name} is damaged")
 
 
