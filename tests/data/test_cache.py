@@ -23,7 +23,7 @@ from support.texts import options, write_documents
 
 def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare(options("text", path=str(novels)))
-    monkeypatch.setattr("poslab.data.unfinished.write", None)
+    monkeypatch.setattr("poslab.data.cache.write", None)
     assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
     assert not list(first.directory.parent.glob("*.unfinished"))
 

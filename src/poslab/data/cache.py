@@ -6,17 +6,16 @@ import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.config.schema import HELD_OUT, is_tokenizer_file
 from poslab.data import sources, tokenizer_file
 from poslab.data.corpus import FORMAT, Corpus, load
 from poslab.data.directories import cache_directory, planning_directory
+from poslab.data.documents import Survey, survey
+from poslab.data.unfinished import write
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
-
-if TYPE_CHECKING:
-    from poslab.data.documents import Survey
 
 TEXTS = 1000  # of which the digests are remembered
 
@@ -31,19 +30,17 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     with contextlib.suppress(DamagedError):  # another process may be writing it again
         if corpus := load(directory, name):
             return corpus
-    from poslab.data.unfinished import write  # not needed for a text that is prepared already
-
     return write(source, key, content, surveyed, directory)
 
 
-def _content(source: sources.TextSource) -> "tuple[str, Survey | None]":
+def _content(source: sources.TextSource) -> tuple[str, Survey | None]:
     """Return the SHA-256 of a text and, where it was read for that, what is known of it.
 
     A text in files that are as they were is not read again.
     """
     before = source.files_state()
     if before is None:
-        surveyed = _survey(source)
+        surveyed = survey(source)
         return surveyed.digest, surveyed
     options = source.model_dump(mode="json", exclude={"path", "vocabulary", "windows", "held_out"})
     about = [FORMAT, platform.node(), source.label(), options, before.digest]
@@ -52,17 +49,11 @@ def _content(source: sources.TextSource) -> "tuple[str, Survey | None]":
     if digest := known.get(key):
         return str(digest), None
     settled = before.settled
-    surveyed = _survey(source)
+    surveyed = survey(source)
     if settled and source.files_state() == before:
         known.put(key, surveyed.digest)
         known.save()
     return surveyed.digest, surveyed
-
-
-def _survey(source: sources.TextSource) -> "Survey":
-    from poslab.data.documents import survey  # not needed for a text that is prepared already
-
-    return survey(source)
 
 
 def _key(source: sources.TextSource, content: str | None) -> str:
