@@ -36,32 +36,36 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
     another package cannot be imported or has not exactly one such class.
     """
-    parts = _own_parts(package)
-    if name in parts:
-        kind = _only_part(importlib.import_module(f"{package}.{name}"), contract)
-        if isinstance(kind, str):
-            raise TypeError(kind)
-        return kind
-    declared = declared_modules(package)
-    module = declared.get(name, name) if isinstance(name, str) else None
-    if module is None or source_of(module) is None:
-        names = ", ".join([*parts, *declared])
-        hint = ""
-        if package in ENTRY_POINTS:
-            hint = ", and any module that can be imported, such as mypackage.module"
+    name, parts = str(name), _own_parts(package)
+    declared: Mapping[str, str] = {} if name in parts else declared_modules(package)
+    module = f"{package}.{name}" if name in parts else declared.get(name, name)
+    if source_of(module) is None:
         if name in declared:
             raise ConfigError(f"{key}={name!r} is declared to be the module {module}, which is not there")
-        near = did_you_mean(str(name), [*parts, *declared])
-        raise ConfigError(f"{key}={name!r} is unknown{near}; there are {names}{hint}")
+        names = [*parts, *declared]
+        listed = ", ".join(names)
+        if package in ENTRY_POINTS:
+            listed += ", and any module that can be imported, such as mypackage.module"
+        raise ConfigError(f"{key}={name!r} is unknown{did_you_mean(name, names)}; there are {listed}")
     try:
-        kind = _only_part(importlib.import_module(module), contract)
+        found = vars(importlib.import_module(module)).values()
     except ConfigError:
         raise
     except Exception as error:  # whatever the code of another package raises
+        if name in parts:
+            raise
         raise ConfigError(f"{key}={name!r}: {module} raises {type(error).__name__}: {error}") from error
-    if isinstance(kind, str):
-        raise ConfigError(f"{key}={name!r}: {kind}")
-    return kind
+    kinds = [
+        value
+        for value in found
+        if isinstance(value, type)
+        and issubclass(value, contract)
+        and value.__module__ == module
+        and not value.__name__.startswith("_")
+    ]
+    if len(kinds) != 1:
+        raise ConfigError(f"{key}={name!r}: {module} must define one {contract.__name__}, not {len(kinds)}")
+    return kinds[0]
 
 
 def part_names(package: str) -> list[str]:
@@ -72,21 +76,6 @@ def part_names(package: str) -> list[str]:
 def _own_parts(package: str) -> list[str]:
     folder = importlib.import_module(package)
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
-
-
-def _only_part(module: Any, contract: type[Part]) -> type[Part] | str:
-    """Return the part that a module defines, or the reason, as text, why it defines none."""
-    parts = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, contract)
-        and value.__module__ == module.__name__
-        and not value.__name__.startswith("_")
-    ]
-    if len(parts) != 1:
-        return f"{module.__name__} must define one {contract.__name__}, not {len(parts)}"
-    return parts[0]
 
 
 def named_in(section: Any, key: str) -> Iterator[str]:

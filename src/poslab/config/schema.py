@@ -243,6 +243,13 @@ class ProbeOptions(Options):
 
 HELD_OUT = 0.1  # of a text, also in records that are older than the setting
 CAUSAL = {"kind": "causal"}  # the objective of records that are older than the setting
+# What records that are older than a setting have for it: they leave it out, and so do later ones.
+AS_IN_OLDER_RECORDS: Mapping[str, Mapping[str, Any]] = {
+    "trainer": {"optimizer": ADAMW, "recompute": False, "strategy": "ddp"},
+    "model": dict(GPT2_BLOCK),
+    "evaluate": {"needles": 0, "documents": "single"},
+    "data": {"windows": "joined", "held_out": HELD_OUT},
+}
 
 
 class RunConfig(Options):
@@ -302,24 +309,13 @@ class RunConfig(Options):
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
-        # What is as in records that are older than the setting is left out, as it is there.
-        for name, default in (("callbacks", {}), ("objective", CAUSAL)):
-            if plain[name] == default:
+        for name, usual in (("callbacks", {}), ("objective", CAUSAL)):
+            if plain[name] == usual:
                 del plain[name]
-        for name, usual in {"optimizer": ADAMW, "recompute": False, "strategy": "ddp"}.items():
-            if plain["trainer"][name] == usual:
-                del plain["trainer"][name]
-        for name, default in GPT2_BLOCK:
-            if plain["model"][name] == default:
-                del plain["model"][name]
-        if not plain["evaluate"]["needles"]:
-            del plain["evaluate"]["needles"]
-        if plain["evaluate"]["documents"] == "single":
-            del plain["evaluate"]["documents"]
-        if plain["data"].get("windows") == "joined":
-            del plain["data"]["windows"]
-        if plain["data"].get("held_out") == HELD_OUT:
-            del plain["data"]["held_out"]
+        for section, defaults in AS_IN_OLDER_RECORDS.items():
+            for name, usual in defaults.items():
+                if plain[section].get(name) == usual:
+                    plain[section].pop(name, None)
         if plain["data"].get("source") == "text" and isinstance(plain["data"].get("path"), str):
             plain["data"]["path"] = Path(plain["data"]["path"]).name
         if is_tokenizer_file(plain["data"].get("vocabulary")):

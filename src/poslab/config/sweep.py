@@ -1,10 +1,8 @@
-"""The configurations of a sweep's runs, as Hydra composes them, but composed once for similar runs.
+"""The configurations of a sweep's runs, as Hydra composes them, but composed once for the seeds of an arm.
 
 Hydra takes tens of milliseconds per run, since it reads every option file and parses every override again.
-Runs that differ only in numbers (`seed=0`, `seed=1`) have the same files, and Hydra applies such an override
-by setting one leaf. So it composes the first of them, and the others are that configuration with other
-numbers. Whatever is not that simple is left to Hydra: options, words, lists, sections, settings that are
-added or removed, and configurations that refer from one setting to another.
+Runs that differ only in their seed have the same files, and Hydra applies such an override by setting one
+leaf. So it composes the first of them, and the others are that configuration with another seed.
 """
 
 import re
@@ -21,9 +19,7 @@ from poslab.config.option_files import Conf, conf_of
 from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
-KEY = re.compile(r"[+~]*([^=@]*)")  # of any override
-# An override that sets a number, written as Hydra reads it, too: its own parser is slow.
-NUMBER = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(-?(?:0|[1-9][0-9]{0,17}))(\.[0-9]+)?(e-?[0-9]+)?")
+SEED = re.compile(r"seed=(0|[1-9][0-9]{0,17})")  # as Hydra reads a whole number, too
 SWEPT = "hydra.sweeper.params"  # in a sweep's file
 
 
@@ -66,52 +62,20 @@ class Composer:
 
     def __init__(self, compose: Callable[[list[str]], DictConfig]) -> None:
         self._compose = compose
-        self._templates: dict[tuple[str, ...], Composed] = {}
+        self._templates: dict[tuple[str, ...], Composed] = {}  # by the overrides besides the seed
 
     def composed(self, overrides: Sequence[str]) -> Composed:
         """Return the configuration of the run with these overrides. Raises what Hydra raises."""
-        numbers = _numbers(overrides)
-        # What runs of one template share: all overrides, without the value where they set a number.
-        shape = tuple(numbers[place][0] if place in numbers else text for place, text in enumerate(overrides))
-        template = self._templates.get(shape)
-        if template is not None:
-            settings = template.settings
-            for key, value in numbers.values():
-                settings = _with_leaf(settings, key, value)
-            return replace(template, settings=settings)
+        seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
+        others = tuple(text for text in overrides if not SEED.fullmatch(text))
+        if len(seeds) == 1 and (template := self._templates.get(others)):
+            return replace(template, settings={**template.settings, "seed": seeds[0]})
         config = self._compose(list(overrides))
         composed = _from_hydra(config)
-        if not _refers(config) and all(_is_leaf(*number, composed) for number in numbers.values()):
-            self._templates[shape] = composed
+        alone = not any(text.lstrip("+~").startswith("seed") for text in others) and not _refers(config)
+        if alone and [composed.settings.get("seed")] == seeds and type(composed.settings["seed"]) is int:
+            self._templates[others] = composed
         return composed
-
-
-def _numbers(overrides: Sequence[str]) -> dict[int, tuple[str, float]]:
-    """Return key and value of the overrides that set a number which no other touches, by their places."""
-    keys = [match[1] if (match := KEY.match(text)) else "" for text in overrides]
-    numbers: dict[int, tuple[str, float]] = {}
-    for place, text in enumerate(overrides):
-        if match := NUMBER.fullmatch(text):
-            key, whole, *rest = match.groups()
-            other_keys = keys[:place] + keys[place + 1 :]
-            if not any(f"{key}.".startswith(f"{section}.") for section in other_keys):
-                numbers[place] = key, float(text.partition("=")[2]) if any(rest) else int(whole)
-    return numbers
-
-
-def _is_leaf(key: str, number: float, composed: Composed) -> bool:
-    """Return whether Hydra has set one leaf, rather than chosen an option."""
-    value: Any = composed.settings
-    for name in key.split("."):
-        if not isinstance(value, dict) or name not in value:
-            return False
-        value = value[name]
-    return type(value) is type(number) and value == number and key not in composed.choices
-
-
-def _with_leaf(settings: Mapping[str, Any], key: str, number: float) -> dict[str, Any]:
-    name, *inner = key.split(".", 1)
-    return {**settings, name: _with_leaf(settings[name], inner[0], number) if inner else number}
 
 
 def _from_hydra(config: DictConfig) -> Composed:
