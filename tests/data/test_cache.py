@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import unfinished, verification
+from poslab.data import verification
+from poslab.data.build import build
 from poslab.data.cache import prepare
 from poslab.record.seal import read_sealed, sealed
 from support.texts import options, write_documents
@@ -167,15 +168,14 @@ def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(
     data = options("text", path=str(novels))
 
     def second(*arguments: Any) -> None:
-        monkeypatch.setattr(unfinished, "build", build)
+        monkeypatch.setattr("poslab.data.unfinished.build", build)
         with monkeypatch.context() as patched:
             patched.setattr(platform, "node", lambda: "another")
             patched.setattr(fcntl, "flock", lambda file, kind: None)
             prepare(data)
         build(*arguments)
 
-    build = unfinished.build
-    monkeypatch.setattr(unfinished, "build", second)
+    monkeypatch.setattr("poslab.data.unfinished.build", second)
     corpus = prepare(data)
     assert not list(corpus.directory.parent.glob("*.unfinished"))
 
