@@ -18,6 +18,7 @@ import pytest
 import wandb
 from rich.console import Console
 from wandb.sdk import wandb_init
+from wandb.sdk.lib.wbauth import write_netrc_auth
 
 from poslab import loggers
 from poslab.loggers.send import login
@@ -196,6 +197,14 @@ def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     show_runs([job], Console(file=told))
     assert told.getvalue() == ""
     assert not (job.directory / "wandb").exists()
+
+
+def test_a_login_is_found_where_wandb_has_written_it(tmp_path, monkeypatch):
+    wandb.teardown()
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert not login.logged_in()
+    write_netrc_auth(host=wandb.Settings().base_url, api_key="0123456789" * 4)
+    assert login.logged_in()
 
 
 def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):

@@ -68,7 +68,7 @@ def _check(options: dict[str, str], runs: Path) -> None:
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
     """Write both documents to files; `offline` is why they are not saved in W&B."""
     from poslab.loggers.dashboard.publish import write_files
-    from poslab.loggers.fetch.account import default_project
+    from poslab.loggers.wandb import default_project
 
     study = options["study"]
     folder = Path(options.get("reports", "reports")) / study / "wandb"

@@ -13,6 +13,11 @@ from poslab.config.text import IN_A_URL
 from poslab.loggers import OpenedRun, RunLogger, build_logger
 
 
+def default_project() -> str:
+    """Return the project of runs where the command names none."""
+    return os.environ.get("WANDB_PROJECT") or PROJECT
+
+
 class WandbOptions(Options):
     project: str | None = Field(
         min_length=1, max_length=128, description=f"null: the value of WANDB_PROJECT, else {PROJECT}"
@@ -38,7 +43,7 @@ class WandbOptions(Options):
     def _by_variables(cls, given: Any) -> Any:
         """Replace settings that are null by the values of W&B's own variables."""
         by_variables = {
-            "project": os.environ.get("WANDB_PROJECT") or PROJECT,
+            "project": default_project(),
             "entity": os.environ.get("WANDB_ENTITY") or None,
             "tags": [tag.strip() for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag.strip()],
         }

@@ -1,17 +1,16 @@
 """A project in W&B, opened for reading: its entity, its folder in the cache, and errors in one line each."""
 
 import atexit
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poslab.config.request import PROJECT
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
 from poslab.loggers.send.login import answers, forget_client, logged_in, server
+from poslab.loggers.wandb import default_project
 
 REFUSED = (401, 403)  # HTTP statuses
 RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
@@ -45,16 +44,19 @@ class Account:
 
 def open_account(project: str | None, entity: str | None) -> Account:
     """Open a project, by default that of a run: WANDB_PROJECT, else `poslab`. Raise SourceError."""
-    if not logged_in():
-        raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
-    if not answers():  # W&B's own client may try for more than a minute
-        raise SourceError(f"W&B does not answer: {plain(server(), 200)}", 1)
-    import wandb
+    import wandb  # takes seconds
 
-    wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
     try:
+        if not logged_in():
+            raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
+        if not answers():  # W&B's own client may try for more than a minute
+            raise SourceError(f"W&B does not answer: {plain(server(), 200)}", 1)
+        forget_client()  # which is silent only if it is so from the first reading of its settings, above
+        wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity
+    except SourceError:
+        raise
     except Exception as error:  # no address, no answer, a key that is refused
         forget_client()
         if http_status(error) in REFUSED:
@@ -68,11 +70,6 @@ def open_account(project: str | None, entity: str | None) -> Account:
         if Path(name).name != name or name.startswith("."):
             raise SourceError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B", 2)
     return Account(api, entity, project)
-
-
-def default_project() -> str:
-    """Return the project of runs where the command names none."""
-    return os.environ.get("WANDB_PROJECT") or PROJECT
 
 
 def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:

@@ -1,14 +1,10 @@
 """Whether W&B has an account to use, and whether its server answers."""
 
-import configparser
-import netrc
 import os
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from poslab.loggers.wandb import WandbOptions
 
@@ -40,13 +36,10 @@ def mode() -> tuple[str | None, str | None]:
 
 
 def server() -> str:
-    """Return the address of W&B's server, or of the server that `wandb login --host` has set."""
-    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
-    settings = configparser.ConfigParser(interpolation=None)
-    with suppress(configparser.Error, OSError, UnicodeDecodeError):
-        settings.read(folder / "settings")
-    configured = settings.get("default", "base_url", fallback=None)
-    return os.environ.get("WANDB_BASE_URL") or configured or "https://api.wandb.ai"
+    """Return the address of the server that W&B's client calls."""
+    from wandb.sdk.wandb_setup import singleton
+
+    return singleton().settings.base_url
 
 
 def answers() -> bool:
@@ -61,15 +54,15 @@ def answers() -> bool:
 
 
 def logged_in() -> bool:
-    """Whether W&B has a key for its server: from the environment, or from the file `wandb login` writes."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urlsplit(server()).hostname or ""
-    path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    """Whether W&B's client has a key for its server, which need not be right. Nobody is asked."""
+    from wandb.errors import AuthenticationError
+    from wandb.sdk.lib.wbauth import authenticate_session
+
     try:
-        return netrc.netrc(path).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
+        key = authenticate_session(host=server(), source="poslab", prompt=False, update_session=False)
+    except AuthenticationError:  # what is wrong with it is said where it is used
+        return True
+    return key is not None
 
 
 def forget_client() -> None:
