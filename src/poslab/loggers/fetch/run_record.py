@@ -4,7 +4,6 @@ Names and contents come from outside: only files with the right seal and checksu
 lead out of its folder.
 """
 
-import base64
 import hashlib
 import tempfile
 from collections.abc import Mapping
@@ -54,14 +53,9 @@ def list_record(run: Any) -> RemoteRecord:
     return RemoteRecord(run, f"{run.name} ({run.id})", record)
 
 
-def read_record(remote: RemoteRecord, study: str | None, cached: Mapping[str, Path]) -> RemoteRecord:
-    """Return the record with its manifest, or with a problem where this is no manifest of a run of `study`.
-
-    `cached` are the manifests in the cache by their MD5, which are not downloaded again.
-    """
-    file = remote.files.get(MANIFEST)
-    known = None if file is None else cached.get(str(file.md5))
-    content = download(file) if known is None else known.read_bytes()
+def read_record(remote: RemoteRecord, study: str | None) -> RemoteRecord:
+    """Return the record with its manifest, or with a problem where W&B has none of a run of `study`."""
+    content = download(remote.files.get(MANIFEST))
     if content is None:
         return replace(remote, problem=f"has no record: {remote.run.state} in W&B")
     try:
@@ -96,9 +90,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
             write_atomic(directory / name, content)
         else:
             problems.append(f"{remote.title}: {name} is {'missing' if content is None else 'damaged'} in W&B")
-    path = directory / MANIFEST
-    if not path.exists() or path.read_bytes() != remote.content:
-        write_atomic(path, remote.content)
+    write_atomic(directory / MANIFEST, remote.content)
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
         if path.name not in tables:  # of another state of the run
             path.unlink()
@@ -117,12 +109,3 @@ def download(file: Any | None) -> bytes | None:
                 return None
             raise
         return Path(folder, file.name).read_bytes()
-
-
-def cached_manifests(study: Path) -> dict[str, Path]:
-    """Return the manifests in the cache by their MD5 as W&B writes it."""
-    return {md5(path.read_bytes()): path for path in study.glob(f"[!.]*/{MANIFEST}")}
-
-
-def md5(content: bytes) -> str:
-    return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()

@@ -22,11 +22,9 @@ from poslab.config.text import NAME, plain
 from poslab.loggers.fetch.account import Account, SourceError, asking, of_study
 from poslab.loggers.fetch.run_record import (
     RemoteRecord,
-    cached_manifests,
     download,
     download_record,
     list_record,
-    md5,
     read_record,
 )
 from poslab.record.files import write_atomic
@@ -60,7 +58,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
 def fetch_run(account: Account, run: Any) -> Path:
     """Download one run's record; return its directory. Raise SourceError where the run has none."""
-    record = read_record(list_record(run), None, {})
+    record = read_record(list_record(run), None)
     if record.problem:
         raise SourceError(f"W&B: {plain(record.title)} {plain(record.problem)}", 2)
     directory = account.folder / "runs" / str(record.manifest.study) / record.name
@@ -78,7 +76,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
     reports.sort(key=_created, reverse=True)
     names, lines = _plan(reports[0] if reports else None, study, folder)
     records = [record for record in listed if record.run.job_type == TRAIN]
-    read = partial(read_record, study=study, cached=cached_manifests(folder))
+    read = partial(read_record, study=study)
     records = _at_once(read, [*records, *_records_of_report(reports)], "downloading", console)
     chosen, choices = _newest_records(record for record in records if not record.problem)
     lines += [f"{record.title} {record.problem}" for record in records if record.problem] + choices
@@ -118,11 +116,10 @@ def _listed(account: Account, study: str) -> list[Any]:
 
 def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
     """Write the study's list into `folder`; return its runs, and a line where there is no list."""
-    path, file = folder / STUDY_LIST, None if report is None else report.files.get(STUDY_LIST)
-    cached = path.read_bytes() if path.exists() else b""
-    content = None if file is None else cached if file.md5 == md5(cached) else download(file)
+    path = folder / STUDY_LIST
+    path.unlink(missing_ok=True)
+    content = None if report is None else download(report.files.get(STUDY_LIST))
     if content is None:
-        path.unlink(missing_ok=True)
         return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
     try:
         listed = parse_study_list(content, path)
@@ -130,10 +127,8 @@ def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[s
     except DamagedError:
         problem = "is damaged"
     if problem:
-        path.unlink(missing_ok=True)
         return [], [f"{STUDY_LIST} of the report run {problem}: runs are listed by name"]
-    if content != cached:
-        write_atomic(path, content)
+    write_atomic(path, content)
     return list(listed.runs), []
 
 
