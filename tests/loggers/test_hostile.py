@@ -77,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         options = wandb_options(asked.config.logger)
         card = of_run(asked, EVERY, EVERY, EVERY)
         card = replace(card, tags=(*card.tags, *HOSTILE))
-        mirror_run(options, card, directory)
+        mirror_run(options, asked.config, card, directory)
         publish(STUDY, options, runs / STUDY, report)
         account = open_account(options.project, None)
         publish_dashboard(STUDY, from_wandb(training_runs(STUDY, account)), account)

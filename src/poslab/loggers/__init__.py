@@ -48,7 +48,8 @@ class OpenedRun:
     directory: Path
     manifest: Manifest  # so far
     rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty where an interrupted run resumes
-    stop: Callable[[str], None]  # stops the run; takes the name of the caller, such as W&B; for any thread
+    # Stops the run; takes the name of the caller, such as W&B; for any thread. None: it is trained already.
+    stop: Callable[[str], None] | None = None
 
 
 class RunLogger(ABC):

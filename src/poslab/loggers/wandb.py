@@ -79,7 +79,7 @@ class Wandb(RunLogger):
         self._held.callback(forget_client)
         # Where the caller has a W&B run open, its client is not killed.
         self._owns_client = wandb.setup().most_recent_active_run is None
-        self._run = TrackedRun(self.options, run.card, run.directory, run.manifest, run.rows, run.stop)
+        self._run = TrackedRun(self.options, run)
         self.place = self._run.place
 
     def log(self, row: Mapping[str, Any]) -> None:

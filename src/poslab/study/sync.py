@@ -13,7 +13,7 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import counted
 from poslab.loggers import error_line
 from poslab.loggers.send.login import in_wandb_sweep, requested_place
-from poslab.loggers.send.offline import VIEW, offline_folders, run_id
+from poslab.loggers.send.offline import VIEW, run_id
 from poslab.loggers.send.published import is_published
 from poslab.loggers.wandb import WandbOptions, wandb_options
 from poslab.record.facts import WandbPlace
@@ -57,7 +57,7 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
         missing, "to W&B", console=console, disable=not console.is_terminal, transient=True
     ):
         try:
-            mirror_run(options, job.card, job.directory)
+            mirror_run(options, job.config, job.card, job.directory)
         except Exception as error:
             console.print(f"{job.request.title}: W&B failed: {error_line(error)}", style="red")
 
@@ -101,25 +101,18 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     part = sum(place.mode == "online" and not place.complete for place in places)
     if part and not failed:
         console.print(f"W&B has only a part of {part} of {len(jobs)} runs; the same command sends the rest")
-    unsent: list[str] = []
-    views: list[str] = []
-    for folder in dict.fromkeys(job.directory.parent for job in jobs):
-        directories = [path for path in folder.glob("[!.]*") if path.name != "wandb"]
-        patterns = [f"{folder}/*/wandb/offline-run-*"] if any(map(_is_unsent, directories)) else []
-        patterns += [f"{folder}/wandb/offline-run-*"] if _is_unsent(folder) else []
-        unsent += patterns
-        if patterns:
-            views.append(f"`wandb leet {folder}/{VIEW}`")
+    unsent = {
+        f"{folder}/{pattern}": f"`wandb leet {folder}/{VIEW}`"
+        for folder in dict.fromkeys(job.directory.parent for job in jobs)
+        for pattern in ("*/wandb/offline-run-*", "wandb/offline-run-*")  # of runs, and of the report
+        if any(not list(part.glob("*.synced")) for part in folder.glob(pattern))
+    }
     if unsent:
+        views = dict.fromkeys(unsent.values())
         console.print(
             f"W&B was used offline; {' or '.join(views)} shows the curves in this terminal; to send them, "
             f"after `wandb login`, from this folder: wandb sync {' '.join(unsent)}"
         )
-
-
-def _is_unsent(directory: Path) -> bool:
-    """Return whether `wandb sync` has yet to send some of W&B's offline files in a directory."""
-    return any(not list(folder.glob("*.synced")) for folder in offline_folders(directory))
 
 
 def _place(job: Job) -> WandbPlace:

@@ -5,16 +5,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import wandb
 
+from poslab.config.request import Config
 from poslab.config.text import one_line, visible, without_paths, without_secrets
+from poslab.loggers import OpenedRun
 from poslab.loggers.send import login
 from poslab.loggers.send.card import Card, as_sent
 from poslab.loggers.send.charts import axes, chart_rows, sheets, summary, training_row
@@ -61,26 +62,16 @@ class TrackedRun:
     the new ones are as large.
     """
 
-    def __init__(
-        self,
-        options: WandbOptions,
-        card: Card,
-        directory: Path,
-        manifest: Manifest,
-        rows: Iterable[Mapping[str, Any]],
-        stop: Callable[[str], None] | None = None,
-    ) -> None:
-        """Open the run; `rows` is the curve so far. `stop` is called, from a thread, on a stop in W&B.
-
-        None for `stop`: the run is trained already, and this machine's use is not sent.
-        """
+    def __init__(self, options: WandbOptions, opened: OpenedRun) -> None:
+        """Open the run; a stop in W&B stops it. The use of this machine is sent of runs that train."""
         self.options = options
-        self.directory = directory
+        self.directory = directory = opened.directory
+        manifest, stop = opened.manifest, opened.stop
         number = run_id(directory, manifest.wandb)
         self.replaced = [folder for folder in offline_folders(directory) if identifier(folder) == number]
         self.run, self.place = open_run(
             options,
-            card,
+            opened.card,
             directory,
             number,
             stop_fn=lambda: stop("W&B") if stop else None,
@@ -91,7 +82,7 @@ class TrackedRun:
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
         save_file(self.run, MANIFEST, sealed(manifest.as_json()).encode())
-        for row in rows:
+        for row in opened.rows:
             self._log_training(row)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -168,7 +159,7 @@ class TrackedRun:
         self.replaced = []
 
 
-def mirror_run(options: WandbOptions, card: Card, directory: Path) -> None:
+def mirror_run(options: WandbOptions, config: Config, card: Card, directory: Path) -> None:
     """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
     with holding(run_lock(directory)):
         manifest = read_manifest(directory)
@@ -178,9 +169,9 @@ def mirror_run(options: WandbOptions, card: Card, directory: Path) -> None:
         record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
         rows = metrics_rows(directory, manifest)
         with own_variables(directory):
-            opened = TrackedRun(options, card, directory, record.manifest, rows)
-            whole = manifest.updated(wandb={**opened.place, "complete": True})
-            opened.finish(sealed(whole.as_json()), int(manifest.status != "done"))
+            tracked = TrackedRun(options, OpenedRun(config, card, directory, record.manifest, rows))
+            whole = manifest.updated(wandb={**tracked.place, "complete": True})
+            tracked.finish(sealed(whole.as_json()), int(manifest.status != "done"))
         record.replace(whole)
 
 
@@ -298,9 +289,7 @@ def own_variables(folder: Path) -> Iterator[None]:
     os.environ.setdefault("WANDB_SILENT", "true")  # no message about the login
     os.environ.pop("WANDB_SERVICE", None)
     try:
-        # Without this W&B imports pandas, for a second, to see that None and a table are no DataFrames.
-        with patch.object(wandb.util, "pd_available", False):
-            yield
+        yield
     finally:
         for name, value in before.items():
             os.environ.pop(name, None)
