@@ -71,13 +71,10 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
     return workspace
 
 
-def make_report(
-    study: str, contents: Contents, entity: str, project: str, *, resolve: bool = True
-) -> wr.Report:
-    """Return the study's Report. With `resolve`, saving it asks the server for the project of its runs.
+def make_report(study: str, contents: Contents, entity: str, project: str) -> wr.Report:
+    """Return the study's Report. Saving it asks the server for the project, where one is named.
 
-    Without, its panels show the runs of the project that it is saved in, which is the same one. Text from
-    configurations is in paragraphs, as plain text: W&B reads Markdown only in its Markdown blocks.
+    Text from configurations is in paragraphs, as plain text: W&B reads Markdown only in its Markdown blocks.
     """
     reading: list[Any] = [
         wr.TableOfContents(),
@@ -93,8 +90,8 @@ def make_report(
         for i, panel in enumerate(panels):  # two beside each other
             panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
         runs = wr.Runset(
-            entity=entity if resolve else "",
-            project=project if resolve else "",
+            entity=entity,
+            project=project,
             name=study,
             filters=_of_study(study),
             groupby=[f"config.{ARM}"],

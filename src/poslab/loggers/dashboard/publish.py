@@ -61,7 +61,7 @@ def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]
 def write_files(study: str, contents: Contents, project: str, entity: str | None, folder: Path) -> None:
     """Write the documents of `publish` to workspace.json and report.json, the same bytes every time."""
     workspace = make_workspace(study, contents, entity or "", project)
-    report = make_report(study, contents, entity or "", project, resolve=False)
+    report = make_report(study, contents, "", "")  # its panels show the project that it is saved in
     where = {"project": project, **({"entity": entity} if entity else {})}
     for name, document, facts in (
         ("workspace", workspace, {"name": study, "view": view_name(study)}),
