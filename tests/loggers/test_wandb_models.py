@@ -9,9 +9,8 @@ from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
 from support.commands import rows
 from support.records import contents
-from support.runs import make, request
+from support.runs import TRACKED, make, request
 from support.texts import options
-from support.uploads import upload
 from support.wandb_server.server import online, served
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -23,12 +22,10 @@ SHORT = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1
 @pytest.fixture(scope="module")
 def run(server, tmp_path_factory):
     """A finished run, its record and its model in W&B."""
-    folder = tmp_path_factory.mktemp("models")
-    manifest = make(request(study="models", **SHORT), folder / "runs")
-    directory = folder / "runs" / "models" / manifest.run
+    runs = tmp_path_factory.mktemp("models") / "runs"
     with online(server):
-        upload(directory, "trained", "models", log=f"checkpoint-{directory.name}", folder=folder)
-    return directory
+        manifest = make(request(study="models", logger=TRACKED, **SHORT), runs)
+    return runs / "models" / manifest.run
 
 
 @pytest.fixture
@@ -130,12 +127,10 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
 
 
 def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
-    wanted = request(study="tokens", **SHORT, data={**options("copy"), "vocabulary": 260})
-    manifest = make(wanted, tmp_path / "runs")
-    directory = tmp_path / "runs" / "tokens" / manifest.run
+    data = {**options("copy"), "vocabulary": 260}
     with online(server):
-        upload(directory, "cut", "tokens", log=f"checkpoint-{directory.name}", folder=tmp_path)
-    name = f"checkpoint-{directory.name}:latest"
+        manifest = make(request(study="tokens", logger=TRACKED, **SHORT, data=data), tmp_path / "runs")
+    name = f"checkpoint-{manifest.run}:latest"
     status, _, err = said("evaluate", f"checkpoint={name}", "data.seed=1", "logger=local")
     assert status == 0, err
     assert read_manifest(made(tmp_path)).data.vocabulary == 260

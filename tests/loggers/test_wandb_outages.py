@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import wandb
 from rich.console import Console
-from wandb.sdk import wandb_init
 from wandb.sdk.lib.wbauth import write_netrc_auth
 
 from poslab import loggers
@@ -130,50 +129,31 @@ def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):
 
 
 def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch):
-    """Its thread fails once its process is killed; what it ends then must not be the next run's."""
-    killed, left, opened = threading.Event(), threading.Event(), threading.Event()
-    finish, kill, forget = Wandb.finish, login.kill_client, login.forget_client
+    """Its thread fails once its process is killed; a client that it ended then could be the next run's."""
+    killed, finishing, ended_by = threading.Event(), [], []
+    kill, forget = login.kill_client, login.forget_client
 
     def hang(*arguments: object) -> None:
+        finishing.append(threading.current_thread())
         killed.wait(PATIENCE)
         raise ConnectionError("its process has died")
-
-    def finish_in_thread(self: Wandb, *arguments: Any) -> None:
-        threading.current_thread().name = "given up"
-        try:
-            finish(self, *arguments)
-        finally:
-            left.set()
 
     def kill_and_wait() -> None:
         kill()
         killed.set()
-        assert left.wait(PATIENCE)
+        finishing[0].join(PATIENCE)
 
-    def forget_late() -> None:
-        if threading.current_thread() is not threading.main_thread():
-            left.set()
-            opened.wait(PATIENCE)
+    def forget_in_thread() -> None:
+        ended_by.append(threading.current_thread())
         forget()
 
-    init = wandb_init._WandbInit.init
-
-    def init_meanwhile(*arguments: Any) -> Any:
-        """Open a run once the client has begun, and what the thread ends is over."""
-        opened.set()
-        until(lambda: "given up" not in {each.name for each in threading.enumerate()})
-        return init(*arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(loggers, "FINISH_SECONDS", 0.1)
-        patched.setattr(TrackedRun, "finish", hang)
-        patched.setattr(Wandb, "finish", finish_in_thread)
-        patched.setattr(login, "kill_client", kill_and_wait)
-        patched.setattr(login, "forget_client", forget_late)
-        assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
-    monkeypatch.setattr(wandb_init._WandbInit, "init", init_meanwhile)
-    made = make(tracked_request(seed=17), tmp_path)
-    assert (made.wandb.complete, made.wandb.failed) == (True, None)
+    monkeypatch.setattr(loggers, "FINISH_SECONDS", 0.1)
+    monkeypatch.setattr(TrackedRun, "finish", hang)
+    monkeypatch.setattr(login, "kill_client", kill_and_wait)
+    monkeypatch.setattr(login, "forget_client", forget_in_thread)
+    assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
+    assert ended_by == [threading.main_thread()]
+    assert services() == []
 
 
 def test_a_run_of_the_caller_s_own_stays_open(tmp_path):

@@ -45,13 +45,12 @@ def _create(server: Server, given: Row) -> Row:
     made = next((each for each in kept if each.digest == given["digest"]), None)
     aliases = [each["alias"] for each in given.get("aliases") or []]
     if made is None:
-        server.made_artifacts += 1
         made = Artifact(
             entity,
             project,
             type_name,
             collection,
-            number=server.made_artifacts,
+            number=len(server.kept_artifacts) + 1,
             digest=given["digest"],
             description=given.get("description"),
             metadata=json.loads(given.get("metadata") or "{}"),

@@ -33,14 +33,6 @@ class Refused(Exception):
         self.status = status
 
 
-class Unanswered(Refused):
-    """Something that the stand-in does not know: a client that asks for it shows in `Server.unknown`."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the stand-in does not know {what}", 400)
-        self.what = what
-
-
 class Document:
     """One operation with its variables; `name` is the operation's."""
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from support.wandb_server.graphql import Arguments, Refused, Resolver, Unanswered, connection
+from support.wandb_server.graphql import Arguments, Refused, Resolver, connection
 from support.wandb_server.store import Run, Server, md5
 from support.wandb_server.versions import project_fields, run_facts
 from support.wandb_server.views import project_views
@@ -89,7 +89,7 @@ def _matches(run: Run, filters: dict[str, Any]) -> bool:
         if key == "$or":
             return any(_matches(run, each) for each in asked)
         if key not in held:
-            raise Unanswered(f"a filter {key!r}")
+            raise LookupError(f"a filter {key!r}")
         return held[key] in asked["$in"] if isinstance(asked, dict) else held[key] == asked
 
     return all(holds(key, asked) for key, asked in filters.items())

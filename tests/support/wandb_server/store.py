@@ -127,10 +127,8 @@ class Server:
     kept_runs: dict[str, Run] = field(default_factory=dict)  # by Run.key
     kept_artifacts: list[Artifact] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
-    made_artifacts: int = 0
     clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
     views: dict[str, View] = field(default_factory=dict)  # by key, oldest first
-    made_views: int = 0
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
 

@@ -41,8 +41,7 @@ def _upsert(server: Server, given: Row) -> Row:
         entity, project = given.get("entityName") or server.entity, str(given.get("projectName"))
         if (entity, project) not in server.projects:
             raise Refused(f"project {entity}/{project} not found during upsertView", 404)
-        server.made_views += 1
-        key = base64.b64encode(f"View:{server.made_views}".encode()).decode()
+        key = base64.b64encode(f"View:{len(server.views) + 1}".encode()).decode()
         server.views[key] = View(key, entity, project, given["type"], given["name"])
     view = server.views.get(given.get("id") or key)
     if view is None:
