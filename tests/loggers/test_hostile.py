@@ -151,5 +151,5 @@ def test_a_dashboard_shows_a_question_as_text(server: Server) -> None:
 def test_a_project_that_wandb_refuses_is_refused_before() -> None:
     for name in (text for text in (*HOSTILE, "") if not text or re.search(r"[\s/\\#?%:]", text)):
         for key in ("project", "entity"):
-            with pytest.raises(ConfigError, match=r"128 characters|at least 1 character"):
+            with pytest.raises(ConfigError, match="128 characters"):
                 wandb_options({"wandb": {**TRACKED, key: name}})

@@ -19,9 +19,7 @@ def default_project() -> str:
 
 
 class WandbOptions(Options):
-    project: str | None = Field(
-        min_length=1, max_length=128, description=f"null: the value of WANDB_PROJECT, else {PROJECT}"
-    )
+    project: str | None = Field(description=f"null: the value of WANDB_PROJECT, else {PROJECT}")
     entity: str | None = Field(
         default=None, description="the account or team; null: the value of WANDB_ENTITY, else your account"
     )
