@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from poslab.analysis.arms import block
@@ -37,8 +38,9 @@ def paragraph(results: Results) -> Iterator[Cited]:
     if len(published) == len(results.finished):
         yield from _published(results)
         return
-    every = _Values([run for run in results.finished if run not in published])
-    model = every.of("model")
+    trained = [run for run in results.finished if run not in published]
+    every = partial(_every, trained)
+    model, trainer = partial(_setting, trained, "model"), partial(_setting, trained, "trainer")
     yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
     blocks = {block(run.config) for run in results.finished}
     if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences say so
@@ -50,7 +52,6 @@ def paragraph(results: Results) -> Iterator[Cited]:
     of_text = results.texts[0] if results.texts else results  # its arms are those of every text
     yield from _compared(of_text)
     yield Cited(". ")
-    trainer = every.of("trainer")
     data = every(lambda run: plain(run.data_name, 60))
     data = f"one of the texts {data}" if results.texts else data
     all_texts = "; each scheme was trained on all of them" if results.texts else ""
@@ -90,7 +91,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
 
 def _published(results: Results) -> Iterator[Cited]:
     """Yield the paragraph of a study of published models only."""
-    every = _Values(results.finished)
+    every = partial(_every, results.finished)
     lengths = every(lambda run: count(run.context_length))
     yield Cited(
         "With weights as published, not trained here, we measured "
@@ -104,22 +105,14 @@ def _published(results: Results) -> Iterator[Cited]:
     yield Cited(".")
 
 
-class _Values:
-    """The value that runs have in common, or all their values."""
+def _every(runs: Sequence[Run], value: Callable[[Run], str]) -> str:
+    """Return the value that runs have in common, or all their values."""
+    return cells.distinct(map(value, runs), 6)
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = runs
 
-    def __call__(self, value: Callable[[Run], str]) -> str:
-        return listing(list(dict.fromkeys(value(run) for run in self.runs)), 6)
-
-    def of(self, section: str) -> Callable[[str], str]:
-        """Return a function of a setting's name to its values, in a section of the configuration."""
-
-        def value(name: str) -> str:
-            return self(lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
-
-        return value
+def _setting(runs: Sequence[Run], section: str, name: str) -> str:
+    """Return the value of a setting that runs have in common, or all its values."""
+    return _every(runs, lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
 
 
 def _compared(results: Results) -> Iterator[Cited]:
@@ -177,8 +170,8 @@ def _sources_of_weights(results: Results) -> Iterator[Cited]:
     for item in results.arms:
         origins = [run.manifest.origin for run in item.arm.finished if run.manifest.origin]
         if origins:
-            steps = listing(list(dict.fromkeys(str(origin.steps) for origin in origins)), 6)
-            lengths = listing(list(dict.fromkeys(str(origin.context_length) for origin in origins)), 6)
+            steps = cells.distinct((str(origin.steps) for origin in origins), 6)
+            lengths = cells.distinct((str(origin.context_length) for origin in origins), 6)
             yield Cited(
                 f"{item.arm.label} began with weights that had been trained for {steps} steps, the last of "
                 f"them in windows of {lengths} tokens. "

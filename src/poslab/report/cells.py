@@ -5,14 +5,15 @@ with: `loss_8x` stands for `loss_8x_mean`, `loss_8x_half_width` and `loss_8x_n`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
+from poslab.analysis.estimates import ESTIMATE, FIXED, RELATIVE, ArmFigures
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
-from poslab.analysis.statistics import Estimate
+from poslab.analysis.statistics import Difference, Estimate
+from poslab.config.text import listing
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
 from poslab.report.charts import HeatPanel
@@ -88,6 +89,11 @@ def rounded(show: Callable[[float | None], str]) -> Show:
     return cell
 
 
+def significant(digits: int) -> Show:
+    """Return a function for cells of one number in so many significant digits."""
+    return rounded(partial(number, digits=digits))
+
+
 def mean(show: Callable[[float, float | None], str] = interval) -> Show:
     """Return a function for cells of means with intervals, and n where some seeds lack a value."""
 
@@ -102,6 +108,11 @@ loss = mean()
 nats = mean(partial(interval, digits=3, sign=True))  # of differences, so with a sign
 percent = mean(share)
 price = mean(partial(share, digits=2, sign="+"))  # a relative change
+
+
+def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:
+    """Return a paired difference as cells of a CSV file, which `nats` shows; empty ones for None."""
+    return {f"{name}_{end}": getattr(between, end, None) for end in ESTIMATE}
 
 
 def difference(row: Row, key: str = "") -> Cell:
@@ -243,6 +254,11 @@ def heat_panel(
     )
 
 
+def figure_column(title: str = "Figure") -> Column:
+    """Return the column with the titles of the losses and gains that rows are about."""
+    return Column("figure", title, lambda row, key: Cell(figure_title(str(row[key]))), number=False)
+
+
 def figure_title(column: str) -> str:
     """Return a title: sliding_8x -> Sliding loss at 8 L."""
     return f"{(LOSSES | BITS | GAINS)[family(column)]} at {_length(column)}"
@@ -299,6 +315,16 @@ def half_widths(results: Results) -> str:
 
 def _sure(results: Results, how: str) -> str:
     return how if results.seeds > 1 else "One seed per arm: no interval."
+
+
+def chance(results: Results) -> str:
+    """Return what the intervals of differences are over, in words."""
+    return "seeds and documents" if results.documents else "seeds"
+
+
+def distinct(texts: Iterable[str], limit: int) -> str:
+    """Return the different ones of some texts, in their order, in words: `a, b and c`."""
+    return listing(list(dict.fromkeys(filter(None, texts))), limit)
 
 
 def training_length(results: Results) -> str:

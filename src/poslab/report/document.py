@@ -41,6 +41,11 @@ def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
     return tuple(by_name.values())
 
 
+def sheets_of(*tables: Table) -> dict[str, Sheet]:
+    """Return the CSV files that tables are whole views of, by their names."""
+    return {table.sources[0].removesuffix(".csv"): sheet(table.records) for table in tables}
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a reader sees first: the answer in words, the figure that is tested, a table, how sure it is."""

@@ -78,8 +78,13 @@ def _joined(*clauses: str) -> str:
     return "; ".join(filter(None, clauses))
 
 
+def sentence(text: str) -> str:
+    """Return a text as a sentence: with a capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def _sentences(*clauses: str) -> tuple[str, ...]:
-    return tuple(f"{text[0].upper()}{text[1:]}." for text in clauses if text)
+    return tuple(map(sentence, filter(None, clauses)))
 
 
 def without_winner(results: Results) -> str:
@@ -148,7 +153,7 @@ def _undecided(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]
     ]
 
 
-def _phrases(*groups: tuple[str, list[str]]) -> list[str]:
+def phrases(*groups: tuple[str, list[str]]) -> list[str]:
     """Return the words of each group that has labels: "lower for a and b"."""
     return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
 
@@ -183,7 +188,7 @@ def _gains(results: Results) -> str:
     if longest is None or not tests:
         return ""
     gains = {item.arm.label: item.mean(gain(longest)) or 0.0 for item in results.arms}
-    parts = _phrases(
+    parts = phrases(
         ("above 0 for", [test.arm for test in tests if test.holds and gains[test.arm] > 0]),
         ("below 0 for", [test.arm for test in tests if test.holds and gains[test.arm] < 0]),
         ("not shown to differ from 0 for", [test.arm for test in tests if not test.holds]),
@@ -211,13 +216,13 @@ def _target(results: Results) -> str:
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
     left = [item for item, _ in ratios if item not in sooner and item not in later]
     unclear = [_reached(item) for item in left if item.reached[TARGET][0]]
-    parts = _phrases(
+    parts = phrases(
         ("sooner by", [item.arm.label for item in sooner]),
         ("later, if at all, by", [item.arm.label for item in later]),
         ("by" if results.seeds < 2 else "not clearly sooner or later by", unclear),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
-    apart = "; ".join(_phrases(("it is no target of", untimed)))
+    apart = "; ".join(phrases(("it is no target of", untimed)))
     return _joined(f"{target} is reached {', '.join(parts)}", apart)
 
 
@@ -234,7 +239,7 @@ def at_length(results: Results) -> str:
     if results.seeds < 2 or not compared:
         return ""
     known = {reference, *(item.arm.label for item in compared)}
-    parts = _phrases(
+    parts = phrases(
         ("lower for", [item.arm.label for item in compared if item.reading.startswith("lower")]),
         ("higher for", [item.arm.label for item in compared if item.reading.startswith("higher")]),
         *_undecided(compared),

@@ -37,6 +37,7 @@ from poslab.report.verdict import (
     convergence,
     left_out,
     on_text,
+    sentence,
     without_context,
     without_winner,
 )
@@ -86,8 +87,7 @@ def sentences(results: Results) -> Iterator[str]:
     if results.primary is None or not results.ranks:
         yield from longer.findings(results)
         if not longer.only_controls(results):
-            text = without_winner(results)
-            yield f"{text[0].upper()}{text[1:]}."
+            yield sentence(without_winner(results))
         yield from measured
         yield from in_short(results)
         return
@@ -107,7 +107,7 @@ def sentences(results: Results) -> Iterator[str]:
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
     first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
-    yield f"{first[0].upper()}{first[1:]}{f'; {apart}' if apart else ''}."
+    yield sentence(f"{first}; {apart}" if apart else first)
     yield from longer.findings(results)
     if tested > 1:
         kept = _within_tolerance(results, tested), context_used([results])
@@ -178,10 +178,10 @@ def table(results: Results) -> Table:
 
     places = "1 is the lowest loss; only arms that are separated bound it"
     over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
-    chance = "seeds and documents" if results.documents else "seeds"
     paired = (
-        f"the difference from {label}, paired by seed, with its 95 % interval over {chance}; noise: the "
-        f"interval holds 0; not separated: p with Holm's correction is {FALSE_ALARMS:g} or more"
+        f"the difference from {label}, paired by seed, with its 95 % interval over {cells.chance(results)}; "
+        "noise: the interval holds 0; not separated: p with Holm's correction is "
+        f"{FALSE_ALARMS:g} or more"
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]
@@ -226,9 +226,9 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     if any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished):
         objectives = (recorded_objective(run.config) for run in finished)
         words = ("not known here" if each is None else plain(each.predicts, 60) for each in objectives)
-        yield "Predicted", listing(list(dict.fromkeys(words)), NAMED)
+        yield "Predicted", cells.distinct(words, NAMED)
     if any(run.has_text for run in finished):
-        yield "Text", listing(list(dict.fromkeys(plain(run.data_name, 40) for run in finished)), NAMED)
+        yield "Text", cells.distinct((plain(run.data_name, 40) for run in finished), NAMED)
     if scored := held_out(finished):
         yield HELD_OUT, "; ".join(scored)
     trained = [run for run in finished if not is_pretrained(run)]

@@ -1,23 +1,22 @@
 """Several budgets or sizes: each arm's gap to the reference over them, the order, crossings and trends."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from poslab.analysis.curves import Point
-from poslab.analysis.estimates import ESTIMATE, estimate_columns
+from poslab.analysis.estimates import estimate_columns
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, ladder, trend
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.sheets import Row, Rows
 from poslab.analysis.statistics import FALSE_ALARMS, Difference
 from poslab.config.text import counted, listing
 from poslab.record.measures import Value, short_unit, unit
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, Span
-from poslab.report.document import Section
+from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import interval, number, quantity
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED
+from poslab.report.verdict import NAMED, sentence
 
 SPAN = 0.1  # the room of a crossing's bar, over the height of the lines
 BARS = (
@@ -34,14 +33,14 @@ def table(results: Results, rungs: Ladder) -> Table:
             row: dict[str, Value] = {"figure": cells.figure_title(figure), **_described(rung)}
             row["order"] = ", ".join(rung.order(figure))
             for arm in rungs.others:
-                row |= _cells(f"gap_{arm}", rung.gap(arm, rungs.reference, figure))
+                gap = rung.gap(arm, rungs.reference, figure)
+                row |= cells.difference_columns(f"gap_{arm}", gap)
             rows.append(row)
     sizes = [Column("parameters", "Parameters", cells.rounded(quantity), number=False)]
-    share = cells.rounded(partial(number, digits=2))
     columns = (
         cells.words("figure", "Loss"),
         *(sizes if len(rungs.sizes) > 1 else []),
-        Column("tokens_per_parameter", "Tokens per parameter", share, number=False),
+        Column("tokens_per_parameter", "Tokens per parameter", cells.significant(2), number=False),
         cells.words("order", "Order of means"),
         *(Column(f"gap_{arm}", arm, cells.nats, f"Gap to {rungs.reference}") for arm in rungs.others),
     )
@@ -52,25 +51,25 @@ def section(results: Results) -> Section | None:
     """Return figures and tables of a study with several budgets or sizes; None of another."""
     if (rungs := ladder(results)) is None:
         return None
-    crossed = _crossings(rungs)
     trends = [
         (figure, found)
         for figure in rungs.figures
         for arm in rungs.others
         if (found := trend(rungs, arm, figure)) is not None
     ]
-    gaps, orders, changes = _gap_rows(rungs), _order_rows(rungs), [_trend_row(*found) for found in trends]
-    tables = [_gaps_table(results, rungs, gaps), _orders_table(rungs, orders)]
-    tables += [_crossings_table(crossed, _looked_at(rungs))] if crossed else []
-    tables += [_trends_table(rungs, changes)] if changes else []
-    sheets = {"ladder": sheet(gaps), "ladder_order": sheet(orders), "ladder_crossings": sheet(crossed)}
+    tables = (
+        _gaps_table(results, rungs),
+        _orders_table(rungs),
+        _crossings_table(rungs),
+        _trends_table(rungs, trends),
+    )
     return Section(
         "ladder",
         "By budget" if len(rungs.sizes) == 1 else "By size and budget",
-        findings=tuple(_findings(rungs)),
+        findings=tuple(_findings(rungs, trends)),
         charts=charts(results, rungs)[1:],
-        tables=tuple(tables),
-        sheets=sheets | {"ladder_trends": sheet(changes)},
+        tables=tuple(table for table in tables if table.records),
+        sheets=sheets_of(*tables),
     )
 
 
@@ -84,7 +83,6 @@ def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
 
 
 def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequence[Rung]]) -> PanelChart:
-    by_budget = len(rungs.sizes) == 1
     numbers = _looks(rungs)
     crossed = crossings(rungs, figure)[0]
     drawn = [
@@ -101,17 +99,20 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
         *(at.mean + side * (at.half_width or 0) for s in every for at in s.points for side in (-1, 1)),
     ]
     low, high = min(ends), max(ends)
-    spans = [_spans(part, crossed, by_budget, low, SPAN * (high - low)) for part in together]
+    spans = [_spans(rungs, part, crossed, low, SPAN * (high - low)) for part in together]
     low -= SPAN * (high - low) * (max(map(len, spans)) + 0.5) if any(spans) else 0.0
     panels = [
         LineChart(
             f"gap_{figure}",
             _shares(part) if len(part) < len(rungs.rungs) else "",
             "",
-            "Training tokens per parameter" if by_budget else "Training compute (FLOP)",
+            "Training tokens per parameter" if len(rungs.sizes) == 1 else "Training compute (FLOP)",
             f"Gap to {rungs.reference} ({unit(figure)})",
             10,
-            _ticks(part, by_budget),
+            tuple(
+                (x := _x(rungs, rung), number(x, 2) if len(rungs.sizes) == 1 else quantity(x))
+                for rung in part
+            ),
             None,
             tuple(lines),
             frame=(low, high),
@@ -119,7 +120,7 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
         )
         for part, lines, marked in zip(together, drawn, spans, strict=True)
     ]
-    over = "tokens per parameter" if by_budget else "compute"
+    over = "tokens per parameter" if len(rungs.sizes) == 1 else "compute"
     marks = BARS if any(spans) else ""
     alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
     marks += (
@@ -139,13 +140,13 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
 
 
 def _spans(
-    part: Sequence[Rung], crossed: Sequence[Crossing], by_budget: bool, y: float, row: float
+    rungs: Ladder, part: Sequence[Rung], crossed: Sequence[Crossing], y: float, row: float
 ) -> tuple[Span, ...]:
     """Return a bar for each crossing between two rungs of a panel, one below another from y on."""
     spans = []
     for cross in crossed:
         if cross.before in part and cross.after in part:
-            low, high = (rung.share if by_budget else rung.flops for rung in (cross.before, cross.after))
+            low, high = (_x(rungs, rung) for rung in (cross.before, cross.after))
             y -= row
             dashed = cross.p_holm >= FALSE_ALARMS
             spans.append(Span(low, high, y, f"{cross.arm}, {cross.against}", dashed))
@@ -155,8 +156,7 @@ def _spans(
 def _sure(results: Results) -> str:
     if results.seeds < 2:
         return "One seed: no interval."
-    over = "seeds and documents" if results.documents else "seeds"
-    return f"95 % intervals over {over}, none corrected for their number."
+    return f"95 % intervals over {cells.chance(results)}, none corrected for their number."
 
 
 def _looks(rungs: Ladder) -> dict[str, int]:
@@ -168,7 +168,6 @@ def _looks(rungs: Ladder) -> dict[str, int]:
 
 
 def _line(rungs: Ladder, part: Sequence[Rung], arm: str, figure: str) -> tuple[Point, ...]:
-    by_budget = len(rungs.sizes) == 1
     points = []
     for rung in part:
         if (gap := rung.gap(arm, rungs.reference, figure)) is not None:
@@ -176,16 +175,13 @@ def _line(rungs: Ladder, part: Sequence[Rung], arm: str, figure: str) -> tuple[P
             each = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
             half = None if arm == rungs.reference else gap.half_width
             ends = min(each), max(each)
-            x = rung.share if by_budget else rung.flops
-            points.append(Point(gap.n, gap.mean, half, *ends, x, _described(rung)))
+            points.append(Point(gap.n, gap.mean, half, *ends, _x(rungs, rung), _described(rung)))
     return tuple(points)
 
 
-def _ticks(part: Sequence[Rung], by_budget: bool) -> tuple[tuple[float, str], ...]:
-    return tuple(
-        (rung.share, number(rung.share, 2)) if by_budget else (rung.flops, quantity(rung.flops))
-        for rung in part
-    )
+def _x(rungs: Ladder, rung: Rung) -> float:
+    """Return where a rung stands: at its tokens per parameter, or where sizes differ at its compute."""
+    return rung.share if len(rungs.sizes) == 1 else rung.flops
 
 
 def _described(rung: Rung) -> dict[str, Value]:
@@ -204,35 +200,28 @@ def _named(rungs: Ladder, rung: Rung) -> str:
     return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
 
 
-def _reading(rungs: Ladder, figure: str) -> str:
-    orders = {_named(rungs, rung): rung.order(figure) for rung in rungs.rungs}
-    same = len({tuple(order) for order in orders.values()}) == 1
-    first = cells.figure_place(figure)
-    if same:
-        return f"{first}, the order of the means is {', '.join(next(iter(orders.values())))} throughout"
-    ends = [
-        f"{', '.join(order)} at {name}" for name, order in list(orders.items())[:: max(1, len(orders) - 1)]
-    ]
-    return f"{first}, the order of the means is {'; '.join(ends)}"
-
-
-def _findings(rungs: Ladder) -> Iterator[str]:
-    """Yield what the first screen does not say."""
+def _findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
+    """Yield what the first screen does not say: the trends of each figure."""
     for figure in rungs.figures:
-        trends = [found for arm in rungs.others if (found := trend(rungs, arm, figure)) is not None]
-        if trends:
-            yield _trends(rungs, figure, trends)
+        if found := [trend for of, trend in trends if of == figure]:
+            yield _trends(rungs, figure, found)
 
 
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
-    text = _reading(rungs, figure)
-    yield f"{text[0].upper()}{text[1:]}."
+    yield sentence(f"{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}")
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
         yield _crossed(rungs, figure, crossed)
     elif looked_at:
         yield "No two arms are shown to change places."
+
+
+def _order(rungs: Ladder, figure: str) -> str:
+    orders = [", ".join(rung.order(figure)) for rung in rungs.rungs]
+    if len(set(orders)) == 1:
+        return f"{orders[0]} throughout"
+    return "; ".join(f"{orders[i]} at {_named(rungs, rungs.rungs[i])}" for i in (0, -1))
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
@@ -276,58 +265,47 @@ def _size(change: Difference) -> str:
     return interval(abs(change.mean), change.half_width, 3)
 
 
-def _cells(name: str, gap: Difference | None) -> dict[str, Value]:
-    """Return a difference as columns of a CSV file."""
-    values = (None,) * 3 if gap is None else (gap.n, gap.mean, gap.half_width)
-    return {f"{name}_{end}": value for end, value in zip(ESTIMATE, values, strict=True)}
+def _rung_column(rungs: Ladder) -> Column:
+    return cells.words("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget")
 
 
-def _gap_rows(rungs: Ladder) -> Rows:
+def _gaps_table(results: Results, rungs: Ladder) -> Table:
     """ladder.csv: a row per rung and arm, with its losses and gaps."""
     rows: Rows = []
     for rung in rungs.rungs:
         for arm in (label for label in rungs.contenders if label in rung.arms):
-            item = rung.arms[arm]
             row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung), "arm": arm}
             row["reference"] = arm == rungs.reference
             for figure in rungs.figures:
-                row |= estimate_columns(item.figures, [figure])
+                row |= estimate_columns(rung.arms[arm].figures, [figure])
                 gap = None if row["reference"] else rung.gap(arm, rungs.reference, figure)
-                row |= _cells(f"gap_{figure}", gap) | {f"gap_{figure}_p": None if gap is None else gap.p}
+                row |= cells.difference_columns(f"gap_{figure}", gap)
+                row[f"gap_{figure}_p"] = None if gap is None else gap.p
             rows.append(row)
-    return rows
 
-
-def _gaps_table(results: Results, rungs: Ladder, rows: Rows) -> Table:
     def against(row: Row, key: str) -> Cell:
         return Cell("reference") if row["reference"] is True else cells.nats(row, key)
 
-    columns = [
-        Column("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget", cells.text, number=False)
-    ]
-    columns.append(cells.named(_looks(rungs)))
+    columns = [_rung_column(rungs), cells.named(_looks(rungs))]
     for figure in rungs.figures:
         columns += [Column(figure, "Loss", cells.loss, cells.figure_title(figure))]
         columns += [Column(f"gap_{figure}", f"Gap to {rungs.reference}", against, cells.figure_title(figure))]
-    units = listing([*dict.fromkeys(map(unit, rungs.figures))])
+    units = cells.distinct(map(unit, rungs.figures), NAMED)
     caption = f"A gap is paired by seed at one size and budget, in {units}. {_sure(results)}"
     return Table("Losses and gaps", caption, tuple(columns), rows, ("ladder.csv",), grouped=True)
 
 
-def _order_rows(rungs: Ladder) -> Rows:
+def _orders_table(rungs: Ladder) -> Table:
     """ladder_order.csv: a row per rung, with its order and how far that is the last rung's."""
     rows: Rows = []
     for rung in rungs.rungs:
         row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung)}
         for figure in rungs.figures:
-            same = agreement(rungs, rung, figure)
             row[f"order_{figure}"] = ", ".join(rung.order(figure))
-            row |= {f"{key}_{figure}": value for key, value in vars(same).items()}
+            same = vars(agreement(rungs, rung, figure))
+            row |= {f"{key}_{figure}": value for key, value in same.items()}
         rows.append(row)
-    return rows
 
-
-def _orders_table(rungs: Ladder, rows: Rows) -> Table:
     def accuracy(row: Row, key: str) -> Cell:
         same, pairs, sure, of = (
             cells.figure(row, f"{name}_{key}") for name in ("same", "pairs", "same_decided", "pairs_decided")
@@ -337,9 +315,7 @@ def _orders_table(rungs: Ladder, rows: Rows) -> Table:
             (same / pairs) if same is not None and pairs else None,
         )
 
-    columns = [
-        Column("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget", cells.text, number=False)
-    ]
+    columns = [_rung_column(rungs)]
     for figure in rungs.figures:
         group = cells.figure_title(figure)
         columns.append(Column(f"order_{figure}", "Order of means", cells.text, group, number=False))
@@ -352,34 +328,31 @@ def _orders_table(rungs: Ladder, rows: Rows) -> Table:
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
 
-def _looked_at(rungs: Ladder) -> int:
-    return sum(crossings(rungs, figure)[1] for figure in rungs.figures)
-
-
-def _crossings(rungs: Ladder) -> Rows:
+def _crossings_table(rungs: Ladder) -> Table:
     """ladder_crossings.csv: two arms whose gaps have both signs, with intervals that leave 0 out."""
-    return [
-        {
-            "figure": figure,
-            "arm": cross.arm,
-            "against": cross.against,
-            "before": _named(rungs, cross.before),
-            "after": _named(rungs, cross.after),
-            **_cells("gap_before", cross.gap_before),
-            **_cells("gap_after", cross.gap_after),
-            "p_holm": cross.p_holm,
-        }
-        for figure in rungs.figures
-        for cross in crossings(rungs, figure)[0]
-    ]
-
-
-def _crossings_table(rows: Rows, looked_at: int) -> Table:
+    rows: Rows = []
+    looked_at = 0
+    for figure in rungs.figures:
+        crossed, pairs = crossings(rungs, figure)
+        looked_at += pairs
+        rows += [
+            {
+                "figure": figure,
+                "arm": cross.arm,
+                "against": cross.against,
+                "before": _named(rungs, cross.before),
+                "after": _named(rungs, cross.after),
+                **cells.difference_columns("gap_before", cross.gap_before),
+                **cells.difference_columns("gap_after", cross.gap_after),
+                "p_holm": cross.p_holm,
+            }
+            for cross in crossed
+        ]
     columns = (
-        Column("figure", "Loss", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
-        *(Column(key, key.capitalize(), cells.text, number=False) for key in ("arm", "against", "before")),
+        cells.figure_column("Loss"),
+        *(cells.words(key, key.capitalize()) for key in ("arm", "against", "before")),
         Column("gap_before", "Gap", cells.nats),
-        Column("after", "After", cells.text, number=False),
+        cells.words("after", "After"),
         Column("gap_after", "Gap", cells.nats),
         Column("p_holm", "p (Holm)", cells.probability),
     )
@@ -390,37 +363,37 @@ def _crossings_table(rows: Rows, looked_at: int) -> Table:
     return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
 
 
-def _trend_row(figure: str, found: Trend) -> dict[str, Value]:
+def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
     """ladder_trends.csv: fit 1 of an arm's gap."""
-    row: dict[str, Value] = {
-        "figure": figure,
-        "arm": found.arm,
-        "flops_from": found.low,
-        "flops_to": found.high,
-    }
-    for name in ("per_tenfold", "per_tenfold_share", "last"):
-        row |= _cells(name, getattr(found, name))
-    return row | {"residual": found.residual, "steady": found.steady, "reading": found.reading}
-
-
-def _trends_table(rungs: Ladder, rows: Rows) -> Table:
-    columns = [
-        Column("figure", "Loss", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+    rows: Rows = [
+        {
+            "figure": figure,
+            "arm": found.arm,
+            "flops_from": found.low,
+            "flops_to": found.high,
+            **cells.difference_columns("per_tenfold", found.per_tenfold),
+            **cells.difference_columns("per_tenfold_share", found.per_tenfold_share),
+            **cells.difference_columns("last", found.last),
+            "residual": found.residual,
+            "steady": found.steady,
+            "reading": found.reading,
+        }
+        for figure, found in trends
+    ]
+    share = Column("per_tenfold_share", "Per tenfold tokens a parameter", cells.nats)
+    columns = (
+        cells.figure_column("Loss"),
         cells.named(_looks(rungs)),
         Column("per_tenfold", "Per tenfold compute", cells.nats),
-        *(
-            [Column("per_tenfold_share", "Per tenfold tokens a parameter", cells.nats)]
-            if any(row["per_tenfold_share_mean"] is not None for row in rows)
-            else []
-        ),
-        Column("residual", "Left over", cells.rounded(lambda value: number(value, 2))),
+        *([share] if any(found.per_tenfold_share for _, found in trends) else []),
+        Column("residual", "Left over", cells.significant(2)),
         Column("last", "Gap at most compute", cells.nats),
-        Column("reading", "Reading", cells.text, number=False),
-    ]
+        cells.words("reading", "Reading"),
+    )
     caption = (
         "Least squares of each gap on the logarithm of compute, and of tokens a parameter where budgets vary "
         "beside it. A trend is seen if its 95 % interval leaves 0 out and its sign stays without any one "
         "size (of fewer than three, any one row). Left over: root mean square. The line describes "
         "what lies between the first and the last row, and says nothing beyond."
     )
-    return Table("Trends", caption, tuple(columns), rows, ("ladder_trends.csv",))
+    return Table("Trends", caption, columns, rows, ("ladder_trends.csv",))

@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
+from poslab.analysis.ladder import decided
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, sheet
+from poslab.analysis.sheets import Row
 from poslab.config.text import listing
 from poslab.report import cells
-from poslab.report.document import Section
+from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import count, interval
 from poslab.report.tables import Column, Table
-from poslab.report.verdict import NAMED
+from poslab.report.verdict import phrases
 
 TITLE = "Trained at the longer length"
 
@@ -19,7 +20,6 @@ def section(results: Results) -> Section | None:
     """Return what training at a longer length gains there; None where no arm has such a control."""
     if not (found := controls(results)):
         return None
-    rows = list(map(_row, found))
     columns = (
         cells.arm_column(results),
         Column("length", "Length", cells.text),
@@ -28,20 +28,14 @@ def section(results: Results) -> Section | None:
         Column("longer_loss", "Its loss", cells.loss),
         Column("difference", "Difference", cells.nats),
     )
-    over = "seeds and documents" if any(item.difference.documents for item in found) else "seeds"
-    sure = f"95 % intervals over {over}" if results.seeds > 1 else "One seed: no interval"
+    sure = f"95 % intervals over {cells.chance(results)}" if results.seeds > 1 else "One seed: no interval"
     caption = (
         "An arm at a length past its own, and the same scheme trained at that length on as many tokens: nats "
         "per token in windows side by side, on the same targets, paired by seed. Above 0 the longer training "
         f"gains. {sure}, not corrected."
     )
-    return Section(
-        "longer",
-        TITLE,
-        findings=findings(results),
-        tables=(Table(TITLE, caption, columns, rows, ("longer.csv",)),),
-        sheets={"longer": sheet(rows)},
-    )
+    table = Table(TITLE, caption, columns, list(map(_row, found)), ("longer.csv",))
+    return Section("longer", TITLE, findings=findings(results), tables=(table,), sheets=sheets_of(table))
 
 
 def findings(results: Results) -> tuple[str, ...]:
@@ -60,32 +54,26 @@ def only_controls(results: Results) -> bool:
 
 def _row(found: Control) -> Row:
     """Return a row of longer.csv."""
-    gap = found.difference
     return {
         "arm": found.arm.arm.label,
         "length": found.length,
         "loss_mean": found.losses[0],
         "longer": found.longer.arm.label,
         "longer_loss_mean": found.losses[1],
-        "difference_n": gap.n,
-        "difference_mean": gap.mean,
-        "difference_half_width": gap.half_width,
+        **cells.difference_columns("difference", found.difference),
     }
 
 
 def _finding(found: Sequence[Control]) -> str:
     """Return a sentence on which arms lose to the longer training, which gain, and which show neither."""
-    lose: list[str] = []
-    gain: list[str] = []
-    rest: list[str] = []
+    sides: dict[str, list[str]] = {"higher for": [], "lower for": [], "not separated for": []}
     several = len({item.length for item in found}) > 1
     for item in found:
         gap = item.difference
         at = f" at {count(item.length)}" if several else ""
         words = f"{item.arm.arm.label}{at} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
-        told = gap.half_width is not None and abs(gap.mean) > gap.half_width
-        (rest if not told else lose if gap.mean > 0 else gain).append(words)
-    sides = {"higher for": lose, "lower for": gain, "not separated for": rest}
-    parts = [f"{side} {listing(arms, NAMED)}" for side, arms in sides.items() if arms]
+        side = "not separated for" if not decided(gap) else "higher for" if gap.mean > 0 else "lower for"
+        sides[side].append(words)
+    parts = phrases(*sides.items())
     lengths = listing([count(length) for length in sorted({item.length for item in found})])
     return f"At {lengths} tokens, against the same scheme trained there, the loss is {'; '.join(parts)}."

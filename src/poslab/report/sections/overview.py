@@ -1,7 +1,6 @@
 """The tables of arms, comparisons, protocols and runs."""
 
 from dataclasses import replace
-from functools import partial
 
 from poslab.analysis.comparisons import mean_ranks
 from poslab.analysis.protocols import OTHER, counterpart, loss_at_length
@@ -203,11 +202,11 @@ def differences_table(results: Results) -> Table | None:
     compared.sort(key=lambda row: order.get(str(row["figure"]), len(order)))
     columns = (
         cells.arm_column(results),
-        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        cells.figure_column(),
         Column("n", "Seeds", cells.text),
         Column("mean", "Difference", cells.difference),
-        Column("seed_deviations", "in seed SD", cells.rounded(partial(number, digits=2))),
-        Column("text_standard_error", "SE over text", cells.rounded(partial(number, digits=3))),
+        Column("seed_deviations", "in seed SD", cells.significant(2)),
+        Column("text_standard_error", "SE over text", cells.significant(3)),
         Column("p_holm", "p (Holm)", cells.probability),
         cells.words("reading", "Reading"),
     )

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from poslab.analysis.by_document import FAMILY, by_document
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, sheet
+from poslab.analysis.sheets import Row
 from poslab.config.text import listing
 from poslab.record.measures import name
 from poslab.record.summary import is_pretrained
 from poslab.report import cells
-from poslab.report.document import Section
+from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import count, multiple
 from poslab.report.tables import Column, Table
 from poslab.report.verdict import NAMED
@@ -52,4 +52,4 @@ def section(results: Results) -> Section | None:
         "no interval."
     )
     table = Table("Pretrained models", caption, columns, rows, ("pretrained.csv",), grouped=True)
-    return Section("pretrained", "Pretrained models", tables=(table,), sheets={"pretrained": sheet(rows)})
+    return Section("pretrained", "Pretrained models", tables=(table,), sheets=sheets_of(table))

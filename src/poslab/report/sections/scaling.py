@@ -1,15 +1,13 @@
 """A ladder of four sizes or more: the tokens and parameters that each arm needs over the reference."""
 
-from functools import partial
-
 from poslab.analysis.ladder import Ladder, ladder
 from poslab.analysis.results import Results
 from poslab.analysis.scaling import WIDEST, Scaling, scaling
-from poslab.analysis.sheets import Row, sheet
+from poslab.analysis.sheets import Row
 from poslab.config.text import listing
 from poslab.record.measures import Value, unit
 from poslab.report import cells
-from poslab.report.document import Section
+from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import number
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED
@@ -26,14 +24,9 @@ def section(results: Results) -> Section | None:
     found = [fit for arm in rungs.others if (fit := scaling(rungs, arm, figure)) is not None]
     if not found:
         return None
-    rows = [_row(fit) for fit in found]
-    return Section(
-        "scaling",
-        TITLE,
-        findings=(_finding(rungs, found),),
-        tables=(_table(rungs, figure, rows),),
-        sheets={"scaling": sheet(rows)},
-    )
+    table = _table(rungs, figure, list(map(_row, found)))
+    findings = (_finding(rungs, found),)
+    return Section("scaling", TITLE, findings=findings, tables=(table,), sheets=sheets_of(table))
 
 
 def _finding(rungs: Ladder, found: list[Scaling]) -> str:
@@ -71,7 +64,6 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
         factor, *ends = (cells.figure(row, f"{key}{end}") for end in ("", "_low", "_high"))
         return Cell(_range(factor, *ends), factor)
 
-    rounded = cells.rounded(partial(number, digits=3))
     columns = (
         cells.words("arm", "Arm"),
         *(
@@ -82,7 +74,7 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
                 Column(f"{key}_reading", "Reading", cells.text, group, number=False),
             )
         ),
-        *(Column(key, title, rounded, "Law") for key, title in LAW.items()),
+        *(Column(key, title, cells.significant(3), "Law") for key, title in LAW.items()),
     )
     reference = rungs.reference
     caption = (

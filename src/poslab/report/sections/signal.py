@@ -1,13 +1,11 @@
 """Signal and noise: which figures can tell arms apart at the budget of a study."""
 
-from functools import partial
-
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.sheets import Row, Rows
 from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, over, signals
 from poslab.config.text import listing
 from poslab.report import cells
-from poslab.report.document import Section
+from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import number, quantity
 from poslab.report.tables import Cell, Column, Table
 
@@ -20,9 +18,8 @@ def section(results: Results) -> Section | None:
     found = signals(results)
     if not found:
         return None
-    rows = [_row(one) for one in found]
-    sheets = {"signal": sheet(rows)}
-    return Section("signal", TITLE, findings=_findings(found), tables=(_table(results, rows),), sheets=sheets)
+    table = _table(results, list(map(_row, found)))
+    return Section("signal", TITLE, findings=_findings(found), tables=(table,), sheets=sheets_of(table))
 
 
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
@@ -75,7 +72,7 @@ def _table(results: Results, rows: Rows) -> Table:
             f"{row['apart']} of {row['compared']}" if row["compared"] else "–", cells.figure(row, key)
         )
 
-    nats, ratio = cells.rounded(partial(number, digits=3)), cells.rounded(partial(number, digits=2))
+    nats, ratio = cells.significant(3), cells.significant(2)
     laddered = rows[0]["share"] is not None
     columns = [
         *([Column("share", "Size and budget", rung, number=False)] if laddered else []),
