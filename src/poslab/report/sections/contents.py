@@ -83,6 +83,7 @@ def _sections(
 def document(results: Results) -> Document:
     """Return the whole report of these results; of several texts, chapters but the last go text by text."""
     chapters = []
+    first_screen = answer(results)
     rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (rungs, *first, *rest):
@@ -102,10 +103,10 @@ def document(results: Results) -> Document:
         name=results.study,
         title=titles.title(results),
         compared=titles.compared(results),
-        answer=answer(results),
+        answer=first_screen,
         warnings=tuple(warnings_of(results)),
         chapters=tuple(chapters),
-        origin=provenance.origin(results),
+        origin=provenance.origin(results, first_screen.sentences[0]),
         arms={number: item.arm.label for number, item in arms(results)},
         terminal=tuple(
             {**row, "scheme": f"{row['scheme']} {name}".rstrip()}

@@ -18,18 +18,16 @@ from poslab.analysis.sheets import Row
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
-from poslab.report.cells import arm_column
+from poslab.report.cells import arm_column, distinct
 from poslab.report.document import Origin
 from poslab.report.formatting import DASH, count, quantity
-from poslab.report.sections.answer import sentences
 from poslab.report.tables import Cell, Column, Table
 
 
-def origin(results: Results) -> Origin:
-    """Return how to reproduce the report, from which data and configuration."""
+def origin(results: Results, answer: str) -> Origin:
+    """Return how to reproduce the report; its `answer` is in facts.csv for the list of reports."""
     columns, rows = facts_sheet(results)
-    said: Row = {"key": "answer", "value": next(sentences(results))}  # for the list of reports
-    sheets = {"facts": (columns, [*rows, dict(said)])}
+    sheets = {"facts": (columns, [*rows, {"key": "answer", "value": answer}])}
     settings = settings_sheet(results)
     return Origin(
         report_command(results),
@@ -93,7 +91,7 @@ def _setting(row: Row, key: str) -> Cell:
 
 
 def _all(results: Results, value: Callable[[Run], str]) -> str:
-    return listing(list(dict.fromkeys(filter(None, map(value, results.finished)))), 4)
+    return distinct(map(value, results.finished), 4)
 
 
 def _model(run: Run) -> str:
