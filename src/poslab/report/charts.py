@@ -107,7 +107,7 @@ def _range(series: Sequence[Series]) -> tuple[float, float]:
 class PanelChart(Figure):
     """Line charts of several arms beside each other, under one legend."""
 
-    panels: tuple[LineChart, ...]  # each has its arm's label as its title
+    panels: tuple[LineChart, ...]  # each has its arm's label as its title; their names do not count
     legend: tuple[tuple[int, str], ...]  # of all panels: the number of each look, and what it stands for
     legend_of: str  # what its lines are: rotations, heads
     rows: Rows

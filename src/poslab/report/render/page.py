@@ -158,7 +158,9 @@ def _data(document: Document) -> dict[str, Any]:
     charts = [_chart(chart) | {"of": "arms", "panel": 0, "panels": 1} for chart in lines]
     for chart in _panel_charts(document):
         charts += [
-            _chart(panel) | {"of": "lines", "panel": i, "panels": len(chart.panels), "title": panel.title}
+            _chart(panel)
+            | {"name": chart.name, "title": panel.title}
+            | {"of": "lines", "panel": i, "panels": len(chart.panels)}
             for i, panel in enumerate(chart.panels)
         ]
     legends = {"arms": document.arms.items(), "lines": _legends(document)}

@@ -40,14 +40,13 @@ def _by_attention(results: Results) -> list[PanelChart]:
     attentions = dict.fromkeys(attention_of.values())
     if tested is None or len(attentions) < 2:
         return []
-    name = f"{tested.name}_by_attention"
     drawn = {kind: tuple(s for s in tested.series if attention_of[s.label] == kind) for kind in attentions}
     return [
         PanelChart(
-            name,
+            f"{tested.name}_by_attention",
             f"{tested.title}, by attention",
             f"The first figure again, each attention by itself. {bars(results)}",
-            tuple(replace(tested, name=name, title=kind, series=s) for kind, s in drawn.items() if s),
+            tuple(replace(tested, title=kind, series=s) for kind, s in drawn.items() if s),
             tuple((series.arm, series.label) for series in tested.series),
             "Arms",
             tested.rows,

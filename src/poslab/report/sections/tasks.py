@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from scipy.stats import wilcoxon
+from scipy.stats import rankdata, wilcoxon
 
 from poslab.analysis.curves import Values, points
 from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
@@ -15,10 +15,10 @@ from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.cells import arms, bars, loss, named, percent, probability, rounded, words
+from poslab.report.cells import arms, bars, loss, named, percent, probability, significant, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, count, number
+from poslab.report.formatting import DASH, count
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
 
@@ -145,13 +145,11 @@ def _reciprocal_ranks(tasks: Tasks) -> dict[str, float | None]:
     found: dict[str, list[float]] = {}
     for task, items in tasks.items():
         means = {_name(item, task): _mean(item) for item in items}
-        for name, mean in means.items():
-            above = sum(other > mean for other in means.values())
-            same = sum(other == mean for other in means.values())
-            # A shared rank is the middle one.
-            found.setdefault(name, []).append(1 / (above + (1 + same) / 2) if mean else 0.0)
-    ranks = {name: sum(of) / len(of) if len(of) == len(tasks) else None for name, of in found.items()}
-    return dict(sorted(ranks.items(), key=lambda each: 1.0 if each[1] is None else -each[1]))
+        ranks = rankdata([-mean for mean in means.values()])  # a shared rank is the middle one
+        for (name, mean), rank in zip(means.items(), ranks, strict=True):
+            found.setdefault(name, []).append(1 / float(rank) if mean else 0.0)
+    over = {name: sum(of) / len(of) if len(of) == len(tasks) else None for name, of in found.items()}
+    return dict(sorted(over.items(), key=lambda each: 1.0 if each[1] is None else -each[1]))
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> Rows:
@@ -252,7 +250,7 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
 
     columns = (
         named(_looks(study, tasks), "name"),
-        Column("reciprocal_rank", "Reciprocal rank", rounded(lambda value: number(value, 2))),
+        Column("reciprocal_rank", "Reciprocal rank", significant(2)),
         *(
             Column(
                 f"{task}_l50",
@@ -304,7 +302,7 @@ def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
     """Return exact answers by size, a panel for each task."""
     drawn = [(task, _chart(study, tasks, task)) for task in tasks]
-    panels = tuple(replace(chart, name="tasks", title=_title(task), mark_label="") for task, chart in drawn)
+    panels = tuple(replace(chart, title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
     legend = tuple((look, name) for name, look in _looks(study, tasks).items())
     title = "Exact answers by size, task by task"
@@ -314,7 +312,7 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
 def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
     """Return the same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
     items, whole, shares = tasks[task], _chart(study, tasks, task), _shares(study)
-    name, panels = f"{whole.name}_seeds", []
+    panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
     for line in whole.series:
         item = next(item for item in items if _name(item, task) == line.label)
@@ -322,7 +320,7 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
             Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", points([shares[run.name]]))
             for run in item.arm.finished
         )
-        panels.append(replace(whole, name=name, title=line.label, series=lines))
+        panels.append(replace(whole, title=line.label, series=lines))
     rows = [
         {"arm": panel.title, "line": line.label, **point.row}
         for panel in panels
@@ -330,7 +328,7 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
         for point in line.points
     ]
     return PanelChart(
-        name,
+        f"{whole.name}_seeds",
         f"{whole.title}, each seed",
         "The share of exact answers again, a line for each seed. The mark is the longest size of training.",
         tuple(panels),

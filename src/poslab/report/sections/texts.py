@@ -94,7 +94,7 @@ def chart(results: Results) -> PanelChart:
         f"{first.name}_by_text",
         f"{first.title}, text by text",
         f"{first.caption} Losses of different texts do not compare.",
-        tuple(replace(shown, name=f"{first.name}_by_text", title=text.text) for text, shown in drawn),
+        tuple(replace(shown, title=text.text) for text, shown in drawn),
         tuple(legend),
         "Arms",
         [{"text": text.text, **row} for text, shown in drawn for row in shown.rows],
@@ -108,8 +108,7 @@ def rows(results: Results) -> Rows:
         for item in agreements(results.texts, figure):
             row: dict[str, Value] = {"figure": figure, "arm": item.arm}
             for name, compared in zip(names(results), item.comparisons, strict=True):
-                known = None if compared is None else compared.difference
-                row |= {f"{name}_{end}": getattr(known, end, None) for end in ("n", "mean", "half_width")}
+                row |= cells.difference_columns(name, getattr(compared, "difference", None))
                 row |= {f"{name}_p_holm": getattr(compared, "p_holm", None)}
                 row |= {f"{name}_reading": getattr(compared, "reading", None)}
             row |= {"texts": len(item.means), "lower": item.lower, "agreement": _sides(item)}
@@ -129,7 +128,7 @@ def table(results: Results) -> Table:
 
     columns = (
         cells.named(cells.looks(results.texts[0])),
-        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        cells.figure_column(),
         *(Column(name, text.text, against, "Difference") for name, text in names(results).items()),
         cells.words("agreement", "Texts"),
     )
@@ -155,10 +154,10 @@ def section(results: Results) -> Section:
         for order in orders(results.texts, figure)
     ]
     columns = (
-        Column("figure", "Figure", lambda row, key: Cell(cells.figure_title(str(row[key]))), number=False),
+        cells.figure_column(),
         cells.words("text", "Text"),
         cells.words("other", "Other text"),
-        Column("tau", "Kendall's tau", cells.rounded(lambda value: number(value, 2))),
+        Column("tau", "Kendall's tau", cells.significant(2)),
         cells.words("changed", "Lower on the text, higher on the other"),
     )
     caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. No interval, no test."
@@ -178,8 +177,6 @@ def of_text(section: Section, name: str, text: str) -> Section:
             renamed |= {"sources": tuple(f"{file.removesuffix('.csv')}_{name}.csv" for file in part.sources)}
         else:
             renamed |= {"name": f"{part.name}_{name}"}
-        if isinstance(part, PanelChart):
-            renamed |= {"panels": tuple(replace(panel, name=renamed["name"]) for panel in part.panels)}
         return replace(part, **renamed)
 
     return replace(
