@@ -1,7 +1,7 @@
 """The references for the parts of a study: references.bib by scheme, attention and change of rotation."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -56,8 +56,7 @@ def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
 
 def optimizer(run: Run) -> str:
     """Return the name of a run's optimizer."""
-    trainer = run.config.get("trainer")
-    return str(trainer.get("optimizer", ADAMW)) if isinstance(trainer, Mapping) else ADAMW
+    return str(run.config["trainer"].get("optimizer", ADAMW))
 
 
 def bibliography(subjects: Iterable[tuple[str, str]]) -> str:

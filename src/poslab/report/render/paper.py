@@ -50,6 +50,7 @@ BAR = 0.9  # beside all panels, for the scale
 LETTER = 0.5  # how wide a digit is, in its own height
 LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below which it is left out
 SHADES = 32  # few enough that a vector file stays small
+DARK = 22 / SHADES  # from here on white stands out more from a shade than near black (WCAG's luminance)
 
 
 def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
@@ -344,12 +345,6 @@ def _cells(
             if text is None:
                 axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color="#777777", fontsize=LARGEST)
             elif size >= SMALLEST:
-                ink: dict[str, Any] = {"color": _ink(shades(norm(values[y][x]))), "fontsize": size}
+                color = "white" if norm(values[y][x]) >= DARK else "#1a1b1e"
+                ink: dict[str, Any] = {"color": color, "fontsize": size}
                 axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline", **ink)
-
-
-def _ink(shade: Sequence[float]) -> str:
-    """Return white or near black, whichever stands out more from a shade (WCAG's relative luminance)."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in shade[:3]]
-    luminance = sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.06 else "#1a1b1e"

@@ -5,7 +5,7 @@ import io
 import re
 import sys
 import textwrap
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich import box
@@ -38,23 +38,21 @@ def terminal_table(report: "Report", width: int) -> Table:
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
     answer.
     """
-    table = _table_without(report, (), "")
-    attentions = {row["attention"] for row in report.table}
-    out = ["attention"] if len(attentions) == 1 else []
-    note = f"The attention of all arms is {report.table[0]['attention']}.\n" if out else ""
-    if needed(table) > width and out:
-        table = _table_without(report, out, note)
-    left_out: list[str] = []
-    for title in LEFT_OUT:
-        if needed(table) > width and title in report.table[0]:
-            left_out.append(title)
-            lack = f"On the page, but left out here for lack of room: {listing(left_out)}.\n"
-            table = _table_without(report, [*out, *left_out], f"{note}{lack}")
+    same = len({row["attention"] for row in report.table}) == 1
+    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in report.table[0])]
+    table = _table_without(report, ())
+    for n in range(1, len(out) + 1):
+        if needed(table) > width:
+            table = _table_without(report, out[:n])
     return _narrowed(table, width)
 
 
-def _table_without(report: "Report", out: Collection[str], note: str) -> Table:
-    table = _table(f"{note}{report.summary}")
+def _table_without(report: "Report", out: Sequence[str]) -> Table:
+    """Return the whole table but for the columns of these titles, and say so in its caption."""
+    lines = [f"The attention of all arms is {report.table[0]['attention']}."] if "attention" in out else []
+    if lacking := [title for title in out if title != "attention"]:
+        lines.append(f"On the page, but left out here for lack of room: {listing(lacking)}.")
+    table = _table("\n".join([*lines, report.summary]))
     table.title, table.title_justify, table.title_style = Text(report.title), "left", "bold"
     titles = [title for title in report.table[0] if title not in out]
     for title in titles:
