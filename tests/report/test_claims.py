@@ -212,16 +212,6 @@ def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
     assert error == pytest.approx(jackknife, rel=0.03)
 
 
-def test_both_errors_stand_beside_each_other(tmp_path: Path) -> None:
-    """Records of three segments have no error over text; the table says so with a dash."""
-    table = differences_table(made_up(tmp_path, [0.1, 0.12]))
-    assert "interval is over seeds" in table.caption
-    assert "over segments of the held-out text" in table.caption
-    assert "too small where several segments come from one document" in table.caption
-    at = [column.title for column in table.columns].index("SE over text")
-    assert {row[at].text for row in table.rows} == {"–"}
-
-
 def test_a_report_says_of_how_many_documents_its_intervals_hold_the_noise(tmp_path: Path) -> None:
     """Where alibi loses more on some documents, the noise is in the interval, its p and the sentence."""
     results = made_up(tmp_path, [0.1, 0.11, 0.12])

@@ -10,7 +10,6 @@ from poslab.analysis.results import Results, gather
 from poslab.measures.retrieval import Retrieval
 from poslab.record.reader import ReportError
 from poslab.report.study_tables import StudyTables
-from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import (
     L,
@@ -18,8 +17,6 @@ from support.records import (
     biases,
     bounds,
     of_schemes,
-    plan,
-    reaches,
     scheme_section,
     seal,
     turns,
@@ -29,7 +26,6 @@ from support.records import (
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"
 T_1, T_2 = 12.706204736432102, 4.302652729911275  # Student t, 95 %, with one and two degrees of freedom
 
 
@@ -143,42 +139,6 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
     seal(directory)
     with pytest.raises(ReportError, match=r"a: probe.csv has no column length"):
         Retrieval().section(StudyTables(results_of(tmp_path)))
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three arms of two seeds: one turns, one adds a bias, one is hostile and not defined past L."""
-    home = tmp_path_factory.mktemp("schemes")
-    runs = home / "runs"
-    for seed in (0, 1):
-        cells = {(k, depth): 10 - seed - int(k * depth) for k in (1.0, 2.0) for depth in (0.0, 0.5, 1.0)}
-        probe = answers(cells) + answers(cells, "copy")
-        write_scheme(
-            runs, f"r{seed}", probe, rotation=turns([6.25, 100.0]), bound=bounds({1: 0.9, 2: 0.7, 8: 0.5}),
-            distance=reaches([[1.0 + seed, 2.0], [0.5, 3.0]]), seed=seed, shift=0.01 * seed,
-        )  # fmt: skip
-        write_scheme(
-            runs, f"a{seed}", probe, bias=biases([0.5, 0.25], list(range(16))), pos="alibi",
-            distance=reaches([[1.0, 0.5], [0.5, 0.25 + seed]]), seed=seed, shift=0.1 + 0.01 * seed,
-        )  # fmt: skip
-    unknown = answers({(1.0, 0.0): 3}, HOSTILE)
-    write_scheme(runs, "h", unknown, pos=HOSTILE, bias=biases([0.1], [0, 1, 2]), distance=reaches([[1.0]]))
-    plan(runs, ["r0", "r1", "a0", "a1", "h"], "rope")
-    write_report("made_up", runs, home / "reports")
-    return home
-
-
-def test_every_chart_is_a_figure_and_a_table(study: Path) -> None:
-    written = {path.name for path in (study / "reports" / "made_up").rglob("*") if path.is_file()}
-    drawn = (
-        "retrieval_passkey",
-        "retrieval_copy",
-        "bias_by_distance",
-        "rotation_bound",
-        "attention_distance",
-    )
-    assert {f"{name}.{kind}" for name in drawn for kind in ("svg", "png", "pdf", "csv")} <= written
-    assert {"retrieval.csv", "wavelengths.csv", "wavelength_pairs.csv"} <= written
 
 
 def test_numbers_stand_out_from_every_shade() -> None:
