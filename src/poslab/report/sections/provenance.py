@@ -14,7 +14,7 @@ from poslab.analysis.facts import (
     shown_run,
 )
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row
+from poslab.analysis.sheets import Row, Sheet
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
@@ -27,7 +27,7 @@ from poslab.report.tables import Cell, Column, Table
 def origin(results: Results, answer: str) -> Origin:
     """Return how to reproduce the report; its `answer` is in facts.csv for the list of reports."""
     columns, rows = facts_sheet(results)
-    sheets = {"facts": (columns, [*rows, {"key": "answer", "value": answer}])}
+    sheets: dict[str, Sheet] = {"facts": (columns, [*rows, {"key": "answer", "value": answer}])}
     settings = settings_sheet(results)
     return Origin(
         report_command(results),
