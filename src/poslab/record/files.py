@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from poslab.config.text import is_file_name
 from poslab.record.schema import MANIFEST, TableSchema
@@ -39,9 +39,9 @@ def write_atomic(
 ) -> str:
     """Replace `path` in one step that survives a crash: write beside, sync, rename, sync. Return the SHA-256.
 
-    `content` may be a function that writes it to a file. `name` gives the file's name by its SHA-256, in
-    place of that of `path`. On a full disk it prints a line and waits for room: the old file stays, and
-    nothing is lost. `waiting` is called meanwhile, each second, and may raise.
+    `content` may be a function that writes it, bit by bit, to a file that cannot seek. `name` gives the
+    file's name by its SHA-256, in place of that of `path`. On a full disk it prints a line and waits for
+    room: the old file stays, and nothing is lost. `waiting` is called meanwhile, each second, and may raise.
     """
     waited = removed = False
     while True:
@@ -80,13 +80,14 @@ def _replace(
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
+            hashed = _Hashed(file)
             if callable(content):
-                content(file)
+                content(cast(BinaryIO, hashed))
             else:
-                file.write(content.encode() if isinstance(content, str) else content)
+                hashed.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        digest = file_digest(Path(temporary))
+        digest = hashed.digest.hexdigest()
         os.chmod(temporary, mode)
         os.replace(temporary, path.with_name(name(digest)) if name else path)
     except BaseException:
@@ -100,10 +101,19 @@ def _replace(
     return digest
 
 
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file. Raise OSError."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class _Hashed:
+    """A file that hashes what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:

@@ -83,6 +83,14 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
             raise ReportError(f"{path}: {error}") from None
 
 
+def is_same(packed: bytes, path: Path) -> bool:
+    """Whether the file `path` holds the same records, even if compressed by another version of xz."""
+    try:
+        return lzma.decompress(path.read_bytes()) == lzma.decompress(packed)
+    except (OSError, lzma.LZMAError, EOFError):
+        return False
+
+
 def archived_runs(packed: bytes) -> set[str]:
     """Return the names of the runs in the bytes of `pack`; none where they are damaged."""
     try:

@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+from poslab.record.files import FULL, ROOM
 
 LOOK = 0.05  # seconds between two tries
 GLANCE = 1.0  # seconds that a lock is tried for: `is_taken` holds it for less
@@ -35,7 +38,7 @@ def take(file: int, kind: int, path: Path, way_out: str) -> None:
 def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
     """Hold the lock file `path`. Raise TakenError after `wait` seconds while another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with _opened(path) as file:
         until = time.monotonic() + wait
         while True:
             try:
@@ -46,6 +49,17 @@ def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
                     raise TakenError(str(path)) from None
                 time.sleep(LOOK)
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    """Open the lock file, or create it; on a full disk, wait for room."""
+    while True:
+        try:
+            return path.open("a")
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            time.sleep(ROOM)
 
 
 def is_taken(path: Path) -> bool:

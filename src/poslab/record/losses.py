@@ -1,8 +1,10 @@
 """The sums of losses in a run's CSV files. The averages are in measures.py."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from sys import intern
 from typing import NamedTuple
 
 from poslab.record.files import Row, Tables, table_rows
@@ -96,28 +98,32 @@ def _optional(text: str) -> float | None:
     return float(text) if text else None
 
 
+@cache  # of the thousands in a file, few differ
 def _count(text: str) -> int | None:
     return int(float(text)) if text else None
 
 
 def _segments(rows: Iterable[Row], file: str) -> Segments:
     measured: dict[tuple[str, float], dict[str, LossSum]] = {}
-    for protocol, multiple, _, segment, *cells in rows:
-        if loss := _loss_sum(*cells):
-            scored = measured.setdefault((protocol, float(multiple)), {})
-            if segment in scored:
-                raise DamagedError(f"{file} has segment {segment} twice")
-            scored[segment] = loss
+    lengths: dict[tuple[str, str], dict[str, LossSum]] = {}  # by the text of protocol and multiple
+    defined = [row for row in rows if row[4] and row[5]]  # the others have no number
+    for (protocol, multiple, _, segment, *_), loss in zip(defined, _loss_sums(defined), strict=True):
+        scored = lengths.get((protocol, multiple))
+        if scored is None:
+            scored = lengths[protocol, multiple] = measured.setdefault((protocol, float(multiple)), {})
+        if segment in scored:
+            raise DamagedError(f"{file} has segment {segment} twice")
+        scored[intern(segment)] = loss
     return measured
 
 
 def _positions(rows: Iterable[Row]) -> Mapping[int, LossSum]:
-    losses = ((int(position), _loss_sum(*sums)) for position, *sums in rows)
-    return {position: loss for position, loss in losses if loss}
+    defined = [(*row, "") for row in rows if row[1] and row[2]]
+    return dict(zip([int(row[0]) for row in defined], _loss_sums(defined), strict=True))
 
 
-def _loss_sum(nll: str, tokens: str, size: str, document: str = "") -> LossSum | None:
-    """Return the sums in the cells of a row, None where they are empty: not measured."""
-    if not nll or (count := _count(tokens)) is None:
-        return None
-    return LossSum(float(nll), count, _count(size), document)
+def _loss_sums(rows: Sequence[Row]) -> Iterable[LossSum]:
+    """The nll, tokens, bytes and document that the rows end with. There are millions of them."""
+    nll, tokens, size, document = list(zip(*rows, strict=True))[-4:] if rows else ((),) * 4
+    numbers = map(float, nll), map(_count, tokens), map(_count, size)
+    return map(LossSum._make, zip(*numbers, map(intern, document), strict=True))

@@ -14,7 +14,7 @@ from poslab.analysis.sheets import Sheet
 from poslab.config.text import counted, plain
 from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
-from poslab.record.kept import KEPT, archived_runs, load_available, pack, unpack
+from poslab.record.kept import KEPT, archived_runs, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError
 from poslab.record.schema import TABLE_SUFFIX
@@ -94,7 +94,7 @@ def write_report(
             "keep=true replaces it."
         ]
     else:
-        if packed is not None:
+        if packed is not None and not is_same(packed, path):
             write_atomic(path, packed)
         notices = _notices(records, packed)
     report = write(results, reports, kit)
