@@ -89,7 +89,8 @@ def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "size", ["ladder_64", "ladder_64_deep", "ladder_96", "ladder_128", "ladder_192", "ladder_64_long"]
+    "size",
+    ["ladder_64", "ladder_64_deep", "ladder_96", "ladder_128", "ladder_160", "ladder_192", "ladder_64_long"],
 )
 def test_sizes_of_the_ladder_are_in_proportion(size):
     """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
