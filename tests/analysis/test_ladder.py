@@ -1,6 +1,7 @@
 """Several budgets and sizes in one study: gaps at each, crossings, trends, and how often they are right."""
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,9 @@ from poslab.analysis.results import gather
 from poslab.analysis.scaling import scaling
 from poslab.analysis.statistics import TextNoise, combined
 from poslab.report.charts import PanelChart
+from poslab.report.formatting import quantity
 from poslab.report.sections.contents import document
+from poslab.report.sections.ladder import section
 from support.records import BATCH, L, plan, words, write_run
 
 LOSS = "loss_1x"
@@ -22,16 +25,19 @@ LOSS = "loss_1x"
 
 def study(
     runs: Path,
-    losses: dict[str, list[float]],
+    losses: Mapping[str, Sequence[float | None]],
     budgets: list[tuple[int, int]],
     noise: float = 0.001,
     seeds: int = 3,
 ) -> Ladder | None:
-    """The rungs of a study with a loss for each scheme and each (width, steps), with some noise by seed."""
+    """The rungs of a study with a loss for each scheme and each (width, steps), with some noise by seed.
+
+    None: the scheme was not trained there.
+    """
     random, names = Random(0), []
     for pos, means in losses.items():
         for (width, steps), mean in zip(budgets, means, strict=True):
-            for seed in range(seeds):
+            for seed in range(0 if mean is None else seeds):
                 parameters = width * width
                 loss = mean + random.gauss(0, noise)
                 config = {
@@ -89,6 +95,20 @@ def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget
     lowest = min(point.mean - (point.half_width or 0) for line in panel.series for point in line.points)
     assert panel.frame[0] < panel.spans[0].y < lowest  # below every line, inside the frame
     assert all(f"{span.label} from " in panel.description for span in panel.spans)
+
+
+def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(tmp_path):
+    """A trend is said to reach as far as its arm does."""
+    budgets = [*BUDGETS, (64, 8000)]
+    losses = {"rope": [2.0, 1.8, 1.6, 1.5], "t5": [1.9, 1.75, 1.58, 1.55], "alibi": [2.4, 2.0, 1.7, None]}
+    rungs = study(tmp_path, losses, budgets)
+    assert rungs.whole is rungs.rungs[2]
+    assert [agreement(rungs, rung, LOSS).pairs for rung in rungs.rungs] == [3, 3, 3, 1]
+    assert [agreement(rungs, rung, LOSS).same for rung in rungs.rungs] == [3, 3, 3, 0]
+    results = gather("made_up", tmp_path, None)
+    assert "; t5, rope, alibi at 16 tokens a parameter; rope, t5 at 31" in words(results)
+    trends, *_ = section(results).findings
+    assert f"to {quantity(trend(rungs, 'alibi', LOSS).high)} FLOP)" in trends
 
 
 def test_an_order_of_means_within_noise_is_no_crossing(tmp_path):

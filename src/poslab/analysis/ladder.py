@@ -72,6 +72,12 @@ class Ladder:
         return tuple(label for label in self.contenders if label != self.reference)
 
     @property
+    def whole(self) -> Rung:
+        """The rung with the most compute of those with the most contenders: later ones may lack some."""
+        most = max(len(rung.arms) for rung in self.rungs)
+        return [rung for rung in self.rungs if len(rung.arms) == most][-1]
+
+    @property
     def sizes(self) -> list[int]:
         """The parameters of each size, the smallest first."""
         return sorted({rung.parameters for rung in self.rungs})
@@ -201,23 +207,23 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Decision accuracy of a rung: how many pairs of contenders it orders by mean as the last rung does."""
+    """Decision accuracy of a rung: how many pairs of contenders it orders by mean as `Ladder.whole` does."""
 
     same: int
     pairs: int
-    same_decided: int  # of the pairs that the last rung decides
+    same_decided: int  # of the pairs that the other rung decides
     pairs_decided: int
 
 
 def agreement(rungs: Ladder, rung: Rung, figure: str) -> Agreement:
-    """Return how far a rung orders the contenders as the one with the most compute does."""
+    """Return how far a rung orders the contenders as `Ladder.whole` does."""
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
-        here, last = (at.gap(arm, against, figure) for at in (rung, rungs.rungs[-1]))
-        if here is not None and last is not None:
-            pairs[decided(last)] += 1
-            same[decided(last)] += here.mean * last.mean > 0
+        here, there = (at.gap(arm, against, figure) for at in (rung, rungs.whole))
+        if here is not None and there is not None:
+            pairs[decided(there)] += 1
+            same[decided(there)] += here.mean * there.mean > 0
     return Agreement(sum(same.values()), sum(pairs.values()), same[True], pairs[True])
 
 

@@ -218,10 +218,12 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
 
 
 def _order(rungs: Ladder, figure: str) -> str:
-    orders = [", ".join(rung.order(figure)) for rung in rungs.rungs]
-    if len(set(orders)) == 1:
-        return f"{orders[0]} throughout"
-    return "; ".join(f"{orders[i]} at {_named(rungs, rungs.rungs[i])}" for i in (0, -1))
+    """Return the order at the least and the most compute, and at the most that all arms have."""
+    whole = rungs.whole.order(figure)
+    if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
+        return f"{', '.join(whole)} throughout"
+    ends = dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1]))
+    return "; ".join(f"{', '.join(rung.order(figure))} at {_named(rungs, rung)}" for rung in ends)
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
@@ -237,9 +239,8 @@ def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
 
 
 def _between(rungs: Ladder, cross: Crossing) -> str:
-    if len(rungs.sizes) == 1:
-        return f"{number(cross.before.share, 2)} and {_named(rungs, cross.after)}"
-    return f"{_named(rungs, cross.before)} and {_named(rungs, cross.after)}"
+    before = number(cross.before.share, 2) if len(rungs.sizes) == 1 else _named(rungs, cross.before)
+    return f"{before} and {_named(rungs, cross.after)}"
 
 
 def _gap(gap: Difference) -> str:
@@ -248,21 +249,20 @@ def _gap(gap: Difference) -> str:
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    low, high = quantity(trends[0].low), quantity(trends[0].high)
+    ends = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
+    alike = len(set(ends)) == 1
     seen = [
-        f"that of {found.arm} {found.reading} by {_size(found.per_tenfold)} {short_unit(figure)} per tenfold "
-        f"compute, from {_gap(found.first)} to {_gap(found.last)}"
-        for found in trends
+        f"that of {found.arm} {found.reading} by "
+        f"{interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)} {short_unit(figure)} per "
+        f"tenfold compute, from {_gap(found.first)} to {_gap(found.last)}{'' if alike else f' ({compute})'}"
+        for found, compute in zip(trends, ends, strict=True)
         if found.seen
     ]
     unseen = [found.arm for found in trends if not found.seen]
     none = f"no trend is seen for {listing(unseen, NAMED)}" if unseen else ""
     parts = "; ".join(filter(None, (", ".join(seen), none)))
-    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}, from {low} to {high} FLOP: {parts}."
-
-
-def _size(change: Difference) -> str:
-    return interval(abs(change.mean), change.half_width, 3)
+    over = f", {ends[0]}" if alike else ""
+    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}{over}: {parts}."
 
 
 def _rung_column(rungs: Ladder) -> Column:
@@ -296,7 +296,7 @@ def _gaps_table(results: Results, rungs: Ladder) -> Table:
 
 
 def _orders_table(rungs: Ladder) -> Table:
-    """ladder_order.csv: a row per rung, with its order and how far that is the last rung's."""
+    """ladder_order.csv: a row per rung, with its order and how far that is the one of `Ladder.whole`."""
     rows: Rows = []
     for rung in rungs.rungs:
         row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung)}
@@ -320,10 +320,11 @@ def _orders_table(rungs: Ladder) -> Table:
         group = cells.figure_title(figure)
         columns.append(Column(f"order_{figure}", "Order of means", cells.text, group, number=False))
         columns.append(Column(figure, "Decision accuracy", accuracy, group))
-    last = _named(rungs, rungs.rungs[-1])
+    row = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
-        f"Decision accuracy: the pairs of arms that a row orders by mean as the last row ({last}) does; in "
-        "brackets of those whose gap there has an interval that leaves 0 out."
+        f"Decision accuracy: the pairs of arms that a row orders by mean as the {row} "
+        f"({_named(rungs, rungs.whole)}) does; in brackets of those whose gap there has an interval that "
+        "leaves 0 out."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
