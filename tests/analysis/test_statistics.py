@@ -36,10 +36,10 @@ def judged(
         )
         for i, values in enumerate(study)
     ]
-    found = claims(
+    _, compared, between = claims(
         arms, arms[0], PRIMARY, compare(arms, arms[0], PRIMARY, (8.0,)), pairs(arms, arms[0], PRIMARY), (8.0,)
     )
-    return found.comparisons, found.pairs, ranks(found.pairs)
+    return compared, between, ranks(between)
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])

@@ -5,10 +5,11 @@ nothing waits for it on a full disk. The key of a value names all of its inputs,
 content, so that changed inputs never find an old value.
 """
 
+import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from poslab.record.seal import DamagedError, read_sealed, sealed
 
@@ -37,11 +38,16 @@ class Remembered:
             return
         newest = dict([*self._values.items()][-self.most :])
         self._saved = set(self._values)
-        unfinished = self.path.with_name(f".{self.path.name}.{uuid4().hex[:8]}")
         with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_text(sealed({"values": newest}))
-            unfinished.replace(self.path)
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+            try:
+                with os.fdopen(handle, "w") as file:
+                    file.write(sealed({"values": newest}))
+                os.replace(name, self.path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
 
 
 def _read(path: Path) -> dict[str, Any]:
