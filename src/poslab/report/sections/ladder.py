@@ -320,9 +320,9 @@ def _orders_table(rungs: Ladder) -> Table:
         group = cells.figure_title(figure)
         columns.append(Column(f"order_{figure}", "Order of means", cells.text, group, number=False))
         columns.append(Column(figure, "Decision accuracy", accuracy, group))
-    row = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
+    last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
-        f"Decision accuracy: the pairs of arms that a row orders by mean as the {row} "
+        f"Decision accuracy: the pairs of arms that a row orders by mean as the {last} "
         f"({_named(rungs, rungs.whole)}) does; in brackets of those whose gap there has an interval that "
         "leaves 0 out."
     )
