@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 import poslab
@@ -225,8 +226,9 @@ def test_four_steps_are_timed_where_that_is_asked_for(
 ) -> None:
     asked = [inline(tmp_path), inline(tmp_path, "alibi")]
     assert any("not known" in line for line in printed([planned(item) for item in asked], capsys)[1])
+    threads = torch.get_num_threads()
     status, lines = printed([planned(item, "measure") for item in asked], capsys)
-    assert status == 0
+    assert (status, torch.get_num_threads()) == (0, threads)
     assert any("core-hours; the last run ends after" in line for line in lines)
     assert files(tmp_path) == {}
 

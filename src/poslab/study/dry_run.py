@@ -18,6 +18,7 @@ from poslab.record.schema import METRICS
 from poslab.study.cost import Timed, cost_of, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places
+from poslab.study.launch.devices import torch_threads
 from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
@@ -213,8 +214,6 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
     """Train the smallest run for four steps in a temporary folder, and return the rate after the first."""
     if not machine.local:
         raise ConfigError("plan=measure times steps on this machine, and the runs are for another: plan=true")
-    import torch
-
     from poslab.study.run.make import run
 
     smallest = min(planned, key=lambda item: item.cost.flops)
@@ -230,11 +229,8 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
             "callbacks": {},
         }
     )
-    threads = 1
-    if machine.places is not None and not machine.cuda:
-        threads = machine.places.of_a_run
-        torch.set_num_threads(threads)
-    with tempfile.TemporaryDirectory() as folder:
+    threads = None if machine.places is None or machine.cuda else machine.places.of_a_run
+    with torch_threads(threads), tempfile.TemporaryDirectory() as folder:
         job = plan(replace(smallest.job.request, config=short), Path(folder))
         try:
             with Stopper().installed() as stopper:
@@ -245,7 +241,7 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
             first, *_, last = list(csv.DictReader(file))
     seconds = float(last["seconds"]) - float(first["seconds"])
     tokens = int(last["tokens"]) - int(first["tokens"])
-    rate = smallest.cost.per_token * tokens / seconds / threads
+    rate = smallest.cost.per_token * tokens / seconds / (threads or 1)
     return Timed(job.config.result_settings(), smallest.cost.per_token, rate, machine.name)
 
 

@@ -201,3 +201,16 @@ def _folder() -> Path:
             f"{folder} must be a folder that only you can use: remove it, or set TMPDIR to another"
         )
     return folder
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Give PyTorch `count` threads inside; None leaves as many as it has."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import ClassVar
 from unittest.mock import patch
@@ -11,7 +9,7 @@ from unittest.mock import patch
 import poslab.study.launch.devices as machine
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Places, Task
-from poslab.study.launch.devices import Lease
+from poslab.study.launch.devices import Lease, torch_threads
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
 
 STOPPED = {128 + number: number for number in (signal.SIGINT, signal.SIGTERM)}  # exit statuses
@@ -85,22 +83,9 @@ class Inline(Local):
         """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
         _, _, module, file = task.command
         threads = self.cores_of_a_run(task)
-        with on_cores(None if task.cuda else lease), patch.dict(os.environ), _torch_threads(threads):
+        with on_cores(None if task.cuda else lease), patch.dict(os.environ), torch_threads(threads):
             return int(import_module(module).main([file], in_command=True))
 
     def stop(self) -> None:
         """Leave the started task out: while one runs, nothing else happens in this process."""
         self._stopped = True
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    """Give PyTorch `count` threads inside."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
