@@ -35,6 +35,13 @@ def _sources(module: ModuleType) -> set[str]:
 
 
 @pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The last bits of a sum depend on the threads that a test leaves to the next."""
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
 def _own_cache_and_no_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -7,7 +7,6 @@ change them, `PYTHONPATH=tests python -m support.golden > tests/golden/losses.cs
 from pathlib import Path
 
 import pytest
-import torch
 
 from poslab.study.run import identity
 from poslab.study.run.identity import Code, code_fingerprints
@@ -22,14 +21,6 @@ BY_TURNS = each_scheme_once([name for name in STORED if not name[2]])
 CASES = [
     name if name in BY_TURNS or name[2] else pytest.param(name, marks=pytest.mark.study) for name in STORED
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_every_arm_has_stored_losses() -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from poslab.config.arguments import refuse
 from poslab.config.checking import check
 from poslab.config.installation import title as title_of
@@ -36,6 +34,7 @@ from poslab.record.writer import RunRecord, now
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.launch.devices import torch_threads
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
@@ -66,7 +65,8 @@ def evaluate_again(
     options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
     evaluation = _plan(directory, trained, overrides, conf, evaluations)
     where = evaluation.job.directory
-    with Stopper().installed() as stopper, holding(run_lock(where)):
+    # The last bits of a sum depend on the number of threads.
+    with Stopper().installed() as stopper, holding(run_lock(where)), torch_threads(trained.threads):
         manifest = _finished(where)
         if manifest is None:
             manifest = _make(evaluation, stopper)
@@ -188,8 +188,6 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
     """Evaluate the model, record it, and return the manifest, with a reason where the evaluation failed."""
     trained, job = evaluation.trained, evaluation.job
     gpt = trained.gpt(job.config)
-    # The last bits of a sum depend on the number of threads.
-    torch.set_num_threads(trained.threads)
     record = RunRecord(job.directory)
     record.update(
         **{
