@@ -18,13 +18,17 @@ from support.records import BATCH, STEPS, L, plan, seal, write_run
 DOCUMENTS, TOKENS = 12, 64
 
 
-def write(runs: Path, pos: str, seed: int, length: int, losses: np.ndarray, batch: int) -> str:
+def write(
+    runs: Path, pos: str, seed: int, length: int, losses: np.ndarray, batch: int, text: str = "text"
+) -> str:
     """A run whose only windows are of 8 L tokens, with a loss in each document."""
     trainer = {"max_steps": STEPS, "batch_size": batch, "learning_rate": 0.002}
-    name = f"{pos}-{length}-{seed}"
+    name = f"{text}-{pos}-{length}-{seed}"
+    data = {"name": text, "fingerprint": text, "vocabulary": 256}
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
-    config = {"context_length": length, "trainer": trainer}
-    directory = write_run(runs, name, pos, seed, sliding=multiples, config=config)
+    section = {"source": "package", "name": text, "vocabulary": "bytes"}
+    config = {"context_length": length, "trainer": trainer, "data": section}
+    directory = write_run(runs, name, pos, seed, sliding=multiples, config=config, data=data)
     rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": i, "document": i}
         | {"nll": TOKENS * loss, "tokens": TOKENS, "bytes": TOKENS}
@@ -83,3 +87,21 @@ def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_pat
     plan(tmp_path, names, f"rope L={L}")
     results = gather("made_up", tmp_path, None)
     assert tuple(sentences(results))[:1] == findings(results) != ()
+
+
+def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path: Path) -> None:
+    gains = {"code": {"rope": 0.3, "t5": -0.2}, "talks": {"rope": 0.5, "t5": -0.1}, "docs": {"rope": -0.2}}
+    random = np.random.default_rng(0)
+    names = []
+    for text, gained in gains.items():
+        for pos, gain in gained.items():
+            for seed in range(3):
+                for length, loss, batch in ((L, 2.3, 8 * BATCH), (8 * L, 2.3 - gain, BATCH)):
+                    losses = loss + random.normal(0, 0.005, DOCUMENTS)
+                    names.append(write(tmp_path, pos, seed, length, losses, batch, text))
+    plan(tmp_path, names, f"rope L={L}")
+    results = gather("made_up", tmp_path, None)
+    (said,) = findings(results)
+    assert f"rope L={L} higher on 2 of 3 (the interval leaves 0 out on 2) and lower on 1 of 3" in said
+    assert f"t5 L={L} lower on 2 of 2 (the interval leaves 0 out on 2), −0.20 to" in said
+    assert said in tuple(sentences(results))

@@ -75,6 +75,7 @@ def sentences(results: Results) -> Iterator[str]:
     """
     if results.texts and results.primary is not None:
         yield from texts.sentences(results)
+        yield from longer.findings(results)
         return
     measured = tuple(_measured(results))
     if results.primary is None and measured:

@@ -1,15 +1,17 @@
 """Arms at the length that the same scheme was trained at on as many tokens: a table and a sentence."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 from poslab.analysis.ladder import decided
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
+from poslab.analysis.statistics import Difference
 from poslab.config.text import listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
-from poslab.report.formatting import count, interval
+from poslab.report.formatting import count, interval, number
 from poslab.report.tables import Column, Table
 from poslab.report.verdict import phrases
 
@@ -39,9 +41,14 @@ def section(results: Results) -> Section | None:
 
 
 def findings(results: Results) -> tuple[str, ...]:
-    """Return what the controls come to in words; nothing of single seeds."""
+    """Return what the controls come to in words, of several texts how many agree; nothing of single seeds."""
+    if results.seeds < 2:
+        return ()
+    if results.texts:
+        by_text = [controls(text) for text in results.texts]
+        return (_on_texts(by_text),) if any(by_text) else ()
     found = controls(results)
-    return (_finding(found),) if found and results.seeds > 1 else ()
+    return (_finding(found),) if found else ()
 
 
 def only_controls(results: Results) -> bool:
@@ -75,5 +82,34 @@ def _finding(found: Sequence[Control]) -> str:
         side = "not separated for" if not decided(gap) else "higher for" if gap.mean > 0 else "lower for"
         sides[side].append(words)
     parts = phrases(*sides.items())
-    lengths = listing([count(length) for length in sorted({item.length for item in found})])
-    return f"At {lengths} tokens, against the same scheme trained there, the loss is {'; '.join(parts)}."
+    return (
+        f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)}."
+    )
+
+
+def _on_texts(by_text: Sequence[Sequence[Control]]) -> str:
+    """Return a sentence on how many texts have each arm above its control, and how many below."""
+    every = list(chain.from_iterable(by_text))
+    several = len({item.length for item in every}) > 1
+    by_arm: dict[str, list[Difference]] = {}
+    for item in every:
+        at = f" at {count(item.length)}" if several else ""
+        by_arm.setdefault(f"{item.arm.arm.label}{at}", []).append(item.difference)
+    parts = []
+    for arm, found in by_arm.items():
+        signed = {
+            "higher": [gap for gap in found if gap.mean > 0],
+            "lower": [gap for gap in found if gap.mean <= 0],
+        }
+        sides = [
+            f"{side} on {len(gaps)} of {len(found)} (the interval leaves 0 out on {sum(map(decided, gaps))})"
+            for side, gaps in signed.items()
+            if gaps
+        ]
+        size = cells.span([number(mean, 2) for mean in sorted(gap.mean for gap in found)])
+        parts.append(f"{arm} {' and '.join(sides)}, {size} nats")
+    return f"At {_lengths(every)} tokens, against the same scheme trained there: {'; '.join(parts)}."
+
+
+def _lengths(found: Sequence[Control]) -> str:
+    return listing([count(length) for length in sorted({item.length for item in found})])
