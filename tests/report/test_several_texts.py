@@ -14,7 +14,7 @@ from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import plan, read, write_run
+from support.records import L, plan, read, write_run
 
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {
@@ -66,6 +66,24 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: P
     assert "alibi lower on 2 of 3 (2 separated) and higher on 1 of 3 (1 separated)" in tested
     assert "none higher on 3 of 3 (3 separated)" in tested
     assert "alibi and rope change places" in order
+
+
+def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Path) -> None:
+    """It changes what labels have to say there, as RoPE at another length does."""
+    study(tmp_path)
+    for seed in range(5):
+        data = {"name": "The code", "fingerprint": "code", "vocabulary": 256}
+        config = {
+            "context_length": 2 * L,
+            "data": {"source": "package", "name": "code", "vocabulary": "bytes"},
+        }
+        write_run(tmp_path, f"longer-{seed}", seed=seed, sliding={1.0: 1.0}, config=config, data=data)
+    results = gather("made_up", tmp_path, f"rope L={L}")
+    assert [text.reference.arm.label for text in results.texts] == [f"rope L={L}"] * 3
+    found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
+    assert {arm: len(item.means) for arm, item in found.items()} == {
+        f"{pos} L={L}": 3 for pos in ("t5", "alibi", "none")
+    }
 
 
 def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Arm:
     attention: str
     runs: tuple[Run, ...]  # every record of it, as listed
     differing: Mapping[str, Any]  # the configuration keys in which the study's arms differ
+    on_its_text: str = ""  # the label but for the text, where the study has several
 
     @property
     def study(self) -> str:
@@ -106,9 +107,33 @@ def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
             plain(group[0].attention, 80),
             tuple(group),
             {name: options.get(name) for name in keys},
+            on_its_text,
         )
-        for label, group, options in zip(labels(groups, tuned), groups, flat, strict=True)
+        for label, group, options, on_its_text in zip(
+            labels(groups, tuned), groups, flat, _without_texts(groups, tuned), strict=True
+        )
     ]
+
+
+def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
+    """Return labels that are the same for arms that differ in nothing but the text; empty on one text."""
+    firsts = [group[0] for group in groups]
+    if len(set(map(text_of, firsts))) < 2:
+        return [""] * len(groups)
+
+    def on_first_text(run: Run) -> Run:
+        data, of_first = (each.config.get("data") or {} for each in (run, firsts[0]))
+        used = {name: data[name] for name in BESIDE_A_TEXT & data.keys()}
+        changed = {
+            "config": {**run.config, "data": {**of_first, **used}},
+            "corpus": firsts[0].manifest.corpus,
+        }
+        return replace(run, manifest=run.manifest.model_copy(update=changed))
+
+    keys = [(run.study, key(on_first_text(run))) for run in firsts]
+    moved = {name: [on_first_text(run)] for name, run in zip(keys, firsts, strict=True)}
+    named = dict(zip(moved, labels(list(moved.values()), tuned), strict=True))
+    return [named[name] for name in keys]
 
 
 def choose_reference(
@@ -158,13 +183,14 @@ def _natural(label: str) -> list[tuple[int, str]]:
 
 
 def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
-    """Return the arms with this label: the whole one, the one in their study, or the scheme.
+    """Return the arms with this label: the whole one, the one in their study or on a text, or the scheme.
 
     In several studies, only those of the first with any.
     """
     for names in (
         lambda arm: (arm.label,),
         lambda arm: (arm.label.removeprefix(f"{arm.study}: "),),
+        lambda arm: (arm.on_its_text, arm.on_its_text.removeprefix(f"{arm.study}: ")),
         lambda arm: (arm.pos, f"{arm.pos} / {arm.attention}"),
     ):
         fitting = [arm for arm in candidates if label in names(arm)]

@@ -195,7 +195,7 @@ def figures(
         if record.study not in finished:
             raise ReportError(_no_runs(record))
     against, warning = choose_reference(every_arm, records, reference)
-    texts = _texts(records, against)
+    texts = _texts(records, every_arm, against)
     families = max(1, len(texts))
     whole = _figures(records, (listed, every_arm), against, subject, primary, families)
     by_text = []
@@ -209,7 +209,7 @@ RunsAndArms = tuple[tuple[Run, ...], tuple[Arm, ...]]
 
 
 def _texts(
-    records: tuple[Records, ...], reference: Arm
+    records: tuple[Records, ...], every_arm: tuple[Arm, ...], reference: Arm
 ) -> list[tuple[tuple[Records, ...], RunsAndArms, Arm]]:
     """Return the records of each text, their runs and arms, and its reference: `reference` but for the text.
 
@@ -217,24 +217,24 @@ def _texts(
     """
     runs = (run for record in records for run in record.runs if run.readable and run.has_text)
     names = dict.fromkeys(map(text_of, runs))
-    parts, label = [], ""
+    labels = {run.name: arm.on_its_text for arm in every_arm for run in arm.runs}
+    parts = []
     for name in names if len(names) > 1 else ():
         of_text = (
             replace(record, runs=tuple(run for run in record.runs if run.readable and text_of(run) == name))
             for record in records
         )
         part = tuple(replace(record, earlier=()) for record in of_text if record.runs)
-        of_part = arms(part)
-        parts.append((part, of_part))
-        for arm in of_part[1]:
-            if arm.runs[0].name == reference.runs[0].name:
-                label = arm.label
+        listed, of_part = arms(part)
+        named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in of_part)
+        distinct = len({arm.label for arm in named}) == len(named)  # contents of one file name are not
+        parts.append((part, (listed, named if distinct else of_part)))
     texts = [
         (part, of_part, base)
         for part, of_part in parts
         if sum(bool(arm.finished) for arm in of_part[1]) > 1
         for base in of_part[1]
-        if base.label == label and base.finished
+        if base.label == reference.on_its_text and base.finished
     ]
     return texts if len(texts) > 1 else []
 
