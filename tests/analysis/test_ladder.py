@@ -141,6 +141,39 @@ def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(
     assert flat.reading == "no trend seen"
 
 
+def test_a_gap_that_grows_with_compute_and_shrinks_with_training_is_said_to_grow(tmp_path):
+    sizes = [(64, 100), (96, 225), (128, 400), (192, 900), (64, 9000)]  # the last has the most compute
+    flops = [6.0 * width**2 * steps * BATCH * L for width, steps in sizes]
+    share = [steps * BATCH * L / width**2 for width, steps in sizes]
+    gaps = [
+        0.10 + 0.03 * math.log10(c / max(flops)) - 0.05 * math.log10(d / min(share))
+        for c, d in zip(flops, share, strict=True)
+    ]
+    rungs = study(tmp_path, {"rope": [2.0] * 5, "t5": [2 + gap for gap in gaps]}, sizes, noise=1e-4)
+    found = trend(rungs, "t5", LOSS)
+    assert gaps[-1] < gaps[0]
+    assert (found.per_tenfold.mean > 0, found.reading) == (True, "grows")
+    assert found.last.mean == pytest.approx(gaps[3], abs=1e-3)
+
+
+def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path):
+    study(tmp_path, {"rope": [2.0, 1.6, 1.4], "t5": [1.9, 1.7, 1.6]}, BUDGETS, seeds=2)
+    for steps in (400, 1600):
+        for seed in range(2):
+            trainer = {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.1 / 64}
+            config = {"model": {"layers": 2, "width": 64, "heads": 2}, "trainer": trainer}
+            at = {1.0: 2.2 + 0.001 * seed}
+            write_run(
+                tmp_path, f"learned-{steps}-{seed}", "learned", seed, sliding=at, config=config, max_length=L
+            )
+    plan(tmp_path, sorted(path.name for path in tmp_path.glob("*-*")))
+    results = gather("made_up", tmp_path, "rope 400 steps")
+    first, *rest = document(results).answer.sentences
+    assert first.startswith("2 seeds, so exploratory: ")
+    assert "learned" in first
+    assert any("not defined or not measured there: learned" in said for said in rest)
+
+
 def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
     sizes = SIZES[:4]
     rungs = study(tmp_path, {"rope": [2.0] * 4, "t5": [2.1, 2.1, 2.09, 2.2]}, sizes, noise=1e-4)
@@ -219,6 +252,15 @@ def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path)
     few = study(tmp_path / "three", {pos: each[:3] for pos, each in losses.items()}, WIDE[:3])
     assert few is not None
     assert scaling(few, "t5", LOSS) is None
+
+
+def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
+    losses = {"rope": [2.5, 2.4, 2.3, 2.2, 2.35], "t5": [2.45, 2.35, 2.25, 2.15, 2.3]}
+    study(tmp_path, losses, SIZES, seeds=1)
+    study(tmp_path, {pos: means[:1] for pos, means in losses.items()}, SIZES[:1], seeds=2)
+    plan(tmp_path, sorted(path.name for path in tmp_path.glob("*-*")))
+    rungs = ladder(gather("made_up", tmp_path, None))
+    assert scaling(rungs, "t5", LOSS) is None
 
 
 def test_intervals_of_what_an_arm_needs_cover_the_truth():

@@ -19,11 +19,18 @@ DOCUMENTS, TOKENS = 12, 64
 
 
 def write(
-    runs: Path, pos: str, seed: int, length: int, losses: np.ndarray, batch: int, text: str = "text"
+    runs: Path,
+    pos: str,
+    seed: int,
+    length: int,
+    losses: np.ndarray,
+    batch: int,
+    text: str = "text",
+    rate: float = 0.002,
 ) -> str:
     """A run whose only windows are of 8 L tokens, with a loss in each document."""
-    trainer = {"max_steps": STEPS, "batch_size": batch, "learning_rate": 0.002}
-    name = f"{text}-{pos}-{length}-{seed}"
+    trainer = {"max_steps": STEPS, "batch_size": batch, "learning_rate": rate}
+    name = f"{text}-{pos}-{length}-{rate}-{seed}"
     data = {"name": text, "fingerprint": text, "vocabulary": 256}
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
     section = {"source": "package", "name": text, "vocabulary": "bytes"}
@@ -70,6 +77,20 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     (sentence,) = shown.findings
     assert sentence.index("rope") < sentence.index("not separated") < sentence.index("none L")
     assert sentence in tuple(sentences(results))  # the page begins with it, beside the tested figure
+
+
+def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> None:
+    losses = {(L, 0.001): 2.3, (L, 0.004): 2.1, (8 * L, 0.001): 2.2, (8 * L, 0.004): 1.9}
+    random = np.random.default_rng(0)
+    names = [
+        write(tmp_path, "rope", seed, length, loss + random.normal(0, 0.005, DOCUMENTS), batch, rate=rate)
+        for (length, rate), loss in losses.items()
+        for seed in range(3)
+        for batch in [BATCH * 8 * L // length]
+    ]
+    plan(tmp_path, names, f"rope L={L} lr 0.001")
+    found = controls(gather("made_up", tmp_path, None))
+    assert [round(item.difference.mean, 2) for item in found] == [0.1, 0.2]
 
 
 def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:

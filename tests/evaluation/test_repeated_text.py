@@ -143,6 +143,7 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
             table.nll += shift * table.tokens
             rows = [table.assign(multiple=k, distance=int(64 * k), window=64) for k in (0.5, 2.0)]
+            rows[1][["nll", "nll_without"]] += 24.0  # a nat a token
             RunRecord(directory).write_table(RepeatedText.table, pandas.concat(rows).to_dict("records"))
             seal(directory)
     plan(tmp_path, names, "rope")
@@ -156,3 +157,7 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert table_of_arms.records[0]["0.5x_mean"] == pytest.approx(-0.2, abs=0.15)
     assert "lower for rope" in section.findings[0]
     assert "not shown for none" in section.findings[0]
+    floors = [
+        said.partition("(")[2].partition(" nats where it is copied exactly")[0] for said in section.findings
+    ]
+    assert floors == ["−2.00", "−3.00"]

@@ -12,11 +12,13 @@ from poslab.analysis.results import gather
 from poslab.config.compose import arms
 from poslab.measures.task import Task, l50, sizes_of, wilson
 from poslab.objectives import build_objective
+from poslab.record.writer import RunRecord
 from poslab.report.render.terminal import evaluation_table
 from poslab.report.sections.contents import document
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
 from support.models import CONF
+from support.records import seal, write_run
 from support.runs import make, request
 
 OPTION = arms(CONF / "task")["copy"]
@@ -123,6 +125,18 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     assert evaluation_table(results.finished[0], 80).row_count == 8  # sizes
     assert not any("no loss" in warning for warning in page.warnings)
     assert build_objective(asked.config.objective).tests(4)[0].shape == (4, 9)
+
+
+def test_a_task_whose_reference_has_no_finished_run_is_reported(tmp_path):
+    options = {"kind": "copy", "longest": 6, "shortest": 1, "tested": 24, "samples": 500}
+    config = {"data": {"source": "none"}, "objective": options}
+    row = {"task": "copy", "size": 6, "longest": 6, "samples": 500, "exact": 500, "correct": 3000}
+    for pos, status in {"rope": "diverged", "none": "done"}.items():
+        run = write_run(tmp_path, pos, pos, config=config, data={"name": "no text"}, status=status)
+        RunRecord(run).write_table(Task.table, [{**row, "tokens": 3000, "nll": 1.0}])
+        seal(run)
+    sections = document(gather("made_up", tmp_path, "rope")).sections
+    assert "task" in [section.name for section in sections]
 
 
 def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_path):

@@ -121,6 +121,22 @@ def test_the_first_sentence_names_the_arms_that_it_leaves_out(tmp_path: Path) ->
     assert "(another text)" in without_winner(alone).partition("not compared: ")[2]
 
 
+def test_nothing_is_claimed_where_the_reference_has_no_finished_run(tmp_path: Path) -> None:
+    """It says which losses compare: here those of t5 are of another text."""
+    names = []
+    for pos, text, loss in (("rope", "talks", 2.0), ("alibi", "talks", 2.5), ("t5", "code", 1.0)):
+        for seed in range(5):
+            names.append(f"{pos}-{seed}")
+            at = {1.0: loss + 0.01 * seed, 8.0: loss + 0.013 * seed}
+            data = {"name": text, "fingerprint": text, "vocabulary": 256}
+            status = "diverged" if pos == "rope" else "done"
+            write_run(tmp_path, names[-1], pos, seed, sliding=at, data=data, status=status)
+    plan(tmp_path, names, "rope", primary="sliding_8x")
+    results = gather("made_up", tmp_path, None)
+    assert (results.primary, results.ranks) == (None, {})
+    assert any("has no finished run" in said for said in sentences(results))
+
+
 def test_a_small_budget_is_said_beside_the_result(tmp_path: Path) -> None:
     """On 1,000 parameters, and on so few that each sees 160 tokens."""
     small = dict(answer(study(tmp_path / "a", HELD)).belief)

@@ -124,6 +124,19 @@ def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path: Path) -> N
     )
 
 
+def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_all(tmp_path: Path) -> None:
+    """Of seed 0 alone it is worse, though below the mean of all seeds."""
+    config = rescaling_config("pi", "drop", steps=50)
+    for seed in range(3):
+        lines = {"pi": (HIGH | {8.0: 3.9}, 2.5)}
+        if seed == 0:
+            lines["drop"] = ({1.0: 1.8, 2.0: 1.9, 4.0: 2.3, 8.0: 2.8}, 2.5)
+        write_rescaled(tmp_path, f"rope-{seed}", lines, shift=0.6 * seed, seed=seed, config=config)
+    assert list(sentences(gather("made_up", tmp_path, None)))[-1] == (
+        "No other rotation at evaluation lowers the loss of rope at 8 L."
+    )
+
+
 @pytest.mark.parametrize(
     ("rescale", "config", "shown"),
     [

@@ -86,6 +86,36 @@ def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Pat
     }
 
 
+def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path) -> None:
+    """Losses of another vocabulary do not compare; and of two seeds on one text all is exploratory."""
+    names = []
+    for text, entries in (("sotu", 5.0), ("code", 1.1)):
+        for pos, loss in {"rope": 2.0, "t5": 1.9, "alibi": entries}.items():
+            for seed in range(5 if text == "sotu" else 2):
+                names.append(f"{text}-{pos}-{seed}")
+                vocabulary = 4096 if pos == "alibi" else 256
+                data = {"source": "package", "name": text, "vocabulary": vocabulary}
+                write_run(
+                    tmp_path,
+                    names[-1],
+                    pos,
+                    seed,
+                    sliding={1.0: loss + 0.01 * seed, 8.0: loss + 0.013 * seed},
+                    config={"data": data},
+                    data={"name": text, "fingerprint": f"{text}{vocabulary}", "vocabulary": vocabulary},
+                )
+    plan(tmp_path, names, "rope")
+    results = gather("made_up", tmp_path, "rope vocabulary=256")
+    first, tested, order, *_ = sentences(results)
+    assert "2 to 5 seeds, so exploratory" in first
+    assert "not compared: alibi vocabulary=4096 (another vocabulary)" in tested
+    assert order == "Both texts order the means of the arms alike there."
+    three = study(
+        tmp_path / "b", {"sotu": LOSSES["sotu"], "code": LOSSES["code"], "docs": {"rope": 2, "fox": 1}}
+    )
+    assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
+
+
 def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
     study(tmp_path, {"code": LOSSES["code"]})
     for seed in range(2):

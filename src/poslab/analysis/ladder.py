@@ -235,7 +235,7 @@ class Trend:
     per_tenfold: Difference  # b ln 10: nats per tenfold compute
     per_tenfold_share: Difference | None  # c ln 10, where budgets vary beside compute
     steady: bool  # whether b keeps its sign with any one size (of fewer than three, any one rung) left out
-    first: Difference  # the gap of the rung with the least compute
+    first: Difference  # the gap of the rung with the least compute, of those with one share where it varies
     last: Difference  # and of that with the most
     residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
     low: float  # compute of the first rung, FLOP
@@ -253,7 +253,8 @@ class Trend:
             return "no trend seen"
         if decided(self.first) and decided(self.last) and self.first.mean * self.last.mean < 0:
             return "turns"
-        return "shrinks" if abs(self.last.mean) < abs(self.first.mean) else "grows"
+        side = self.first.mean + self.last.mean
+        return "shrinks" if self.per_tenfold.mean * side < 0 else "grows"
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
@@ -269,7 +270,9 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
     if len(used) < FEWEST_RUNGS or weights is None:
         return None
     slope = _weighted(used, arm, base, figure, weights[1])
-    first, last = (used[i].gap(arm, base, figure) for i in (0, -1))
+    same = max(([rung for rung in part if rung in used] for part in rungs.shares), key=len)
+    ends = same if len(weights) > 2 and len(same) > 1 else used
+    first, last = (ends[i].gap(arm, base, figure) for i in (0, -1))
     if slope is None or first is None or last is None:
         return None
     share = _weighted(used, arm, base, figure, weights[2]) if len(weights) > 2 else None

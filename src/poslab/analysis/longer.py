@@ -1,7 +1,7 @@
 """Arms beside the same scheme trained at a longer length on as many tokens: what there is to gain past L."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -31,10 +31,24 @@ class Control:
 
 
 def controls(results: Results) -> tuple[Control, ...]:
-    """Return every arm that has such a control: of one budget, alike but for what the length brings."""
+    """Return every arm that has such a control: of one budget, alike but for what the length brings.
+
+    Of several controls of an arm the one with its learning rate counts, and none where that leaves several.
+    """
     finished = [item for item in results.arms if item.rows]
-    found = (_control(*pair) for pair in permutations(finished, 2))
-    return tuple(control for control in found if control is not None)
+    pairs = (_control(*pair) for pair in permutations(finished, 2))
+    every = [control for control in pairs if control is not None]
+    of_one_rate = [control for control in every if _rates(control.arm) == _rates(control.longer)]
+
+    def beside(control: Control, others: Sequence[Control]) -> list[Control]:
+        return [
+            other
+            for other in others
+            if other.length == control.length and (other.arm is control.arm or other.longer is control.longer)
+        ]
+
+    fitting = [control for control in every if control in of_one_rate or not beside(control, of_one_rate)]
+    return tuple(control for control in fitting if len(beside(control, fitting)) == 1)
 
 
 def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
@@ -60,6 +74,11 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     assert difference is not None
     losses = math.fsum(here.values()) / len(seeds), math.fsum(there.values()) / len(seeds)
     return Control(item, longer, length, losses, difference)
+
+
+def _rates(item: ArmFigures) -> list[object]:
+    values = settings(item.arm.runs[0].config)
+    return [values.get(key) for key in RATES]
 
 
 def _rest(arm: Arm) -> dict[str, object]:

@@ -279,6 +279,8 @@ def _figures(
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
+    if not base.rows:  # nothing says which losses compare
+        figure = None
     compared = compare(all_figures, base, figure, multiples)
     between = pairs(all_figures, base, figure)
     tests, compared, between = claims(all_figures, base, figure, compared, between, multiples, families)

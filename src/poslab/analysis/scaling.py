@@ -88,7 +88,10 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
         )
     )
     is_arm = np.tile([1.0, 0.0], len(used))
-    whiten = np.linalg.inv(np.linalg.cholesky(covariance / np.outer(means, means)))
+    try:
+        whiten = np.linalg.inv(np.linalg.cholesky(covariance / np.outer(means, means)))
+    except np.linalg.LinAlgError:  # too few seeds and documents for the noise of two arms
+        return None
 
     def fitted(at: np.ndarray) -> np.ndarray:
         of_size = np.exp(at[1] - at[2] * (size + at[K_N] * is_arm))

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from poslab.analysis.comparisons import Comparison
+from poslab.analysis.comparisons import Comparison, alike
 from poslab.analysis.results import Results
+from poslab.record.measures import is_in_bits
 
 
 @dataclass(frozen=True)
@@ -60,14 +61,18 @@ class Order:
 
 
 def orders(texts: Sequence[Results], figure: str) -> list[Order]:
-    """Return the agreement of each pair of texts that share two arms with this figure.
+    """Return the agreement of each pair of texts that share two arms with this figure, comparable on each.
 
     Kendall's tau (1938) is concordant less discordant pairs of arms, over all pairs.
     """
     found = []
     for first, second in combinations(texts, 2):
         losses = [
-            {item.arm.label: mean for item in text.arms if (mean := item.mean(figure)) is not None}
+            {
+                item.arm.label: mean
+                for item in alike(text.arms, text.reference.arm, is_in_bits(figure))
+                if (mean := item.mean(figure)) is not None
+            }
             for text in (first, second)
         ]
         shared = [label for label in losses[0] if label in losses[1]]

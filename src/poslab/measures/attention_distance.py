@@ -132,7 +132,7 @@ def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
         ]
     means = {even[panel.label] for panel in panels}
     spread = "What attention spread evenly would have is in the CSV, by arm. "
-    if len(means) == 1:
+    if len(means) == 1 and None not in means:
         spread = f"Attention spread evenly would have a mean of {number(means.pop())} tokens. "
     return HeatPanels(
         "attention_distance",

@@ -116,7 +116,8 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
         found = estimates(rows, [_name(kind, multiple)]).get(_name(kind, multiple))
         if found is None:
             continue
-        told = found.half_width is not None and found.mean - found.half_width > CHANCE
+        half = found.half_width  # of equal seeds 0
+        told = half is not None and half > 0 and found.mean - half > CHANCE
         (above if told else rest).append(f"{item.arm.label} ({share(found.mean)} %)")
     at = f"{TITLES[kind]}, at {words(multiple)}"
     if study.results.seeds < 2 and rest:

@@ -92,9 +92,9 @@ class RepeatedText(Measurement):
         sure = intervals if results.seeds > 1 else "One seed: no interval."
         caption = (
             f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "
-            "place of other text before them, less their loss with that text. Below 0 the copy is read; a "
-            f"model that copies exactly is at {_floor(table)}. In windows of L up to "
-            f"L/2, of twice the distance from there on. {sure}"
+            "place of other text before them, less their loss with that text. Below 0 the copy is read; "
+            "where it is copied exactly the change is all of that loss, which the CSV of runs has. In "
+            f"windows of L up to L/2, of twice the distance from there on. {sure}"
         )
         chart = LineChart(
             "repeated_text_by_distance",
@@ -113,7 +113,7 @@ class RepeatedText(Measurement):
         return Section(
             "repeated_text",
             "Repeated text by distance",
-            findings=tuple(_findings(series, multiples, _floor(table))) if results.seeds > 1 else (),
+            findings=tuple(_findings(series, multiples, table)) if results.seeds > 1 else (),
             charts=(chart,),
             tables=(Table("Repeated text by distance", "", columns, by_arm, sources),),
             sheets={"repeated_text_arms": sheet(by_arm), "repeated_text": sheet(study.records(by_run))},
@@ -223,8 +223,10 @@ def _floor(table: "pandas.DataFrame") -> str:
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
-def _findings(series: "Sequence[Series]", multiples: "Sequence[float]", floor: str) -> Iterator[str]:
-    """Yield for which arms a copy lowers the loss at the distances that are told; `floor` is the most."""
+def _findings(
+    series: "Sequence[Series]", multiples: "Sequence[float]", table: "pandas.DataFrame"
+) -> Iterator[str]:
+    """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is."""
     from poslab.report.formatting import multiple, number
     from poslab.report.verdict import NAMED
 
@@ -240,5 +242,5 @@ def _findings(series: "Sequence[Series]", multiples: "Sequence[float]", floor: s
             f"the loss is lower for {listing(read, NAMED)}" if read else "",
             f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
         )
-        most = f"{floor} nats where it is copied exactly"
+        most = f"{_floor(table[table.multiple == k])} nats where it is copied exactly"
         yield f"With a copy {multiple(k)} back ({most}), {'; '.join(filter(None, parts))}."

@@ -1,7 +1,8 @@
 """A study in sentences that claim no more than its tests hold."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from poslab.analysis.claims import TARGET, TIME, gain, holds, longest_gain
 from poslab.analysis.comparisons import Comparison, unlike
@@ -36,10 +37,14 @@ def without_context(results: Results) -> list[ArmFigures]:
 def context_used(parts: Sequence[Results]) -> str:
     """Return which arms do not need a context of L, and how much they use where it was measured; or "".
 
-    `parts` are those of a study on several texts; an arm is named that does not need it on any of them.
+    `parts` are those of a study on several texts; an arm is named that does not need it on any of its texts.
     """
     unused = [without_context(part) for part in parts]
-    arms = [name for name in _labels(unused[0]) if all(name in _labels(items) for items in unused)]
+    every = [_labels(item for item in part.arms if item.rows) for part in parts]
+    needing = {
+        name for labels, items in zip(every, unused, strict=True) for name in {*labels} - {*_labels(items)}
+    }
+    arms = [name for name in dict.fromkeys(chain(*every)) if name not in needing]
     if not arms:
         return ""
     lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
@@ -50,7 +55,7 @@ def context_used(parts: Sequence[Results]) -> str:
         if len(arms) == 1
         else f"The arms {listing(arms, NAMED)} do not need"
     )
-    if len(arms) == len([item for item in parts[0].arms if item.rows]):
+    if not needing:
         need = "No arm needs"
     return (
         f"{need} a context of L: half of it costs less than {GATE:g} nats{enough}. "
@@ -92,7 +97,8 @@ def without_winner(results: Results) -> str:
     reference, primary = results.reference, results.primary
     label = reference.arm.label
     if primary is None:
-        return f"Nothing is compared: the reference, {label}, has no sliding loss at L"
+        lacks = "sliding loss at L" if reference.rows else "finished run"
+        return f"Nothing is compared: the reference, {label}, has no {lacks}"
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
     if len(compared) == 1:
@@ -126,18 +132,24 @@ def left_out(results: Results, compared: Collection[str]) -> str:
     reasons: dict[str, list[str]] = {}
     for item in results.arms:
         if item.arm.label not in compared:
-            reasons.setdefault(_why_apart(item, results), []).append(item.arm.label)
-    groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in reasons.items()]
+            reasons.setdefault(why_apart(item, results, results.primary), []).append(item.arm.label)
+    return not_compared(reasons)
+
+
+def not_compared(reasons: Mapping[str, list[str]]) -> str:
+    """Return arms by the reason why they are not compared; "" without any."""
+    groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in reasons.items() if labels]
     return f"not compared: {', '.join(groups)}" if groups else ""
 
 
-def _why_apart(item: ArmFigures, results: Results) -> str:
+def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
+    """Return why an arm is not compared with the reference in a figure."""
     if not item.rows:
         return "no finished run"
-    reasons = (unlike(run, results.reference.arm, is_in_bits(results.primary)) for run in item.arm.finished)
+    reasons = (unlike(run, results.reference.arm, is_in_bits(figure)) for run in item.arm.finished)
     if (reason := next(filter(None, reasons), None)) is not None:
         return reason
-    if results.primary not in item.figures:
+    if figure not in item.figures:
         bounded = any(run.max_length is not None for run in item.arm.finished)
         return "not defined there" if bounded else "not measured there"
     return "without two seeds in common"

@@ -158,9 +158,11 @@ def _within_tolerance(results: Results, tested: float) -> str:
     if not usable:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
-    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for no arm"
-    arms = "for every arm measured there" if len(reaching) == len(usable) and not unused else arms
-    return f"The loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
+    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if unused else "for no arm"
+    of_these = "Of the arms that need a context of L, the" if unused else "The"
+    if len(reaching) == len(usable):
+        arms = f"for {listing(reaching, NAMED)}" if unused else "for every arm measured there"
+    return f"{of_these} loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
 
 
 def table(results: Results) -> Table:

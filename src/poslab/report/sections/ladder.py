@@ -8,7 +8,7 @@ from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, cro
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
-from poslab.analysis.statistics import FALSE_ALARMS, Difference
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
 from poslab.config.text import counted, listing
 from poslab.record.measures import Value, short_unit, unit
 from poslab.report import cells
@@ -209,7 +209,22 @@ def _findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[st
 
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
-    yield sentence(f"{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}")
+    seeds = min(
+        gap.n
+        for rung in rungs.rungs
+        for arm in rungs.others
+        if (gap := rung.gap(arm, rungs.reference, figure))
+    )
+    few = (
+        f"{counted(seeds, 'seed')}, so exploratory: "
+        if seeds < EXPLORATORY and figure == rungs.figures[0]
+        else ""
+    )
+    without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
+    apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
+    yield sentence(
+        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
+    )
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
         yield _crossed(rungs, figure, crossed)
@@ -251,10 +266,12 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
     ends = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
     alike = len(set(ends)) == 1
+    fixed = " at the same tokens a parameter"
     seen = [
         f"that of {found.arm} {found.reading} by "
         f"{interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)} {short_unit(figure)} per "
-        f"tenfold compute, from {_gap(found.first)} to {_gap(found.last)}{'' if alike else f' ({compute})'}"
+        f"tenfold compute{fixed if found.per_tenfold_share else ''}, from {_gap(found.first)} to "
+        f"{_gap(found.last)}{'' if alike else f' ({compute})'}"
         for found, compute in zip(trends, ends, strict=True)
         if found.seen
     ]
@@ -332,10 +349,10 @@ def _orders_table(rungs: Ladder) -> Table:
 def _crossings_table(rungs: Ladder) -> Table:
     """ladder_crossings.csv: two arms whose gaps have both signs, with intervals that leave 0 out."""
     rows: Rows = []
-    looked_at = 0
+    looked_at = []
     for figure in rungs.figures:
         crossed, pairs = crossings(rungs, figure)
-        looked_at += pairs
+        looked_at.append(str(pairs))
         rows += [
             {
                 "figure": figure,
@@ -359,7 +376,7 @@ def _crossings_table(rungs: Ladder) -> Table:
     )
     caption = (
         "Two arms whose gaps have opposite signs, with 95 % intervals that both leave 0 out; p is the larger "
-        f"of the two, corrected over {counted(looked_at, 'pair')} of gaps."
+        f"of the two, corrected over the pairs of gaps in that loss ({cells.distinct(looked_at, NAMED)})."
     )
     return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
 

@@ -30,7 +30,8 @@ def section(results: Results) -> Section | None:
         Column("longer_loss", "Its loss", cells.loss),
         Column("difference", "Difference", cells.nats),
     )
-    sure = f"95 % intervals over {cells.chance(results)}" if results.seeds > 1 else "One seed: no interval"
+    chance = "seeds and documents" if all(item.difference.documents for item in found) else "seeds"
+    sure = f"95 % intervals over {chance}" if results.seeds > 1 else "One seed: no interval"
     caption = (
         "An arm at a length past its own, and the same scheme trained at that length on as many tokens: nats "
         "per token in windows side by side, on the same targets, paired by seed. Above 0 the longer training "
@@ -99,7 +100,7 @@ def _on_texts(by_text: Sequence[Sequence[Control]]) -> str:
     for arm, found in by_arm.items():
         signed = {
             "higher": [gap for gap in found if gap.mean > 0],
-            "lower": [gap for gap in found if gap.mean <= 0],
+            "lower": [gap for gap in found if gap.mean < 0],
         }
         sides = [
             f"{side} on {len(gaps)} of {len(found)} (the interval leaves 0 out on {sum(map(decided, gaps))})"

@@ -88,10 +88,13 @@ def in_short(results: Results) -> Iterator[str]:
     """Yield the best rotation for the reference at the tested length, and its price at L."""
     family, tested = cells.nats_family(results), results.tested_multiple
     for rescaled in results.rescaled:
+        item, lines, figure = rescaled.item, rescaled.lines, f"{family}_{name(tested)}"
+        seeds = lines[0].item.by_seed(figure).keys()  # a mean over others would not compare
         losses = [
-            (loss, line) for line in rescaled.lines if (loss := line.item.mean(f"{family}_{name(tested)}"))
+            (loss, line)
+            for line in lines
+            if (loss := line.item.mean(figure)) and line.item.by_seed(figure).keys() == seeds
         ]
-        item, lines = rescaled.item, rescaled.lines
         if item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not lines[0]:
             continue
         arm, (trained, as_trained) = item.arm.label, losses[0]

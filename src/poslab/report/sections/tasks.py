@@ -182,7 +182,7 @@ def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Ar
     first = study.results.reference
     if first in items:
         return first
-    called = _name(first, plain(first.arm.finished[0].objective, 60))
+    called = _name(first, plain(first.arm.runs[0].objective, 60))
     return next((item for item in items if _name(item, task) == called), items[0])
 
 

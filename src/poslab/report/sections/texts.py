@@ -1,5 +1,6 @@
 """A study on several texts: what they say of each arm, beside each other and never as a mean over texts."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, context_used
+from poslab.report.verdict import NAMED, context_used, not_compared, why_apart
 
 
 def names(results: Results) -> dict[str, Results]:
@@ -40,15 +41,16 @@ def figures(results: Results) -> list[str]:
 def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
-    seeds = results.fewest_seeds
-    few = f", {seeds} seeds, so exploratory" if seeds < EXPLORATORY else ""
-    few = ", one seed" if seeds == 1 else few
+    seeds = sorted({text.fewest_seeds for text in texts})
+    few = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
+    few = ", one seed" if seeds == [1] else few
     yield f"{len(texts)} texts, each by itself{few}; to count so few texts is no test."
     for figure in figures(results):
         arms = [_in_words(item, len(texts), short_unit(figure)) for item in agreements(texts, figure)]
         if arms:
             label = texts[0].reference.arm.label
-            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(arms)}."
+            apart = filter(None, [_left_out(results, figure)])
+            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join([*arms, *apart])}."
         yield from filter(None, [_order(results, figure)])
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
@@ -61,9 +63,21 @@ def _in_words(item: Agreement, texts: int, unit: str) -> str:
     return f"{item.arm} {_sides(item)}{compared}, {size} {unit}"
 
 
+def _left_out(results: Results, figure: str) -> str:
+    """Return the arms that are compared on none of the texts, with reasons; "" where there are none."""
+    compared = {item.arm for item in agreements(results.texts, figure)}
+    reasons: dict[str, list[str]] = {}
+    for text in results.texts:
+        for item in text.arms:
+            known = reasons.setdefault(why_apart(item, text, figure), [])
+            if item.arm.label not in {*compared, *known, text.reference.arm.label}:
+                known.append(item.arm.label)
+    return not_compared(reasons)
+
+
 def _sides(item: Agreement) -> str:
     """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
-    counts = {"lower": item.lower, "higher": len(item.means) - item.lower}
+    counts = {"lower": item.lower, "higher": sum(mean > 0 for mean in item.means)}
     return " and ".join(
         f"{side} on {count} of {len(item.means)} ({item.separated(side)} separated)"
         for side, count in counts.items()
@@ -72,9 +86,9 @@ def _sides(item: Agreement) -> str:
 
 
 def _order(results: Results, figure: str) -> str:
-    """Return which arms change places from text to text; "" without two arms."""
+    """Return which arms change places from text to text; "" where some texts do not share two arms."""
     found = orders(results.texts, figure)
-    if not found:
+    if len(found) < math.comb(len(results.texts), 2):
         return ""
     changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
     if not changed:
