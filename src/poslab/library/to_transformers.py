@@ -26,7 +26,7 @@ from poslab.objectives import build_objective
 from poslab.training.trained import read_trained_model
 
 FOLDER = "transformers"  # in a run's directory
-CODE = '''"""The model of this folder, which no class of transformers has: pip install poslab."""
+CODE = '''"""The model of this folder, which no class of transformers has: it needs the package poslab."""
 
 from poslab.library.transformers_model import PoslabConfig, PoslabForCausalLM
 
