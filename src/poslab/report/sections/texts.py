@@ -45,12 +45,15 @@ def sentences(results: Results) -> Iterator[str]:
     few = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
     few = ", one seed" if seeds == [1] else few
     yield f"{len(texts)} texts, each by itself{few}; to count so few texts is no test."
+    said = ""
     for figure in figures(results):
         arms = [_in_words(item, len(texts), short_unit(figure)) for item in agreements(texts, figure)]
         if arms:
             label = texts[0].reference.arm.label
-            apart = filter(None, [_left_out(results, figure)])
-            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join([*arms, *apart])}."
+            apart = _left_out(results, figure)
+            parts = [*arms, apart] if apart not in ("", said) else arms
+            said = apart
+            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(parts)}."
         yield from filter(None, [_order(results, figure)])
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
