@@ -1,6 +1,7 @@
 """Several budgets and sizes in one study: gaps at each, crossings, trends, and how often they are right."""
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -172,6 +173,10 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
     assert first.startswith("2 seeds, so exploratory: ")
     assert "learned" in first
     assert any("not defined or not measured there: learned" in said for said in rest)
+    for run in tmp_path.glob("t5-*"):
+        shutil.rmtree(run)  # now no arm has a gap past L
+    *_, last = document(gather("made_up", tmp_path, "rope 400 steps")).answer.sentences[:3]
+    assert "not defined or not measured there: learned" in last
 
 
 def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):

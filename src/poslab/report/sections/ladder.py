@@ -209,12 +209,8 @@ def _findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[st
 
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
-    seeds = min(
-        gap.n
-        for rung in rungs.rungs
-        for arm in rungs.others
-        if (gap := rung.gap(arm, rungs.reference, figure))
-    )
+    gaps = [rung.gap(arm, rungs.reference, figure) for rung in rungs.rungs for arm in rungs.others]
+    seeds = min((gap.n for gap in gaps if gap is not None), default=EXPLORATORY)
     few = (
         f"{counted(seeds, 'seed')}, so exploratory: "
         if seeds < EXPLORATORY and figure == rungs.figures[0]
