@@ -23,7 +23,7 @@ from poslab.report.document import Answer
 from poslab.report.formatting import count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
-from poslab.report.sections import longer, pretrained, texts
+from poslab.report.sections import ladder_sentences, longer, pretrained, texts
 from poslab.report.sections.convergence import validation_chart
 from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
@@ -94,7 +94,7 @@ def sentences(results: Results) -> Iterator[str]:
         return
     if (rungs := ladder(results)) is not None:  # arms of different budgets are not ranked
         for figure in rungs.figures:
-            yield from by_budget.findings(rungs, figure)
+            yield from ladder_sentences.findings(rungs, figure)
         if results.tested_multiple > 1:
             yield from filter(None, [context_used([results])])
         yield from measured

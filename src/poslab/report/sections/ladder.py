@@ -1,6 +1,6 @@
-"""Several budgets or sizes: each arm's gap to the reference over them, the order, crossings and trends."""
+"""Several budgets or sizes: figures and tables of gaps to the reference, orders, crossings and trends."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from poslab.analysis.curves import Point
 from poslab.analysis.estimates import estimate_columns
@@ -8,15 +8,16 @@ from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, cro
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
-from poslab.config.text import counted, listing
-from poslab.record.measures import Value, short_unit, unit
+from poslab.analysis.statistics import FALSE_ALARMS
+from poslab.config.text import listing
+from poslab.record.measures import Value, unit
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series, Span
 from poslab.report.document import Section, sheets_of
-from poslab.report.formatting import interval, number, quantity
+from poslab.report.formatting import number, quantity
+from poslab.report.sections.ladder_sentences import named, trend_findings
 from poslab.report.tables import Cell, Column, Table
-from poslab.report.verdict import NAMED, sentence
+from poslab.report.verdict import NAMED
 
 SPAN = 0.1  # the room of a crossing's bar, over the height of the lines
 BARS = (
@@ -66,7 +67,7 @@ def section(results: Results) -> Section | None:
     return Section(
         "ladder",
         "By budget" if len(rungs.sizes) == 1 else "By size and budget",
-        findings=tuple(_findings(rungs, trends)),
+        findings=tuple(trend_findings(rungs, trends)),
         charts=charts(results, rungs)[1:],
         tables=tuple(table for table in tables if table.records),
         sheets=sheets_of(*tables),
@@ -123,9 +124,7 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     over = "tokens per parameter" if len(rungs.sizes) == 1 else "compute"
     marks = BARS if any(spans) else ""
     alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
-    marks += (
-        f" Only in the table: {listing([_named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
-    )
+    marks += f" Only in the table: {listing([named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
     caption = (
         f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
         f"paired by seed. {_sure(results)}{marks}"
@@ -194,90 +193,6 @@ def _shares(part: Sequence[Rung]) -> str:
     return f"{cells.span(ends)} tokens per parameter"
 
 
-def _named(rungs: Ladder, rung: Rung) -> str:
-    """Return a rung in words, with its size where there are several."""
-    share = f"{number(rung.share, 2)} tokens a parameter"
-    return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
-
-
-def _findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
-    """Yield what the first screen does not say: the trends of each figure."""
-    for figure in rungs.figures:
-        if found := [trend for of, trend in trends if of == figure]:
-            yield _trends(rungs, figure, found)
-
-
-def findings(rungs: Ladder, figure: str) -> Iterator[str]:
-    """Yield the order at both ends, and who change places."""
-    gaps = [rung.gap(arm, rungs.reference, figure) for rung in rungs.rungs for arm in rungs.others]
-    seeds = min((gap.n for gap in gaps if gap is not None), default=EXPLORATORY)
-    few = (
-        f"{counted(seeds, 'seed')}, so exploratory: "
-        if seeds < EXPLORATORY and figure == rungs.figures[0]
-        else ""
-    )
-    without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
-    apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
-    yield sentence(
-        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
-    )
-    crossed, looked_at = crossings(rungs, figure)
-    if crossed:
-        yield _crossed(rungs, figure, crossed)
-    elif looked_at:
-        yield "No two arms are shown to change places."
-
-
-def _order(rungs: Ladder, figure: str) -> str:
-    """Return the order at the least and the most compute, and at the most that all arms have."""
-    whole = rungs.whole.order(figure)
-    if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
-        return f"{', '.join(whole)} throughout"
-    ends = dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1]))
-    return "; ".join(f"{', '.join(rung.order(figure))} at {_named(rungs, rung)}" for rung in ends)
-
-
-def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
-    """Return a sentence on who change places, with both gaps."""
-    parts = [
-        f"{cross.arm} and {cross.against} between {_between(rungs, cross)} ({_gap(cross.gap_before)}, then "
-        f"{_gap(cross.gap_after)} {short_unit(figure)})"
-        for cross in crossed
-    ]
-    sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
-    corrected = "all" if sure == len(crossed) else str(sure or "none")
-    return f"Changing places: {listing(parts, NAMED)}; after Holm's correction {corrected} of these."
-
-
-def _between(rungs: Ladder, cross: Crossing) -> str:
-    before = number(cross.before.share, 2) if len(rungs.sizes) == 1 else _named(rungs, cross.before)
-    return f"{before} and {_named(rungs, cross.after)}"
-
-
-def _gap(gap: Difference) -> str:
-    return interval(gap.mean, gap.half_width, 3, sign=True)
-
-
-def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
-    """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    ends = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
-    alike = len(set(ends)) == 1
-    fixed = " at the same tokens a parameter"
-    seen = [
-        f"that of {found.arm} {found.reading} by "
-        f"{interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)} {short_unit(figure)} per "
-        f"tenfold compute{fixed if found.per_tenfold_share else ''}, from {_gap(found.first)} to "
-        f"{_gap(found.last)}{'' if alike else f' ({compute})'}"
-        for found, compute in zip(trends, ends, strict=True)
-        if found.seen
-    ]
-    unseen = [found.arm for found in trends if not found.seen]
-    none = f"no trend is seen for {listing(unseen, NAMED)}" if unseen else ""
-    parts = "; ".join(filter(None, (", ".join(seen), none)))
-    over = f", {ends[0]}" if alike else ""
-    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}{over}: {parts}."
-
-
 def _rung_column(rungs: Ladder) -> Column:
     return cells.words("rung", "Size and budget" if len(rungs.sizes) > 1 else "Budget")
 
@@ -287,7 +202,7 @@ def _gaps_table(results: Results, rungs: Ladder) -> Table:
     rows: Rows = []
     for rung in rungs.rungs:
         for arm in (label for label in rungs.contenders if label in rung.arms):
-            row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung), "arm": arm}
+            row: dict[str, Value] = {"rung": named(rungs, rung), **_described(rung), "arm": arm}
             row["reference"] = arm == rungs.reference
             for figure in rungs.figures:
                 row |= estimate_columns(rung.arms[arm].figures, [figure])
@@ -312,7 +227,7 @@ def _orders_table(rungs: Ladder) -> Table:
     """ladder_order.csv: a row per rung, with its order and how far that is the one of `Ladder.whole`."""
     rows: Rows = []
     for rung in rungs.rungs:
-        row: dict[str, Value] = {"rung": _named(rungs, rung), **_described(rung)}
+        row: dict[str, Value] = {"rung": named(rungs, rung), **_described(rung)}
         for figure in rungs.figures:
             row[f"order_{figure}"] = ", ".join(rung.order(figure))
             same = vars(agreement(rungs, rung, figure))
@@ -336,7 +251,7 @@ def _orders_table(rungs: Ladder) -> Table:
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
         f"Decision accuracy: the pairs of arms that a row orders by mean as the {last} "
-        f"({_named(rungs, rungs.whole)}) does; in brackets of those whose gap there has an interval that "
+        f"({named(rungs, rungs.whole)}) does; in brackets of those whose gap there has an interval that "
         "leaves 0 out."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
@@ -354,8 +269,8 @@ def _crossings_table(rungs: Ladder) -> Table:
                 "figure": figure,
                 "arm": cross.arm,
                 "against": cross.against,
-                "before": _named(rungs, cross.before),
-                "after": _named(rungs, cross.after),
+                "before": named(rungs, cross.before),
+                "after": named(rungs, cross.after),
                 **cells.difference_columns("gap_before", cross.gap_before),
                 **cells.difference_columns("gap_after", cross.gap_after),
                 "p_holm": cross.p_holm,
