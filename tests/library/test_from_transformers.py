@@ -16,6 +16,7 @@ from transformers import (
     BloomConfig,
     GPT2Config,
     GPTNeoXConfig,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaModel,
     MambaConfig,
@@ -50,9 +51,11 @@ L, LONGEST = 16, 4
 SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
+DENSE = {"intermediate_size_mlp": 32, "moe_layers": [], "pad_token_id": 0}
 FAMILIES = {
     "llama": LlamaConfig(**ROTARY),
     "qwen3": Qwen3Config(**ROTARY, num_key_value_heads=1, head_dim=8),
+    "llama4": Llama4TextConfig(**ROTARY, **DENSE, num_key_value_heads=2, head_dim=8),
     "gpt_neox": GPTNeoXConfig(**ROTARY, rotary_pct=0.5),
     "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
     "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),

@@ -92,6 +92,15 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
         assert alone.kernel == block.attention.kernel
 
 
+def test_each_layer_of_a_hybrid_has_the_attention_that_a_gpt_has_there():
+    mixers = {"near": {"kind": "flash"}, "far": {"kind": "linear"}}
+    section = {"kind": "hybrid", "layers": ["near", "far"], "mixers": mixers}
+    scheme = poslab.scheme("none", **SIZES)
+    alone = [poslab.attention(section, scheme, layer=layer) for layer in range(2)]
+    blocks = poslab.gpt("none", section, **SIZES).blocks
+    assert [each.attention.name for each in alone] == [block.attention.name for block in blocks[:2]]
+
+
 @pytest.mark.parametrize(
     ("pos", "attention"), [("t5", "flash"), ("fox", "softmax"), ("learned", "linear"), ("rope", "performer")]
 )

@@ -105,6 +105,17 @@ def test_every_other_model_opens_with_poslab(setting, tmp_path):
     assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
 
 
+def test_a_tokenizers_mask_of_ones_is_taken_and_losses_are_divided_by_the_trainer(tmp_path):
+    config = composed("pos=alibi")
+    model = opened(drawn(config), config, tmp_path, "poslab")
+    tokens = torch.zeros(1, 4, dtype=torch.long)
+    given = {"max_new_tokens": 3, "do_sample": False}
+    masked = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given)
+    assert torch.equal(masked, model.generate(tokens, **given))
+    # What transformers' Trainer asks for: with True it leaves the mean over accumulated batches to the model.
+    assert model.accepts_loss_kwargs is False
+
+
 def test_padded_tokens_are_refused(tmp_path):
     config = composed("pos=alibi")
     model = opened(drawn(config), config, tmp_path, "poslab")

@@ -60,6 +60,8 @@ class TransformersModel(nn.Module):
             tokens, targets = (torch.where(side == known, ours, side) for side in (tokens, targets))
         self.scheme.begin()
         below = self.model.get_decoder()
+        if below is self.model:  # as of Llama 4
+            below = self.model.model
         output = below(input_ids=tokens, use_cache=False)
         states = output.last_hidden_state[:, -targets.shape[1] :]
         size = max(1, LOGITS // (len(tokens) * self.model.config.get_text_config().vocab_size))

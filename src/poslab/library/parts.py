@@ -23,7 +23,7 @@ from poslab.config.registry import find, module_name
 from poslab.config.schema import ConfigError, ModelOptions
 from poslab.model import attention as attentions
 from poslab.model import positions as schemes
-from poslab.model.attention import Attention, Site, build_attention, build_attentions, mixer_class
+from poslab.model.attention import Attention, Site, build_attentions, mixer_class
 from poslab.model.gpt import GPT, initialise
 from poslab.model.positions import Geometry, LearnedOptions, Scheme, build_scheme
 
@@ -158,7 +158,8 @@ def attention(
     sizes = scheme.geometry
     if not 0 <= layer < sizes.layers:
         raise ConfigError(f"layer={layer}: the scheme is for {sizes.layers} layers, counted from 0")
-    built = build_attention({**_attention(name), **options}, sizes, scheme.layer(layer))
+    schemes = [scheme.layer(number) for number in range(sizes.layers)]
+    built = build_attentions({**_attention(name), **options}, sizes, schemes)[layer]
     if not isinstance(built, Attention):
         raise ConfigError(
             f"attention.kind={built.name} mixes hidden states and takes no queries and keys: "

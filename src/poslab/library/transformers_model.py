@@ -30,6 +30,7 @@ class PoslabConfig(PretrainedConfig):
 class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = PoslabConfig
     base_model_prefix = "gpt"  # the names in the file are those of the GPT
+    accepts_loss_kwargs = False  # the Trainer then divides the loss by the batches that it accumulates
 
     def __init__(self, config: PoslabConfig) -> None:
         super().__init__(config)
@@ -61,6 +62,8 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
             loss = nn.functional.cross_entropy(logits[:, :-1].mT, labels[:, 1:])
         return CausalLMOutput(loss=loss, logits=logits)
 
-    def prepare_inputs_for_generation(self, input_ids: Any, *_: Any, **others: Any) -> dict[str, Any]:
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, *_: Any, attention_mask: Any = None, **others: Any
+    ) -> dict[str, Any]:
         """Pass the whole text for each token: no keys and values are kept."""
-        return {"input_ids": input_ids}
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
