@@ -45,11 +45,8 @@ def findings(results: Results) -> tuple[str, ...]:
     """Return what the controls come to in words, of several texts how many agree; nothing of single seeds."""
     if results.seeds < 2:
         return ()
-    if results.texts:
-        by_text = [controls(text) for text in results.texts]
-        return (_on_texts(by_text),) if any(by_text) else ()
-    found = controls(results)
-    return (_finding(found),) if found else ()
+    found = list(chain.from_iterable(map(controls, results.texts or (results,))))
+    return (_on_texts(found) if results.texts else _finding(found),) if found else ()
 
 
 def only_controls(results: Results) -> bool:
@@ -75,11 +72,9 @@ def _row(found: Control) -> Row:
 def _finding(found: Sequence[Control]) -> str:
     """Return a sentence on which arms lose to the longer training, which gain, and which show neither."""
     sides: dict[str, list[str]] = {"higher for": [], "lower for": [], "not separated for": []}
-    several = len({item.length for item in found}) > 1
     for item in found:
         gap = item.difference
-        at = f" at {count(item.length)}" if several else ""
-        words = f"{item.arm.arm.label}{at} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
+        words = f"{_label(item, found)} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
         side = "not separated for" if not decided(gap) else "higher for" if gap.mean > 0 else "lower for"
         sides[side].append(words)
     parts = phrases(*sides.items())
@@ -88,28 +83,31 @@ def _finding(found: Sequence[Control]) -> str:
     )
 
 
-def _on_texts(by_text: Sequence[Sequence[Control]]) -> str:
+def _on_texts(found: Sequence[Control]) -> str:
     """Return a sentence on how many texts have each arm above its control, and how many below."""
-    every = list(chain.from_iterable(by_text))
-    several = len({item.length for item in every}) > 1
     by_arm: dict[str, list[Difference]] = {}
-    for item in every:
-        at = f" at {count(item.length)}" if several else ""
-        by_arm.setdefault(f"{item.arm.arm.label}{at}", []).append(item.difference)
+    for item in found:
+        by_arm.setdefault(_label(item, found), []).append(item.difference)
     parts = []
-    for arm, found in by_arm.items():
+    for arm, every in by_arm.items():
         signed = {
-            "higher": [gap for gap in found if gap.mean > 0],
-            "lower": [gap for gap in found if gap.mean < 0],
+            "higher": [gap for gap in every if gap.mean > 0],
+            "lower": [gap for gap in every if gap.mean < 0],
         }
         sides = [
-            f"{side} on {len(gaps)} of {len(found)} (the interval leaves 0 out on {sum(map(decided, gaps))})"
+            f"{side} on {len(gaps)} of {len(every)} (the interval leaves 0 out on {sum(map(decided, gaps))})"
             for side, gaps in signed.items()
             if gaps
         ]
-        size = cells.span([number(mean, 2) for mean in sorted(gap.mean for gap in found)])
+        size = cells.span([number(mean, 2) for mean in sorted(gap.mean for gap in every)])
         parts.append(f"{arm} {' and '.join(sides)}, {size} nats")
-    return f"At {_lengths(every)} tokens, against the same scheme trained there: {'; '.join(parts)}."
+    return f"At {_lengths(found)} tokens, against the same scheme trained there: {'; '.join(parts)}."
+
+
+def _label(item: Control, found: Sequence[Control]) -> str:
+    """Return the arm's label, with the length where several are compared."""
+    several = len({each.length for each in found}) > 1
+    return f"{item.arm.arm.label} at {count(item.length)}" if several else item.arm.arm.label
 
 
 def _lengths(found: Sequence[Control]) -> str:
