@@ -27,6 +27,10 @@ REFUSED = {
         "pos.scheme=alibi has none",
     ),
     "rescaling alone": (["evaluate.rescale=[pi]"], "must begin with none"),
+    "ends of segments in other tokens": (
+        ["pos=bipe_rope", "data.vocabulary=512"],
+        "choose data.vocabulary=bytes",
+    ),
     "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
     "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
     "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),

@@ -14,7 +14,9 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BloomConfig,
+    CTRLConfig,
     GPT2Config,
+    GPTJConfig,
     GPTNeoXConfig,
     Llama4TextConfig,
     LlamaConfig,
@@ -25,6 +27,7 @@ from transformers import (
     T5Model,
     ViTConfig,
     ViTModel,
+    XGLMConfig,
 )
 
 import poslab
@@ -52,6 +55,7 @@ SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_atte
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
 DENSE = {"intermediate_size_mlp": 32, "moe_layers": [], "pad_token_id": 0}
+GPT = {"vocab_size": 320, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": L}
 FAMILIES = {
     "llama": LlamaConfig(**ROTARY),
     "qwen3": Qwen3Config(**ROTARY, num_key_value_heads=1, head_dim=8),
@@ -59,7 +63,12 @@ FAMILIES = {
     "gpt_neox": GPTNeoXConfig(**ROTARY, rotary_pct=0.5),
     "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
     "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),
-    "gpt2": GPT2Config(vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=L, initializer_range=0.3),
+    "gptj": GPTJConfig(**GPT, initializer_range=0.3, rotary_dim=4),
+    "ctrl": CTRLConfig(**GPT, initializer_range=0.3, dff=32),
+    "xglm": XGLMConfig(
+        vocab_size=320, d_model=16, num_layers=2, attention_heads=2, ffn_dim=32, max_position_embeddings=L
+    ),
+    "gpt2": GPT2Config(**GPT, initializer_range=0.3),
 }
 FEW = ["evaluate.segments=3", "evaluate.sliding_windows=6"]
 
@@ -115,7 +124,8 @@ def test_losses_are_those_of_transformers_at_every_length(family, folder, text, 
     model = AutoModelForCausalLM.from_pretrained(folder(family))
     segments = segments_of(corpus_of(text))
     tiled = [row for row in rows(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
-    reached = [L // 2, L] if family == "gpt2" else [L // 2, L, 2 * L, 4 * L]  # its table ends at L
+    has_table = family in ("gpt2", "gptj", "ctrl")  # of positions, which ends at L
+    reached = [L // 2, L] if has_table else [L // 2, L, 2 * L, 4 * L]
     assert list(dict.fromkeys(int(row["length"]) for row in tiled)) == reached
     for length in reached:
         with torch.no_grad():

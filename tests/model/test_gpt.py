@@ -48,6 +48,16 @@ def test_seeds_start_differently_and_parameters_are_not_copies_of_each_other():
     )
 
 
+def test_initial_weights_depend_on_nothing_but_the_seed():
+    def weights(state):
+        torch.manual_seed(state)
+        return make_gpt(SCHEMES["fox"], ATTENTIONS["flash"], output_gate=True, bias=True).state_dict()
+
+    one, other = weights(0), weights(1)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not one["blocks.0.attention.gate_attention.bias"].any()
+
+
 def test_initial_weights_have_gpt2s_deviations():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], width=256, layers=8)
     deviations = {

@@ -458,6 +458,19 @@ def test_bipe_counts_in_segments_and_between_them(options):
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k], 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("ends", "entries", "said"),
+    [([256], 256, "0 to 255"), ([-1], 256, "0 to 255"), ([10, 46], 512, "bytes"), ([300, 7], 512, None)],
+)
+def test_bipe_ends_segments_at_tokens_of_the_vocabulary(ends, entries, said):
+    scheme, _, _ = given("bipe", rate=1.0, ends=ends, between="rope", constant=100.0)
+    if said is None:
+        scheme.check_vocabulary(entries)
+        return
+    with pytest.raises(ConfigError, match=said):
+        scheme.check_vocabulary(entries)
+
+
 def test_bipe_without_tokens_is_refused():
     scheme, x, _ = given("bipe", rate=1.0, ends=[END], between="rope", constant=100.0)
     with pytest.raises(ValueError, match="read_tokens"):

@@ -157,6 +157,16 @@ def test_an_interpolated_p_rope_is_their_proportional_with_a_factor(in_float64):
     close(ours.frequencies(64, torch.arange(10)), theirs)
 
 
+def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
+    rope, hope = (make_rope(name, width=64) for name in ("rope", "hope"))
+    for scheme in (rope, hope):
+        scheme.rescale(Rescaling("yarn", 4.0))
+    positions = torch.arange(10)
+    turned = make_rope("hope", width=64).frequencies(64, positions) > 0
+    assert 0 < turned.sum() < 32
+    close(hope.frequencies(64, positions), rope.frequencies(64, positions) * turned)
+
+
 # Rotations
 
 

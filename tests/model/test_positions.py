@@ -219,6 +219,8 @@ def test_dropping_positions_drops_all_of_them(name):
     gpt = make_gpt(POSITIONS[name], ATTENTIONS["softmax"])
     tokens = torch.randint(0, 50, (1, 30), generator=torch.Generator().manual_seed(0))
     gpt.scheme.rescale(Rescaling("drop", 1.0))
+    gpt(tokens, targets=tokens).backward()
+    assert all(parameter.grad is not None for parameter in gpt.parameters())  # as several devices need
     moved = torch.arange(30) * 2
     torch.testing.assert_close(gpt(tokens), gpt(tokens, positions=moved), atol=1e-12, rtol=0)
 

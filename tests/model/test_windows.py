@@ -122,6 +122,21 @@ def test_no_token_reaches_past_the_windows_of_all_layers(attention):
     assert differs.nonzero().flatten().tolist() == list(range(10, 10 + 4 * 4 + 1))
 
 
+def test_a_window_beside_a_scheme_of_schemes_is_that_of_all_of_them():
+    def schedule(**section):
+        return {"scheme": "schedule", "layers": ["one"], "schemes": {"one": section}}
+
+    def of_layers(section):
+        scheme = build_scheme(section, Geometry(24, 3, 64, layers=2))
+        return [scheme.layer(index).geometry.window for index in range(2)]
+
+    rope = SCHEMES["rope"]
+    around = {"scheme": "log_scaled", "rule": "beam", "strength": 0.1, "start": 8}
+    for inside in (schedule(**rope), around | {"of": schedule(**rope)}, around | {"of": rope}):
+        assert of_layers(schedule(**inside, window=5)) == [5, 5]
+    assert of_layers(schedule(**schedule(**rope, window=3), window=5)) == [3, 3]
+
+
 @pytest.mark.parametrize("window", [1, 2, 128, 129, 130, 200, 512, 5000])
 def test_blocks_of_flex_attention_hold_every_key_of_a_window(window):
     """Keys of blocks that are left out are out of the window for all of the block's queries."""

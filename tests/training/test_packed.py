@@ -9,7 +9,7 @@ import torch
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
-from poslab.study.run.plan import plan
+from poslab.study.run.plan import plan, resolve
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from support.models import ATTENTIONS, POSITIONS
@@ -84,6 +84,16 @@ def test_processes_and_microbatches_share_the_targets_of_one_step(text):
     assert torch.equal(torch.cat([share.tokens for share in shares]), whole.tokens)
     assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
     assert sum(share.weight for share in shares) == pytest.approx(2)
+
+
+def test_rows_of_another_number_at_each_step_are_not_compiled(text, tmp_path, monkeypatch):
+    packed = {**text, "windows": "packed"}
+    with pytest.raises(ConfigError, match=r"trainer\.compile=false"):
+        plan(request(data=packed, trainer__compile=True), tmp_path)
+    monkeypatch.setattr("poslab.study.run.plan.cuda_available", lambda: True)
+    for data, compiled in ((packed, False), (text, True)):
+        config = request(data=data, trainer__max_steps=2_000, trainer__accelerator="auto").config
+        assert resolve(config).trainer.compile is compiled
 
 
 def test_questions_that_would_be_cut_apart_are_refused(text, tmp_path):

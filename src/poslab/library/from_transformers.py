@@ -255,13 +255,11 @@ def _sees_later_tokens(model: "PreTrainedModel") -> bool:
 
 
 def _table_length(model: "PreTrainedModel", context_length: int) -> int | None:
-    """Return the length past which a learned table of positions has no entry, None without a table."""
+    """Return the length past which a table of positions has no entry, None without a table."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or context_length
     of_tokens = model.get_input_embeddings()
-    has_table = any(  # some have two entries more, for padding
-        isinstance(module, nn.Embedding)
-        and module is not of_tokens
-        and limit <= module.num_embeddings <= limit + 2
-        for module in model.modules()
-    )
-    return limit if has_table else None
+    parts = [part for part in model.modules() if part is not of_tokens and not hasattr(part, "make_weights")]
+    tables = [part.weight for part in parts if isinstance(part, nn.Embedding)]
+    tables += [table for part in parts for table in part.buffers(recurse=False) if table.ndim == 2]
+    # Some have two entries more, for padding; those with `make_weights` grow (XGLM).
+    return limit if any(limit <= len(table) <= limit + 2 for table in tables) else None

@@ -141,7 +141,8 @@ def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None
     """
     for name, parameter in part.named_parameters(where):
         name = drawn_as(name)
-        if parameter.ndim < 2 and (name.startswith("scheme.") or ".attention." in name):
+        of_a_part = name.startswith("scheme.") or ".attention." in name
+        if parameter.ndim < 2 and of_a_part and not name.endswith("gate_attention.bias"):
             continue
         if parameter.ndim < 2:
             nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0

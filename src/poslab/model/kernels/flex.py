@@ -27,6 +27,7 @@ from poslab.model.attention import Site, cumulative_log_gates
 BLOCK = 128  # queries and keys in a block of the mask
 STRIP = 4 * BLOCK  # queries that have their bias by both positions in memory at a time
 NARROWEST, WIDEST = 16, 256  # head widths that the kernel takes
+FORMS = 64  # that one function may be compiled in
 STEP = 256.0  # sums of gates are split into multiples of this and the rest
 
 
@@ -250,4 +251,7 @@ def kernel(device: torch.device) -> Callable[..., Tensor]:
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
+    # Layers of several kinds call it in more forms (a bias, a window, backwards) than PyTorch's limit of 8.
+    limits: Any = torch.compiler.config
+    limits.recompile_limit = max(limits.recompile_limit, FORMS)
     return torch.compile(attend_with, fullgraph=True)

@@ -196,6 +196,12 @@ class Scheme(nn.Module):
         """
         return torch.arange(length)
 
+    def check_vocabulary(self, entries: int) -> None:
+        """Raise ConfigError where the settings name tokens that a vocabulary of so many entries has not."""
+        for inside in self.modules():
+            if isinstance(inside, Scheme) and inside is not self:
+                inside.check_vocabulary(entries)
+
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
         """Take from the tokens of a forward pass what the hooks below need; schemes inside take it, too."""
         for inside in self.modules():

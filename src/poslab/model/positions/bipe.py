@@ -15,8 +15,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from poslab.config.schema import ConfigError
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 from poslab.model.positions.alibi import slopes
+
+BYTES = 256  # the entries of data.vocabulary=bytes
+NEW_LINE, FULL_STOP = 10, 46  # in bytes
 
 
 class BiPEOptions(LearnedOptions):
@@ -49,6 +53,16 @@ class BiPE(Scheme):
     def overrides(self, hook: str) -> bool:
         without = "angles" if self.options.between == "alibi" else "log_gates"
         return hook != without and super().overrides(hook)
+
+    def check_vocabulary(self, entries: int) -> None:
+        ends = self.options.ends
+        if not all(0 <= token < entries for token in ends):
+            raise ConfigError(f"pos.ends={ends}: the tokens of the text are 0 to {entries - 1}")
+        if entries != BYTES and {*ends} == {NEW_LINE, FULL_STOP}:
+            raise ConfigError(
+                f"pos.ends={ends} are a new line and a full stop in bytes, and other tokens in a vocabulary "
+                f"of {entries}: choose data.vocabulary=bytes, or give the numbers of its tokens in pos.ends"
+            )
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
         ends = torch.isin(tokens, torch.tensor(self.options.ends, device=tokens.device))

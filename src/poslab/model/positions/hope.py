@@ -35,8 +35,9 @@ class HoPE(RoPE):
                 f"so pos.scheme={self.name} would be RoPE: choose a larger base, or pos=rope"
             )
 
-    def scaled(self, theta: Float[Tensor, "W/2"], length: Int[Tensor, ""]) -> Float[Tensor, "W/2"]:
-        turning = full_turns(self.options.base, 2 * len(theta), self.geometry.context_length)
+    def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:
+        theta = super().frequencies(width, positions)
+        turning = full_turns(self.options.base, width, self.geometry.context_length)
         return theta * (torch.arange(len(theta), device=theta.device) < turning)
 
     def can_rotate(self, width: int) -> bool:

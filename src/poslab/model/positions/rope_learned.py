@@ -17,4 +17,7 @@ class RoPEWithLearned(RoPE, Learned):
     options: RoPEWithLearnedOptions
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return x if self.dropped else super().embed(x, positions)
+        if self.dropped:
+            # With a gradient of 0, since several devices need one of each parameter.
+            return x + 0 * self.table[:1]
+        return super().embed(x, positions)

@@ -50,7 +50,7 @@ class Schedule(Scheme):
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
         for name in self.places:
             section = dict(options.schemes[name])
-            window = section.pop("window", None)
+            window = section.pop("window", geometry.window)
             if window is not None and (type(window) is not int or window < 1):
                 raise ConfigError(f"pos.schemes.{name}.window={window} must be a number of tokens, 1 or more")
             inner = replace(geometry, layers=self.names.count(name), window=window)

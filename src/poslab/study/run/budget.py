@@ -66,7 +66,7 @@ def size_of(
     model, trainer, length = config.model, config.trainer, config.context_length
     softmax = "softmax" in named_in(config.attention, "kind")
     number = 2 if trainer.precision == "bfloat16" else 4  # bytes
-    vocabulary = _entries(config)
+    vocabulary = entries(config)
     ends = vocabulary * model.width * (1 if model.tied else 2)
     # Of a block the matrices that every kind has: queries and output, keys and values, the perceptron.
     groups = 1 if model.query_groups is None else model.query_groups / model.heads
@@ -158,7 +158,7 @@ def check_disk(size: Size, directory: Path) -> None:
         )
 
 
-def _entries(config: RunConfig) -> int:
+def entries(config: RunConfig) -> int:
     """Return the number of tokens of a vocabulary. Raises ConfigError for a file that is no tokenizer."""
     vocabulary = config.data.get("vocabulary")
     if is_tokenizer_file(vocabulary):

@@ -10,6 +10,7 @@ from poslab.model.attention import attention_section
 from poslab.model.block import Block
 from poslab.model.gpt import build_parts
 from poslab.objectives import build_objective
+from poslab.study.run.budget import entries
 
 
 def check_parts(config: RunConfig) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
     with torch.device("meta"):  # a block's weights are as large as the model
         for attention in attentions:
             Block(geometry, attention, config.model)
+    scheme.check_vocabulary(entries(config))
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
             raise ConfigError(

@@ -120,6 +120,11 @@ def _check_objective(config: Config) -> None:
         raise ConfigError(
             "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
         )
+    if packed and config.trainer.compile is True:
+        raise ConfigError(
+            "data.windows=packed has another number of rows at each step, and trainer.compile=true compiles "
+            "for each: choose trainer.compile=false or data.windows=within"
+        )
 
 
 def resolve(config: Config, local: bool = True) -> Config:
@@ -150,8 +155,8 @@ def resolve(config: Config, local: bool = True) -> Config:
             )
     compiled = trainer.compile
     if compiled == "auto":
-        long = trainer.max_steps >= COMPILED_STEPS
-        compiled = accelerator == "cuda" and long and trainer.strategy == "ddp"
+        long, packed = trainer.max_steps >= COMPILED_STEPS, config.data.get("windows") == "packed"
+        compiled = accelerator == "cuda" and long and trainer.strategy == "ddp" and not packed
     longest = LONGEST[accelerator] if evaluate.longest == "auto" else evaluate.longest
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):

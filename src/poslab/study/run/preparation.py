@@ -30,7 +30,8 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-PARTS = ("context_length", "pos", "attention", "objective", "model", "evaluate")  # decide whether parts fit
+# What decides whether parts fit.
+PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")
 OUTCOMES = 1000  # that are cached
 
 
