@@ -174,7 +174,7 @@ QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: "unknown" if is_pretrained(run) else run.budget,
         "The budgets differ ({} training tokens)",
-        ": arms of different ones differ by their training, too",
+        ": arms with different budgets also differ in how long they were trained",
         by_task=True,
     ),
     Question(

@@ -74,8 +74,10 @@ def sentences(results: Results) -> Iterator[str]:
     Where nothing past L is tested, first who reaches a loss in the fewest tokens.
     """
     if results.texts and results.primary is not None:
-        yield from texts.sentences(results)
+        how_many, *differences = texts.sentences(results)
+        yield how_many
         yield from longer.findings(results)
+        yield from differences
         return
     measured = tuple(_measured(results))
     if results.primary is None and measured:
@@ -262,7 +264,8 @@ def _rate(results: Results) -> str:
     trained = [run for run in results.finished if not is_pretrained(run)]
     rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in trained)
     texts = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
-    factors = scheme_rates(item.arm for item in results.arms)
+    parts = results.texts or (results,)  # of several texts an arm has one label in each
+    factors = scheme_rates(item.arm for part in parts for item in part.arms)
     times = [f"{plain(label, 40)} × {rate:g}" for label, rate in factors.items()]
     scaled = f"; own parameters: {listing(times, NAMED)}" if times else ""
     return f"{listing(texts, NAMED)}, not tuned{scaled}"
