@@ -16,6 +16,11 @@ from support.texts import words
 HELP = [sys.executable, "-m", "poslab", "train", "--help"]
 
 
+def test_a_word_after_an_option_is_no_command():
+    told = subprocess.run([*HELP, "evaluate"], capture_output=True, text=True, check=True).stdout
+    assert "evaluate.validation_windows" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

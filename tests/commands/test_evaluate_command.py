@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from poslab.commands.evaluate import main
 from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
+from poslab.study.run import preparation
+from poslab.study.run.identity import code_fingerprints
 from support.commands import rows
 from support.models import ATTENTIONS, POSITIONS
 from support.processor import needs_bfloat16
@@ -168,6 +171,15 @@ def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tm
     assert (status, again) == (0, first)
     assert "extrapolation.csv is damaged" in err
     assert table.read_text() == content
+
+
+def test_an_evaluation_by_other_code_is_made_again(runs, said, monkeypatch):
+    assert said(runs["bytes"], "evaluate.longest=2")[0] == 0
+    monkeypatch.setattr(
+        preparation, "code_fingerprints", lambda run: replace(code_fingerprints(run), evaluation="0" * 16)
+    )
+    _, _, err = said(runs["bytes"], "evaluate.longest=2")
+    assert "has the same evaluation" not in err
 
 
 def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):

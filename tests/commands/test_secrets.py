@@ -13,12 +13,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from poslab.config.compose import command_line
-from poslab.config.text import error_text, plain, without_secrets
+from poslab.config.schema import ConfigError
+from poslab.config.text import error_text, override_text, plain, without_secrets
 from poslab.loggers.send.run import save_file
 from poslab.record.seal import sealed, unsealed
 from support.commands import ROOT, TINY, called, environment, tiny
 from support.forks import forked
 from support.models import CONF
+from support.runs import request
 from support.wandb_server.server import serve
 
 VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
@@ -109,6 +111,27 @@ def test_no_path_is_in_a_record_that_is_sent(tmp_path):
     facts = {"notes": ["/home/somebody/runs/a/checkpoints/1.pt is damaged"], "reason": "no /etc/there/x"}
     save_file(opened, "manifest.json", sealed(facts).encode())
     assert unsealed(sent[0].read_bytes(), "") == {"notes": ["1.pt is damaged"], "reason": "no x"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "shown"),
+    [
+        (
+            '+logger.csv={_target_: x.Y, "api_key": abc, save_dir: d}',
+            '+logger.csv={_target_: x.Y, "api_key": ..., save_dir: d}',
+        ),
+        ("+callbacks.mine={password:'a b',steps:3}", "+callbacks.mine={password:...,steps:3}"),
+        ("question='the key: abc'", "question='the key: abc'"),
+    ],
+)
+def test_secrets_in_a_setting_of_several_are_hidden(setting, shown):
+    assert override_text(setting) == shown
+
+
+def test_a_secret_that_a_record_would_hold_is_refused():
+    mine = {"mine": {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "api_key": "abc"}}
+    with pytest.raises(ConfigError, match=r"callbacks: mine\.api_key .* environment variable"):
+        request(callbacks=mine)
 
 
 SIGNED = "https://host/file?X-Amz-Credential=abc/s3&X-Amz-Signature=abc"

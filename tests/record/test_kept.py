@@ -195,6 +195,10 @@ def test_a_path_is_cut_once_and_for_all(text: str) -> None:
             "s3://bucket/a/b and wandb/offline-run and and/or",
         ),
         ("nfs:/export/me/a.txt", "nfs:a.txt"),
+        (
+            "train.py --config-dir '/home/jane doe/conf' 'data.path=~/my texts/a b.txt' x=1",
+            "train.py --config-dir 'conf' 'data.path=a b.txt' x=1",
+        ),
     ],
 )
 def test_paths_and_addresses(text: str, shown: str) -> None:

@@ -9,6 +9,7 @@ import poslab
 from poslab.commands.report import main
 from poslab.record.reader import ReportError
 from poslab.record.study_list import UNNAMED, enlist
+from poslab.report.render.terminal import show
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import read, write_run
@@ -30,6 +31,12 @@ def home(tmp_path: Path) -> Path:
     give(tmp_path / "runs", FIRST, ["rope", "alibi"], reference="alibi", question="Which one?")
     give(tmp_path / "runs", SECOND, ["t5", "rope"])
     return tmp_path
+
+
+def test_the_terminal_says_that_a_reference_is_no_arm(tmp_path: Path, capsys) -> None:
+    give(tmp_path / "runs", FIRST, ["rope", "alibi"], reference="rope width 64")
+    show(write_report(UNNAMED, tmp_path / "runs", tmp_path / "reports"))
+    assert "rope width 64" in capsys.readouterr().out
 
 
 def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home: Path) -> None:

@@ -15,7 +15,9 @@ from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
 from poslab.record.kept import KEPT, pack
 from poslab.record.manifest import read_manifest
+from poslab.record.study_list import UNNAMED, enlist
 from poslab.record.writer import RunRecord
+from poslab.study import conduct
 from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
@@ -38,6 +40,28 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def only_run(folder: Path) -> Path:
     (manifest,) = folder.glob("runs/*/*/manifest.json")
     return manifest.parent
+
+
+def test_a_command_reports_its_own_runs_though_another_has_begun_meanwhile(tmp_path, monkeypatch, capsys):
+    make_runs = conduct._make
+
+    def while_another_begins(*arguments, **options):
+        members = make_runs(*arguments, **options)
+        enlist(tmp_path / "runs" / UNNAMED, ["alibi-seed0-000000000000"], "another command")
+        return members
+
+    monkeypatch.setattr(conduct, "_make", while_another_begins)
+    assert run_study([inline(tmp_path, study=UNNAMED)], "a command") == 0
+    assert "no report" not in capsys.readouterr().err
+    assert "a command" in (tmp_path / "reports" / UNNAMED / "report.md").read_text()
+
+
+def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):
+    assert run_study([inline(tmp_path)], "a command") == 0
+    assert "not sent to" not in capsys.readouterr().err
+    csv = {"csv": {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": str(tmp_path)}}
+    assert run_study([inline(tmp_path, logger={"name": "local", **csv})], "a command") == 0
+    assert "not sent to csv again" in capsys.readouterr().err
 
 
 def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys) -> None:

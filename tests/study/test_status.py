@@ -17,6 +17,7 @@ from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT
 from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
+from poslab.study.clean import removable
 from support.commands import ROOT
 from support.display import tell, without_codes
 
@@ -46,6 +47,17 @@ def place(tmp_path):
     with run_lock(runs / "running-2").open("w") as file, announced([runs / "next-6"]):
         fcntl.flock(file, fcntl.LOCK_EX)
         yield tmp_path
+
+
+def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
+    runs = place / "runs/mixed"
+    for name in ("broken-1", "left-4"):
+        os.utime(runs / name / "manifest.json", (0, 0))
+    with announced([runs / "broken-1", runs / "left-4"]):
+        code, lines, _ = status("study=mixed")
+        assert code == 0
+        assert "1 done, 1 running, 1 stopped, 3 waiting" in lines[1]
+        assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
 
 
 @pytest.fixture

@@ -46,10 +46,14 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
-        words = [word for word in arguments if word in OF_TRAIN]
-        if words:
-            command = words[0]
-            arguments = [argument for argument in arguments if argument != command]
+        before = ["", *arguments]  # after an option, as in --help evaluate, a word is the option's
+        places = [
+            place
+            for place, word in enumerate(arguments)
+            if word in OF_TRAIN and not before[place].startswith("-")
+        ]
+        if places:
+            command = arguments.pop(places[0])
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)

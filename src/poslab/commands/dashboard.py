@@ -1,6 +1,7 @@
 """A study's dashboards in W&B, or in files."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from poslab.commands.verb import verb
@@ -103,7 +104,7 @@ def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -
     if not tracked:
         print(
             f"no run of the study is in {account.path} yet; to send them: "
-            f"wandb sync {runs / study}/*/wandb/offline-run-*"
+            f"wandb sync {quote(str(runs / study))}/*/wandb/offline-run-*"
         )
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from poslab.config.schema import MULTIPLES, Options, RunConfig, check_classes
-from poslab.config.text import NAME
+from poslab.config.text import NAME, is_secret
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
 FAMILIES = ("sliding", "loss", "sliding_bits_per_byte", "bits_per_byte")
@@ -60,7 +60,9 @@ def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if not isinstance(name, str):
         raise ValueError(f"name={name!r} is no logger")
     if name == "local" and (unknown := options.keys() - {"name"}):
-        raise ValueError(f"{min(unknown)} is unknown to logger=local")
+        raise ValueError(
+            f"{min(unknown)} is unknown to logger=local, which stands alone: leave it or the others out"
+        )
     return sections if name == "local" else {name: options, **sections}
 
 
@@ -101,6 +103,17 @@ class Config(RunConfig):
     @classmethod
     def _folder_may_be_in_the_users_home(cls, folder: str) -> str:
         return os.path.expanduser(folder)
+
+    @field_validator("callbacks")
+    @classmethod
+    def _callbacks_hold_no_secret(cls, callbacks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, section in callbacks.items():
+            for key in filter(is_secret, section):
+                raise ValueError(
+                    f"{name}.{key} would stand in the run's record: have the callback read it from an "
+                    "environment variable"
+                )
+        return callbacks
 
     @field_validator("primary")
     @classmethod

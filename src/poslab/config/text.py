@@ -15,6 +15,9 @@ _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
 
+# In quotes a path, or the value of a setting, may have spaces.
+_QUOTED = re.compile(r"""(?<=(['"]))((?:[\w.+~-]+=)?)(?:~|file://)?/(?:(?!\1).)*/((?:(?!\1)[^/])+)(?=\1)""")
+
 # Settings with a hidden value: they set environment variables, or have the name of a secret (but not
 # `data.tokens`, a number of tokens).
 _SECRET_NAME = r"key|token|signature|(?:secret|passw(?:or)?d|credential)s?"
@@ -28,6 +31,10 @@ _ASSIGNED = re.compile(
     r"|(\bbearer\s+|\bauthorization\s*[:=]\s*(?:\w+\s+)?)[^\s'\"]+",
     re.IGNORECASE,
 )
+# In the value of a setting: {save_dir: x, api_key: SECRET}.
+_IN_BRACES = re.compile(
+    rf"""([{{,]\s*["']?[\w-]*(?:{_SECRET_NAME})["']?\s*:\s*)("[^"]*"|'[^']*'|[^\s,}}]+)""", re.IGNORECASE
+)
 
 
 def without_secrets(text: str) -> str:
@@ -40,7 +47,16 @@ def override_text(override: str) -> str:
     key, is_set, value = _encodable(override).partition("=")
     if _SECRET_SETTING.fullmatch(key):
         return f"{key}{is_set}..."
-    return f"{key}{is_set}{without_secrets(value)}"
+    return f"{key}{is_set}{without_secrets(_IN_BRACES.sub(_hidden_in_braces, value))}"
+
+
+def is_secret(key: str) -> bool:
+    """Return whether a setting has the name of a secret."""
+    return _SECRET_SETTING.fullmatch(key) is not None
+
+
+def _hidden_in_braces(match: re.Match[str]) -> str:
+    return f"{match[1]}..."
 
 
 def _encodable(text: str) -> str:
@@ -66,6 +82,7 @@ def plain(text: object, limit: int = 300) -> str:
 
 def without_paths(text: str) -> str:
     """Return the text with only the last name of each absolute path; a second time changes nothing."""
+    text = _QUOTED.sub(r"\2\3", text)
     while (shorter := _ABSOLUTE.sub(r"\1", text)) != text:
         text = shorter
     return text

@@ -43,16 +43,16 @@ def _announced(folder: Path, names: list[str]) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def names_under_way(folder: Path) -> set[str]:
-    """Return the runs of the study in `folder` that running commands will train.
+def names_under_way(folder: Path) -> dict[str, float]:
+    """Return the runs of the study in `folder` that running commands will train, with when they listed them.
 
     Remove the files of commands that were killed.
     """
-    names: set[str] = set()
+    names: dict[str, float] = {}
     for path in folder.glob(PATTERN):
         with suppress(OSError, ValueError):
             if is_taken(path):
-                names.update(map(str, json.loads(path.read_text())))
+                names |= dict.fromkeys(map(str, json.loads(path.read_text())), path.stat().st_mtime)
             elif path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
     return names

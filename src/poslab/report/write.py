@@ -139,7 +139,8 @@ def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
     # First, since it may refuse what it is to have.
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
-    return report if folder is None else replace(report, notices=(f"The paper kit is in {folder}.",))
+    kit_place = None if folder is None else f"The paper kit is in {folder}."
+    return replace(report, notices=tuple(filter(None, (results.reference_warning, kit_place))))
 
 
 def write_document(document: Document, reports: Path) -> Report:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from poslab.config.request import Request
+from poslab.config.request import WANDB, Request
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
-from poslab.record.study_list import WAIT, enlist
+from poslab.record.study_list import UNNAMED, WAIT, enlist
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
@@ -67,6 +67,9 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
+        # Another command without a name may have begun meanwhile, and its runs are then the latest.
+        own = [*(member.job.directory for member in members), *planned.refused]
+        _list_runs([directory for directory in own if directory.parent.name == UNNAMED], settings)
         failures += _report(members, runs, reports, console)
         for line in dict.fromkeys(failures):
             console.print(f"not done: {line}", style="red")
@@ -183,6 +186,9 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     settled = sum(member.entry.state == "done" for member in members)
     if settled:
         console.print(f"finished already, not repeated: {settled} of {counted(len(members), 'run')}")
+    follow = dict.fromkeys(name for member in members for name in member.job.config.logger if name != WANDB)
+    if settled and follow:
+        console.print(f"not sent to {', '.join(follow)} again: a logger follows a run while it is made")
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
         console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")

@@ -14,9 +14,9 @@ from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
-from poslab.record.schema import STUDY_LIST
+from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
-from poslab.record.study_list import read_study_list, studies
+from poslab.record.study_list import modified, read_study_list, studies
 from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 
@@ -76,10 +76,10 @@ class StudyFiles:
         self.entries[:] = [
             known.get(name) or Entry(name, self.directory / name, "waiting") for name in self._names()
         ]
-        coming = names_under_way(self.directory) | queued_names(self.directory)
+        coming = dict.fromkeys(queued_names(self.directory), 0.0) | names_under_way(self.directory)
         for entry in self.entries:
             if entry.state != "done":
-                self._read(entry, entry.directory.name in coming)
+                self._read(entry, coming.get(entry.directory.name))
 
     def _names(self) -> tuple[str, ...]:
         path = self.directory / STUDY_LIST
@@ -93,15 +93,16 @@ class StudyFiles:
             raise ConfigError(f"{path} is gone; the study's command writes it again")
         return listed.runs
 
-    def _read(self, entry: Entry, coming: bool) -> None:
-        """Set the entry's state; `coming` is whether a running command or a queue has the run."""
+    def _read(self, entry: Entry, coming: float | None) -> None:
+        """Set the entry's state; `coming` is since when a running command has the run, 0 that a queue has."""
         try:
             manifest = read_manifest(entry.directory)
+            old = manifest is not None and modified(entry.directory / MANIFEST) < (coming or 0.0)
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
-        if manifest is None:
-            entry.state, entry.note = ("waiting" if coming else "abandoned"), ""
+        if manifest is None or old:
+            entry.state, entry.note = ("abandoned" if coming is None else "waiting"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""

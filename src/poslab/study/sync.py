@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -102,7 +103,7 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     if part and not failed:
         console.print(f"W&B has only a part of {part} of {len(jobs)} runs; the same command sends the rest")
     unsent = {
-        f"{folder}/{pattern}": f"`wandb leet {folder}/{VIEW}`"
+        f"{quote(str(folder))}/{pattern}": f"`wandb leet {quote(f'{folder}/{VIEW}')}`"
         for folder in dict.fromkeys(job.directory.parent for job in jobs)
         for pattern in ("*/wandb/offline-run-*", "wandb/offline-run-*")  # of runs, and of the report
         if any(not list(part.glob("*.synced")) for part in folder.glob(pattern))

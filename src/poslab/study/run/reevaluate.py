@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from poslab.config.arguments import refuse
@@ -79,7 +80,9 @@ def evaluate_again(
             RunRecord(where, manifest).update(wandb=place)
     _show(where, manifest)
     if place is not None:
-        later = f"W&B is offline; to send it, after `wandb login`: wandb sync {where / str(place['path'])}"
+        later = (
+            f"W&B is offline; to send it, after `wandb login`: wandb sync {quote(str(where / place['path']))}"
+        )
         print(f"W&B: {place['url']}" if place["mode"] == "online" else later)
     return 0
 
@@ -115,7 +118,7 @@ def _plan(
             )
         if prepared:
             job = plan(request, evaluations, trained=True, tokenizer=tokenizer)
-    identity = json.dumps([job.identity, trained.digest])
+    identity = json.dumps([job.identity, job.code.evaluation, trained.digest])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
     old, new = (flat_settings(each.result_settings()) for each in (trained_config, job.config))
