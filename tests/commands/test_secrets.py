@@ -130,7 +130,7 @@ def test_secrets_in_a_setting_of_several_are_hidden(setting, shown):
 
 def test_a_secret_that_a_record_would_hold_is_refused():
     mine = {"mine": {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "api_key": "abc"}}
-    with pytest.raises(ConfigError, match=r"callbacks: mine\.api_key .* environment variable"):
+    with pytest.raises(ConfigError, match=r"callbacks: api_key .* environment variable"):
         request(callbacks=mine)
 
 

@@ -95,6 +95,10 @@ def test_a_table_of_the_runs_has_the_rows_of_their_files(study, runs):
     }
     with pytest.raises(ReportError, match="did you mean extrapolation"):
         study.table("extrapolatoin")
+    with pytest.raises(ReportError, match="did you mean sliding_8x"):
+        study.by_seed("alibi no longest", "slidng_8x")
+    with pytest.raises(ReportError, match="no figure 'sliding_9x'"):
+        study.difference("alibi no longest", "rope no longest", "sliding_9x")
 
 
 def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their_own(study):

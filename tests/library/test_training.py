@@ -35,6 +35,8 @@ def test_runs_are_trained_and_read_as_a_study(tmp_path: Path, monkeypatch: pytes
     assert set(poslab.read("mine").runs["pos"]) == {"rope", "alibi"}
     with pytest.raises(poslab.ConfigError, match="there are attention_distance"):
         runs[0].table("lengths")
+    with pytest.raises(poslab.ConfigError, match=r"poslab\.compose"):
+        poslab.train("pos=rope", "runs/mine")
 
 
 def test_a_run_has_the_bits_of_any_other_and_is_trained_once(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import RESCALINGS, ConfigError, PairError
+from poslab.model.attention.flash import Flash
+from poslab.model.positions.rope import RoPE
 from poslab.model.rescaling import METHODS
 from poslab.record.remembered import Remembered
 from poslab.study.run import parts
@@ -123,6 +125,29 @@ def test_a_check_is_made_once_for_the_same_settings_and_code(tmp_path, cache, mo
     for damaged in (b"", b"{}", original(cache / "planning/parts.json").replace(b"rope", b"nope")):
         (cache / "planning/parts.json").write_bytes(damaged)
         assert plan(request(), tmp_path).config == first.config
+
+
+@pytest.mark.parametrize(
+    ("part", "method", "named"),
+    [
+        (RoPE, "embed", "with pos.scheme=rope a token"),
+        (Flash, "attend", "with pos.scheme=rope and attention.kind=flash a token"),
+    ],
+)
+def test_a_part_that_lets_a_token_see_later_ones_is_refused(
+    part, method, named, tmp_path, cache, monkeypatch
+):
+    own = getattr(part, method)
+
+    def leaking(self, *given):
+        output = own(self, *given)
+        return output + output.roll(-1, dims=-2)
+
+    monkeypatch.setattr(part, method, leaking)
+    with pytest.raises(ConfigError, match=named):
+        plan(request(), tmp_path)
+    masked = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
+    plan(request(objective=masked, attention=ATTENTIONS["softmax"]), tmp_path)
 
 
 def test_a_setting_that_is_wrong_is_refused_every_time(tmp_path, cache):

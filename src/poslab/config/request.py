@@ -107,12 +107,8 @@ class Config(RunConfig):
     @field_validator("callbacks")
     @classmethod
     def _callbacks_hold_no_secret(cls, callbacks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for name, section in callbacks.items():
-            for key in filter(is_secret, section):
-                raise ValueError(
-                    f"{name}.{key} would stand in the run's record: have the callback read it from an "
-                    "environment variable"
-                )
+        for key in filter(is_secret, {key for section in callbacks.values() for key in section}):
+            raise ValueError(f"{key} would be in the run's record: let an environment variable have it")
         return callbacks
 
     @field_validator("primary")

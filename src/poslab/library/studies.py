@@ -113,7 +113,7 @@ class Study:
 
     def by_seed(self, arm: str, figure: str) -> dict[int, float]:
         """Return a figure of an arm's finished runs, a column of `runs`, by seed. Raise ReportError."""
-        return self._arm(arm).by_seed(figure)
+        return self._arm(arm).by_seed(self._figure(figure))
 
     def difference(self, arm: str, baseline: str, figure: str) -> Difference | None:
         """Return an arm less a baseline on a figure, paired by seed; its p is not corrected for more tests.
@@ -122,6 +122,7 @@ class Study:
         different lengths, by different evaluations. Raise ReportError.
         """
         compared, base = self._arm(arm), self._arm(baseline)
+        self._figure(figure)
         if not alike([compared], base.arm, is_in_bits(figure)):
             return None
         return difference(compared, base, figure)
@@ -145,6 +146,11 @@ class Study:
         """Return the arm of that label. Raise ReportError where the study has no finished run of it."""
         finished = {item.arm.label: item for item in self._results.arms if item.rows}
         return self._named("arm", label, finished)
+
+    def _figure(self, name: str) -> str:
+        """Return the name of a figure that some run has. Raise ReportError."""
+        rows = [row for item in self._results.arms for row in item.rows]
+        return self._named("figure", name, {figure: figure for row in rows for figure in row})
 
     def _named(self, kind: str, name: str, known: Mapping[str, Item]) -> Item:
         """Return the item of that name. Raise ReportError."""

@@ -110,6 +110,8 @@ def train(
     cannot work.
     """
     folder = Path(study).expanduser().resolve()
+    if not isinstance(request, Request):
+        raise ConfigError("give poslab.train what poslab.compose returns: compose('pos=rope')")
     if request.config.trainer.devices * request.config.trainer.nodes > 1:
         raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
     if request.config.plan:

@@ -66,11 +66,12 @@ def _claims(folder: Path) -> str | None:
     if (folder / "facts.csv").exists():  # the report of a study of that name
         return None
     try:
-        verdicts = Counter(row["verdict"] for row in _rows(folder / "claims.csv"))
+        rows = list(_rows(folder / "claims.csv"))
+        verdicts, claims = Counter(row["verdict"] for row in rows), {row["number"] for row in rows}
     except (OSError, KeyError, ValueError, csv.Error):
         return None
     counts = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
-    return f"{counted(verdicts.total(), 'claim')}: {counts}"
+    return f"{counted(len(claims), 'claim')} in {counted(verdicts.total(), 'part')}: {counts}"
 
 
 def _read(folder: Path) -> Listed | None:

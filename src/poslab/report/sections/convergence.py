@@ -93,14 +93,20 @@ def target_charts(results: Results) -> list[TargetChart]:
         return []
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
-        f"{results.reference.arm.label} has at 50, 75 and 90 % of its budget. One dot per run; an open "
-        f"mark at the edge did not get there within its budget.{_schedule(results)}"
+        f"{results.reference.arm.label} has at {_shares(results, 'and')} of its budget. One dot per run; an "
+        f"open mark at the edge did not get there within its budget.{_schedule(results)}"
     )
     columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
     rows = {i: target_columns(item) | estimate_columns(item.figures, columns) for i, item in arms(results)}
     times = {i: tuple(to_target(row, column) for column in columns) for i, row in rows.items()}
     title = "Tokens to target"
     return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
+
+
+def _shares(results: Results, last: str) -> str:
+    """Return at which shares of the reference's budget there are targets: `50, 75 and 90 %`."""
+    shares = [f"{100 * target.fraction:g}" for target in results.targets]
+    return f"{f' {last} '.join(filter(None, [', '.join(shares[:-1]), shares[-1]]))} %"
 
 
 def _schedule(results: Results) -> str:
@@ -126,8 +132,8 @@ def performance_profile(results: Results) -> list[LineChart]:
     caption = (
         f"The share of {len(curves.problems)} problems that an arm solves within a factor of the fastest "
         "arm's tokens: at 1 how often an arm is the fastest, at the right how often it gets there. A problem "
-        f"is a target at 50, 75 or 90 % of the budget of {results.reference.arm.label} on a shared seed (of "
-        f"{seeds}). Nothing is tested."
+        f"is a target at {_shares(results, 'or')} of the budget of {results.reference.arm.label} on a shared "
+        f"seed (of {seeds}). Nothing is tested."
     )
     return [
         LineChart(

@@ -11,6 +11,7 @@ from poslab.model.block import Block
 from poslab.model.gpt import build_parts
 from poslab.objectives import build_objective
 from poslab.study.run.budget import entries
+from poslab.study.run.causality import check_causal
 
 
 def check_parts(config: RunConfig) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
         for attention in attentions:
             Block(geometry, attention, config.model)
     scheme.check_vocabulary(entries(config))
+    check_causal(config)
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
             raise ConfigError(

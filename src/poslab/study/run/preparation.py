@@ -30,8 +30,7 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-# What decides whether parts fit.
-PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")
+PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")  # decide it
 OUTCOMES = 1000  # that are cached
 
 
