@@ -156,12 +156,11 @@ def studies(runs: Path, recorded: bool = False) -> list[str]:
     for path in runs.glob(f"*/[!.]*/{MANIFEST}" if recorded else f"*/{STUDY_LIST}"):
         study = path.relative_to(runs).parts[0]
         if recorded or NAME.fullmatch(study):
-            newest[study] = max(newest.get(study, 0.0), modified(path))
+            newest[study] = max(newest.get(study, 0.0), _modified(path))
     return sorted(newest, key=lambda study: (-newest[study], study))
 
 
-def modified(path: Path) -> float:
-    """Return when a file was last written, in seconds; 0 where it is gone."""
+def _modified(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:  # removed meanwhile

@@ -16,7 +16,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
-from poslab.record.study_list import modified, read_study_list, studies
+from poslab.record.study_list import read_study_list, studies
 from poslab.record.under_way import names_under_way, queued_names
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 
@@ -97,7 +97,7 @@ class StudyFiles:
         """Set the entry's state; `coming` is since when a running command has the run, 0 that a queue has."""
         try:
             manifest = read_manifest(entry.directory)
-            old = manifest is not None and modified(entry.directory / MANIFEST) < (coming or 0.0)
+            old = manifest is not None and (entry.directory / MANIFEST).stat().st_mtime < (coming or 0.0)
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
