@@ -17,7 +17,7 @@ from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
 from support.commands import ROOT
-from support.records import BATCH, STEPS, plan, write_run
+from support.records import BATCH, STEPS, L, plan, write_run
 
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
 TEX = shutil.which("pdflatex") and shutil.which("bibtex")
@@ -102,6 +102,19 @@ def test_bold_and_stars_are_no_more_than_the_tests_allow(results: Results, tmp_p
     }
     assert "t5" in claimed
     assert len(starred) == len(claimed)
+
+
+def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for seed in (0, 1, 2):
+        write_run(runs, f"rope-{seed}", "rope", seed, shift=0.01 * seed)
+        write_run(runs, f"t5-{seed}", "t5", seed, shift=-1.0 + 0.011 * seed)
+        longer = {"context_length": 2 * L}
+        write_run(runs, f"none-{seed}", "none", seed, config=longer, sliding={1.0: 0.1, 8.0: 0.1})
+    plan(runs, ["rope-0"], "rope")
+    results = gather("made_up", runs, f"rope L={L}")
+    rows = _rows(write_paper(results, tmp_path, ["sliding_1x", "sliding_8x"]))
+    assert [row[0] for row in rows if "bfseries" in "".join(row)] == [f"t5 L={L}"]
 
 
 def test_of_one_seed_nothing_is_bold(tmp_path: Path) -> None:

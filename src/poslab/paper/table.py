@@ -107,8 +107,13 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
         return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
     if results.seeds < 2:
         return set()  # no winner is claimed from one seed
-    values = [cell.value for cell in column if cell.value is not None]
-    return {j for j, cell in enumerate(column) if values and cell.value == min(values)}
+    means = {
+        j: cell.value
+        for j, (row, cell) in enumerate(zip(records, column, strict=True))
+        # Arms that the tests leave out may be scored on other targets.
+        if cell.value is not None and (not results.ranks or row["arm"] in results.ranks)
+    }
+    return {j for j, value in means.items() if value == min(means.values())}
 
 
 def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
