@@ -12,7 +12,7 @@ from poslab.model.block import Block
 from poslab.model.gpt import build_parts, initialise
 
 TOKENS = 24
-WIDEST = 1024  # of models that are tried: a block of wider ones takes seconds to draw
+WIDEST, LONGEST, MOST = 1024, 1 << 16, 10**7  # width, L and own parameters of what is tried, drawn in no time
 STRONG = 8  # by which matrices are multiplied: at the start of training attention adds next to nothing
 SEEN = 1e-3  # of the largest value: what a change of later tokens may do to earlier ones, by rounding
 
@@ -22,7 +22,9 @@ def check_causal(config: RunConfig) -> None:
     """Raise ConfigError where the scheme's input or a block's output at a token changes with later tokens."""
     geometry, scheme, mixers = build_parts(config)
     length = min(TOKENS, geometry.context_length, scheme.max_length or TOKENS)
-    if not geometry.causal or geometry.width > WIDEST or length < 2:
+    own = sum(weight.numel() for part in (scheme, *mixers) for weight in part.parameters())
+    large = geometry.width > WIDEST or geometry.context_length > LONGEST or own > MOST
+    if not geometry.causal or large or length < 2:
         return
     initialise(scheme, 0, geometry.layers, "scheme")
     cut, positions = length // 2, scheme.place(length, None)
