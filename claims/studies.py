@@ -121,7 +121,8 @@ class Results:
 
     def by_seed(self, label: str, figure: str) -> dict[int, float]:
         """A figure of an arm by seed; empty where the arm or the figure is missing."""
-        return self.study.by_seed(label, figure) if label in self.arms else {}
+        known = label in self.arms and figure in self.study.runs
+        return self.study.by_seed(label, figure) if known else {}
 
     def estimate(self, label: str, figure: str) -> Estimate | None:
         """A figure of an arm over its seeds."""

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import sys
+from itertools import pairwise
 from types import FrameType
 from typing import NoReturn
 
@@ -46,14 +47,12 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
-        before = ["", *arguments]  # after an option, as in --help evaluate, a word is the option's
-        places = [
-            place
-            for place, word in enumerate(arguments)
-            if word in OF_TRAIN and not before[place].startswith("-")
-        ]
-        if places:
-            command = arguments.pop(places[0])
+        # After an option, as in --help evaluate, a word is the option's.
+        pairs = pairwise(["", *arguments])
+        words = [word for before, word in pairs if word in OF_TRAIN and not before.startswith("-")]
+        if words:
+            command = words[0]
+            arguments.remove(command)
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)

@@ -47,16 +47,13 @@ def override_text(override: str) -> str:
     key, is_set, value = _encodable(override).partition("=")
     if _SECRET_SETTING.fullmatch(key):
         return f"{key}{is_set}..."
-    return f"{key}{is_set}{without_secrets(_IN_BRACES.sub(_hidden_in_braces, value))}"
+    value = without_secrets(_IN_BRACES.sub(r"\1...", value))
+    return f"{key}{is_set}{value}"
 
 
 def is_secret(key: str) -> bool:
     """Return whether a setting has the name of a secret."""
     return _SECRET_SETTING.fullmatch(key) is not None
-
-
-def _hidden_in_braces(match: re.Match[str]) -> str:
-    return f"{match[1]}..."
 
 
 def _encodable(text: str) -> str:

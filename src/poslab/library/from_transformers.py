@@ -20,6 +20,7 @@ from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
 from poslab.config.text import plain
 from poslab.model.rescaling import Rescaling
+from poslab.model.verification import sees_later_tokens
 from poslab.objectives import UNSCORED
 
 if TYPE_CHECKING:
@@ -242,16 +243,11 @@ def tokenizer_path(name: str) -> Path | None:
 
 @torch.no_grad()
 def _sees_later_tokens(model: "PreTrainedModel") -> bool:
-    """Return whether other tokens in the second half of a window change what is said of the first half."""
-    size = model.config.get_text_config().vocab_size
-    tokens = torch.randint(size, (1, 16), generator=torch.Generator().manual_seed(0))
-    changed = tokens.clone()
-    changed[:, 8:] = (tokens[:, 8:] + 1) % size
-    before, after = (
-        model(input_ids=each, use_cache=False).logits[:, :8].float() for each in (tokens, changed)
+    return sees_later_tokens(
+        lambda tokens: model(input_ids=tokens, use_cache=False).logits,
+        model.config.get_text_config().vocab_size,
+        rounding=0.05 if model.dtype == torch.bfloat16 else 1e-4,
     )
-    rounding = 0.05 if model.dtype == torch.bfloat16 else 1e-4  # of the spread of logits
-    return bool((after - before).abs().mean() > rounding * before.std())
 
 
 def _table_length(model: "PreTrainedModel", context_length: int) -> int | None:

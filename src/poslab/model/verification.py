@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from poslab.config.schema import ConfigError
@@ -32,6 +33,24 @@ class Outcome:
     title: str
     passed: bool
     note: str = ""  # why it failed, or why it was not tried
+
+
+def sees_later_tokens(
+    logits: Callable[[Int[Tensor, "1 T"]], Float[Tensor, "1 T V"]],
+    vocabulary: int,
+    length: int = 16,
+    rounding: float = 1e-4,
+) -> bool:
+    """Return whether other tokens in the second half of a window change what is said of the first half.
+
+    By more than `rounding`, a share of the deviation of the logits.
+    """
+    half = length // 2
+    tokens = torch.randint(vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[:, half:] = (tokens[:, half:] + 1) % vocabulary
+    before, after = (logits(each)[:, :half].float() for each in (tokens, changed))
+    return bool((after - before).abs().mean() > rounding * before.std())
 
 
 def check_scheme(

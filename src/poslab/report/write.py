@@ -140,7 +140,8 @@ def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
     kit_place = None if folder is None else f"The paper kit is in {folder}."
-    return replace(report, notices=tuple(filter(None, (results.reference_warning, kit_place))))
+    more = filter(None, (results.reference_warning, kit_place))
+    return replace(report, notices=(*report.notices, *more))
 
 
 def write_document(document: Document, reports: Path) -> Report:

@@ -94,7 +94,7 @@ class StudyFiles:
         return listed.runs
 
     def _read(self, entry: Entry, coming: float | None) -> None:
-        """Set the entry's state; `coming` is since when a running command has the run, 0 that a queue has."""
+        """Set the entry's state; `coming` is when a running command listed the run, 0 if a queue has it."""
         try:
             manifest = read_manifest(entry.directory)
             old = manifest is not None and (entry.directory / MANIFEST).stat().st_mtime < (coming or 0.0)

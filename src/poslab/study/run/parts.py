@@ -8,10 +8,12 @@ from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.attention import attention_section
 from poslab.model.block import Block
-from poslab.model.gpt import build_parts
+from poslab.model.gpt import GPT, build_parts
+from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import build_objective
 from poslab.study.run.budget import entries
-from poslab.study.run.causality import check_causal
+
+TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tried
 
 
 def check_parts(config: RunConfig) -> dict[str, Any]:
@@ -28,7 +30,8 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
         for attention in attentions:
             Block(geometry, attention, config.model)
     scheme.check_vocabulary(entries(config))
-    check_causal(config)
+    if geometry.causal:
+        _check_causal(config)
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
             raise ConfigError(
@@ -48,3 +51,27 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
         "max_length": scheme.max_length,
         "parameters": parameters,
     }
+
+
+@torch.no_grad()
+def _check_causal(config: RunConfig) -> None:
+    """Raise ConfigError where a token sees later ones, so that its low loss would mean nothing.
+
+    A leak through a parameter that begins at 0 is not seen; `poslab check-scheme` tries random ones. Large
+    models are not tried, since their weights would have to be drawn.
+    """
+    geometry, scheme, mixers = build_parts(config)
+    of_parts = sum(weight.numel() for part in (scheme, *mixers) for weight in part.parameters())
+    of_blocks = 12 * geometry.layers * geometry.width**2
+    if of_parts + of_blocks > TRIED or geometry.context_length > LONGEST:
+        return
+    gpt = GPT(VOCABULARY, geometry, scheme, mixers, config.model).eval()
+    gpt.initialise(0)
+    for weight in gpt.parameters():  # at the start of training attention adds next to nothing
+        weight.mul_(8 if weight.ndim > 1 else 1)
+    length = min(16, geometry.context_length, scheme.max_length or 16)
+    if length > 1 and sees_later_tokens(gpt, VOCABULARY, length):
+        raise ConfigError(
+            f"under pos.scheme={scheme.name} and attention.kind={mixers[0].name} a token sees later ones, "
+            "and a causal loss would mean nothing: see `poslab check-scheme`, or choose objective=masked"
+        )

@@ -30,7 +30,7 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")  # decide it
+PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")  # decide the outcome
 OUTCOMES = 1000  # that are cached
 
 

@@ -80,10 +80,11 @@ def evaluate_again(
             RunRecord(where, manifest).update(wandb=place)
     _show(where, manifest)
     if place is not None:
-        later = (
-            f"W&B is offline; to send it, after `wandb login`: wandb sync {quote(str(where / place['path']))}"
-        )
-        print(f"W&B: {place['url']}" if place["mode"] == "online" else later)
+        if place["mode"] == "online":
+            print(f"W&B: {place['url']}")
+        else:
+            folder = quote(str(where / place["path"]))
+            print(f"W&B is offline; to send it, after `wandb login`: wandb sync {folder}")
     return 0
 
 
