@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from poslab.analysis.statistics import estimate as estimate
     from poslab.analysis.statistics import paired as paired
     from poslab.config.schema import ConfigError as ConfigError
+    from poslab.library.evaluation import evaluate as evaluate
     from poslab.library.parts import CausalAttention as CausalAttention
     from poslab.library.parts import attention as attention
     from poslab.library.parts import gpt as gpt
@@ -45,6 +46,7 @@ _MODULES = {
     "compose": "poslab.library.training",
     "train": "poslab.library.training",
     "RunDirectory": "poslab.library.training",
+    "evaluate": "poslab.library.evaluation",
     "load": "poslab.library.weights",
     "export": "poslab.library.weights",
     "read": "poslab.library.studies",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
 from poslab.config.installation import title
 
 USAGE = """\
@@ -71,13 +71,16 @@ def main(arguments: list[str]) -> int:
     directory, artifact = _model(options["checkpoint"], overrides)
 
     from poslab.config.option_files import installed_conf
-    from poslab.study.run.reevaluate import evaluate_again
+    from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again, show
 
     evaluations = Path(options.get("evaluations", "evaluations"))
     try:
-        return evaluate_again(directory, overrides, installed_conf(), evaluations, artifact)
+        show(evaluate_again(directory, overrides, installed_conf(), evaluations, artifact))
+    except EvaluationFailedError as error:
+        return refuse(title("evaluate"), str(error), FAILED)
     except Stopped as stop:
         return refuse(title("evaluate"), "stopped; the same command starts the evaluation again", stop.status)
+    return 0
 
 
 def _of_transformers(options: Mapping[str, str], settings: list[str]) -> int:
@@ -86,10 +89,11 @@ def _of_transformers(options: Mapping[str, str], settings: list[str]) -> int:
     lengths = options.get("lengths", "").strip("[]").split(",") if "lengths" in options else []
     if len(lengths) > 2 or not all(length.strip().isdecimal() and int(length) for length in lengths):
         raise ArgumentError(f"lengths={options['lengths']}: give L, or L and a longest length, in tokens")
-    from poslab.library.evaluate_transformers import evaluate_transformers, show
+    from poslab.library.evaluate_transformers import evaluate_transformers
+    from poslab.library.evaluate_transformers import show as show_models
 
     runs, study = Path(options.get("runs", "runs")), options.get("study", "hf")
-    show(evaluate_transformers(options["hf"], settings, runs, study, list(map(int, lengths))))
+    show_models(evaluate_transformers(options["hf"], settings, runs, study, list(map(int, lengths))))
     return 0
 
 

@@ -1,8 +1,6 @@
 """A run trained in the caller's own process: for notebooks, debuggers and programs."""
 
-import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -123,12 +121,10 @@ def train(
     job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
     stopper = Stopper()
-    in_main_thread = threading.current_thread() is threading.main_thread()  # only this handles signals
+    display = RunDisplay(job.request.title)
     try:
-        with stopper.installed() if in_main_thread else nullcontext():
-            run(
-                job, RunDisplay(job.request.title), stopper, raises=True, callbacks=callbacks, loggers=loggers
-            )
+        with stopper.installed():
+            run(job, display, stopper, raises=True, callbacks=callbacks, loggers=loggers)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
     return RunDirectory(job.directory)

@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from poslab.training.loop import TrainingResult
 
 STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
-# Facts in a manifest that stay when another process resumes the run: of `wandb` all but `complete`.
-LASTING = {"started", "wandb", "processes", "origin"}
+LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run keeps
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
 

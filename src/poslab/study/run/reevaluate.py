@@ -13,7 +13,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from poslab.config.arguments import refuse
 from poslab.config.checking import check
 from poslab.config.installation import title as title_of
 from poslab.config.option_files import Conf
@@ -53,13 +52,27 @@ class Evaluation:
     changed: Mapping[str, list[Any]]  # the values of run and evaluation by the settings in which they differ
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """A finished evaluation: its folder, its record, whether it was made before, and its run in W&B."""
+
+    directory: Path
+    manifest: Manifest
+    made_before: bool
+    mirrored: Mapping[str, Any] | None
+
+
+class EvaluationFailedError(Exception):
+    """An evaluation ended with an error, its cause, and its record says so."""
+
+
 def evaluate_again(
     directory: Path, overrides: Mapping[str, Any], conf: Conf, evaluations: Path, artifact: str | None = None
-) -> int:
-    """Evaluate the model in a run directory with its settings and the `overrides`; return the exit status.
+) -> Evaluated:
+    """Evaluate the model in a run directory with its settings and the `overrides`.
 
     `artifact` is the model's name in W&B, if it was downloaded. The evaluation goes to W&B where the run did,
-    unless `overrides` say otherwise. Raises ConfigError, TakenError and Stopped.
+    unless `overrides` say otherwise. Raise ConfigError, TakenError, EvaluationFailedError and Stopped.
     """
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
@@ -68,24 +81,26 @@ def evaluate_again(
     where = evaluation.job.directory
     # The last bits of a sum depend on the number of threads.
     with Stopper().installed() as stopper, holding(run_lock(where)), torch_threads(trained.threads):
-        manifest = _finished(where)
-        if manifest is None:
-            manifest = _make(evaluation, stopper)
-        else:
-            print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
-        if manifest.status != "done":
-            return refuse(title_of("evaluate"), f"not done: {manifest.reason} (see {where})", 1)
-        place = mirror_evaluation(options, where, manifest, artifact)
-        if place is not None:
-            RunRecord(where, manifest).update(wandb=place)
-    _show(where, manifest)
-    if place is not None:
-        if place["mode"] == "online":
-            print(f"W&B: {place['url']}")
-        else:
-            folder = quote(str(where / place["path"]))
+        finished = _finished(where)
+        manifest = finished or _make(evaluation, stopper)
+        mirrored = mirror_evaluation(options, where, manifest, artifact)
+        if mirrored is not None:
+            RunRecord(where, manifest).update(wandb=mirrored)
+    return Evaluated(where, manifest, finished is not None, mirrored)
+
+
+def show(evaluated: Evaluated) -> None:
+    """Print the losses by length, what was evaluated, what differs from the run, and where the record is."""
+    where = evaluated.directory
+    if evaluated.made_before:
+        print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
+    _show(where, evaluated.manifest)
+    match evaluated.mirrored:
+        case {"mode": "online", "url": url}:
+            print(f"W&B: {url}")
+        case {"path": path}:
+            folder = quote(str(where / path))
             print(f"W&B is offline; to send it, after `wandb login`: wandb sync {folder}")
-    return 0
 
 
 def _plan(
@@ -189,7 +204,7 @@ def _finished(directory: Path) -> Manifest | None:
 
 
 def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
-    """Evaluate the model, record it, and return the manifest, with a reason where the evaluation failed."""
+    """Evaluate the model, record it, and return the manifest. Raise EvaluationFailedError and Stopped."""
     trained, job = evaluation.trained, evaluation.job
     gpt = trained.gpt(job.config)
     record = RunRecord(job.directory)
@@ -218,8 +233,9 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         raise
     except Exception as error:
         line = (str(error).splitlines() or ["no message"])[0]
-        record.update(status="failed", reason=f"{type(error).__name__}: {line}")
-        return record.manifest
+        reason = f"{type(error).__name__}: {line}"
+        record.update(status="failed", reason=reason)
+        raise EvaluationFailedError(f"not done: {reason} (see {job.directory})") from error
     notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
     record.update(
         status="done", reason=None, files=record.files, notes=notes, kernel=gpt.kernel, finished=now()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,7 +44,10 @@ class Stopper:
 
     @contextmanager
     def installed(self) -> Iterator[Self]:
-        """Handle the signals inside; restore the earlier handlers afterwards."""
+        """Handle the signals inside, if this is the main thread; restore the earlier handlers afterwards."""
+        if threading.current_thread() is not threading.main_thread():  # no other may handle them
+            yield self
+            return
         before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
         self._installed = True
         self.reinstall_handlers()

@@ -1,0 +1,30 @@
+"""A trained model evaluated again in the caller's own process."""
+
+from os import PathLike
+from pathlib import Path
+
+from poslab.config.option_files import installed_conf
+from poslab.config.overrides import evaluation_overrides
+from poslab.library.training import RunDirectory
+from poslab.study.run.reevaluate import evaluate_again
+from poslab.study.run.stopping import Stopped
+
+
+def evaluate(
+    run: RunDirectory | str | PathLike[str], *overrides: str, evaluations: str | PathLike[str] = "evaluations"
+) -> RunDirectory:
+    """Evaluate the model of a finished run again, as `poslab evaluate` does, and return the new record.
+
+    `run` is its folder or what `train` returned, the `overrides` are settings of the evaluation:
+    `evaluate(run, "evaluate.longest=16")`. The record is a folder in `evaluations`, with tables as a run has
+    them and without weights; the same evaluation is made once. It goes to W&B where the run did, unless
+    `logger=local`. An exception in it is the cause of the one that is raised. Raise ConfigError where a
+    setting cannot work.
+    """
+    directory = run.path if isinstance(run, RunDirectory) else Path(run)
+    settings = evaluation_overrides(overrides)
+    try:
+        made = evaluate_again(directory, settings, installed_conf(), Path(evaluations))
+    except Stopped as stop:
+        raise KeyboardInterrupt(str(stop)) from None
+    return RunDirectory(made.directory)

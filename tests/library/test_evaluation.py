@@ -1,0 +1,41 @@
+"""`poslab.evaluate`: a trained model measured again in the caller's process."""
+
+from pathlib import Path
+
+import pytest
+
+import poslab
+from support.runs import request
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> poslab.RunDirectory:
+    return poslab.train(request(), tmp_path_factory.mktemp("runs") / "test")
+
+
+def test_a_model_is_evaluated_to_another_length_once(run: poslab.RunDirectory, tmp_path: Path) -> None:
+    longest = 2 * run.table("extrapolation")["length"].max() / run.manifest.config["context_length"]
+    wanted = (f"evaluate.longest={longest:g}",)
+    made = poslab.evaluate(run, *wanted, evaluations=tmp_path)
+    assert made.table("extrapolation")["length"].max() == 2 * run.table("extrapolation")["length"].max()
+    assert poslab.evaluate(run.path, *wanted, evaluations=tmp_path) == made
+    assert [path.name for path in tmp_path.glob("[!.]*")] == [made.path.name]
+
+
+def test_a_setting_of_training_is_refused(run: poslab.RunDirectory, tmp_path: Path) -> None:
+    with pytest.raises(poslab.ConfigError, match="cannot be set for an evaluation"):
+        poslab.evaluate(run, "seed=1", evaluations=tmp_path)
+
+
+def test_an_error_is_the_cause_of_what_is_raised_and_is_on_record(
+    run: poslab.RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*given: object) -> None:
+        raise ZeroDivisionError("of no windows")
+
+    monkeypatch.setattr("poslab.study.run.reevaluate.measure", failing)
+    with pytest.raises(Exception, match="of no windows") as raised:
+        poslab.evaluate(run, evaluations=tmp_path)
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    (record,) = tmp_path.glob("[!.]*")
+    assert poslab.RunDirectory(record).manifest.status == "failed"
