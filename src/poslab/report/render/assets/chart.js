@@ -265,12 +265,16 @@ class Chart {
     return last;
   }
 
-  names(u, ctx, names, px) { // beside the ends of their lines, pushed apart; a line that ends early keeps its name inside
-    const gap = 15 * px, right = u.bbox.left + u.bbox.width, bottom = u.bbox.top + u.bbox.height;
-    const ends = names.filter((n) => right - n.x < 60 * px).sort((a, b) => a.y - b.y);
-    ends.forEach((n, i) => { n.y = Math.max(n.y, i ? ends[i - 1].y + gap : u.bbox.top); });
-    for (let i = ends.length - 1, floor = bottom; i >= 0; floor = ends[i].y - gap, i--) ends[i].y = Math.min(ends[i].y, floor);
-    if (ends.length && ends[0].y < u.bbox.top - gap / 2) return; // more names than room: the legend has them
+  names(u, ctx, names, px) { // beside the ends of their lines, pushed apart where several end
+    const gap = 15 * px, { top } = u.bbox, bottom = top + u.bbox.height;
+    for (let left = names; left.length;) {
+      const last = Math.max(...left.map((n) => n.x));
+      const ends = left.filter((n) => last - n.x < 60 * px).sort((a, b) => a.y - b.y);
+      left = left.filter((n) => !ends.includes(n));
+      ends.forEach((n, i) => { n.y = Math.max(n.y, i ? ends[i - 1].y + gap : top); });
+      for (let i = ends.length - 1, floor = bottom; i >= 0; floor = ends[i].y - gap, i--) ends[i].y = Math.min(ends[i].y, floor);
+      if (ends[0].y < top - gap / 2) return; // more names than room: the legend has them
+    }
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";
     ctx.font = font(12 * px);
