@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from poslab.record.manifest import read_manifest
 from support.commands import command, start, tiny
 from support.runs import assert_equal_results
 from support.slurm import start_cluster, stop_cluster
+from support.tasks import until
 
 pytestmark = pytest.mark.cluster
 
@@ -58,21 +58,13 @@ def under_way(cwd: Path) -> bool:
     return any(cwd.glob("runs/killed/*/checkpoints/*.pt"))
 
 
-def until(is_so, study) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        assert study is None or study.poll() is None
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: --extra ray")
 def test_ray_with_a_worker_killed(local, tmp_path):
     output = tmp_path / "printed.txt"
     temporary = tempfile.mkdtemp(prefix="ray")  # a short one: Ray's sockets lie in it
     study = start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary)
     try:
-        until(lambda: under_way(tmp_path), study)
+        until(lambda: under_way(tmp_path), PATIENCE, study)
         os.kill(_busy_workers(tmp_path)[0], signal.SIGKILL)
         assert study.wait(PATIENCE) == 0, output.read_text()
     finally:
@@ -126,7 +118,7 @@ def test_slurm_with_a_job_requeued_and_the_parent_gone(slurm, local, tmp_path):
     output = tmp_path / "printed.txt"
     study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
     try:
-        until(lambda: under_way(tmp_path) and running_jobs(), study)
+        until(lambda: under_way(tmp_path) and running_jobs(), PATIENCE, study)
         ask("scontrol", "requeue", running_jobs()[0])
         study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
         assert study.wait(10) == 130

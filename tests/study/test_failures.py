@@ -21,6 +21,7 @@ from poslab.training.checkpoints import writer
 from support.commands import command, rows, start, tiny
 from support.models import CONF
 from support.runs import StopsAt, inline, make, request
+from support.tasks import until
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -96,14 +97,14 @@ def test_a_full_disk_is_waited_for(tmp_path):
     try:
         output = tmp_path / "printed.txt"
         study = start(*settings, cwd=disk, output=output)
-        _await(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), study)
+        until(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), under_way=study)
         with (disk / "ballast").open("wb", buffering=0) as ballast:
             try:
                 while True:
                     ballast.write(bytes(4096))
             except OSError:
                 pass
-        _await(lambda: "the disk is full" in output.read_text(), study)
+        until(lambda: "the disk is full" in output.read_text(), under_way=study)
         kept = sorted(disk.glob("runs/x/*/checkpoints/*.pt"))
         assert kept
         (disk / "ballast").unlink()
@@ -125,14 +126,6 @@ def _in_peace(folder: Path, settings: list[str]) -> Path:
     peace.mkdir()
     assert command(*settings, cwd=peace).returncode == 0
     return peace
-
-
-def _await(come, study) -> None:
-    begun = time.monotonic()
-    while not come():
-        assert study.poll() is None
-        assert time.monotonic() - begun < 120
-        time.sleep(0.005)
 
 
 def test_a_swept_launcher_is_refused(tmp_path):
@@ -180,8 +173,8 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
     stopper.step_seconds = 0.05
 
     def slow(content):
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
             pass
         return writer(content)
 

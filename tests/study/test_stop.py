@@ -80,7 +80,7 @@ def _await_moment(study: Forked, cwd: Path, chance: random.Random, late: bool) -
         if come and now - come >= after:
             return
         assert now - begun < 120
-        time.sleep(0.001)
+        time.sleep(0.01)
     raise AssertionError("it came to its end before it could be stopped")
 
 

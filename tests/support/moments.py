@@ -10,6 +10,7 @@ from poslab.record.manifest import read_manifest
 from support.forks import Forked
 from support.processes import PATIENCE
 
+BRIEF = ("checkpoint", "row")  # moments that a look every 10 ms could miss
 FINISHED = 120  # steps that a finished run counts as, at least its own
 
 
@@ -37,7 +38,7 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
         except FileNotFoundError:  # a folder that was removed while it was looked through
             continue
         assert time.monotonic() - begun < PATIENCE, moment
-        time.sleep(0.001)
+        time.sleep(0.001 if moment in BRIEF else 0.01)
     return False
 
 

@@ -5,9 +5,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from poslab.study.launch.contract import Task
+from support.forks import Forked
+from support.processes import PATIENCE
 
 WHO = """
 import json, os, sys
@@ -27,11 +30,15 @@ def make_task(
     return Task(name, (sys.executable, "-c", *program), folder, log, folder, cuda, devices, nodes)
 
 
-def until(condition: Callable[[], object], seconds: float = 120) -> None:
+def until(
+    condition: Callable[[], object], seconds: float = PATIENCE, under_way: Popen[bytes] | Forked | None = None
+) -> None:
+    """Wait for the condition, which must come while the command `under_way` runs."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
+        assert under_way is None or under_way.poll() is None, "the command ended before"
+        time.sleep(0.02)
 
 
 def what_it_said(task: Task) -> dict[str, Any]:
