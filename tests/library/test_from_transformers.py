@@ -22,6 +22,7 @@ from transformers import (
     LlamaConfig,
     LlamaModel,
     MambaConfig,
+    MptConfig,
     Qwen3Config,
     T5Config,
     T5Model,
@@ -62,6 +63,7 @@ FAMILIES = {
     "llama4": Llama4TextConfig(**ROTARY, **DENSE, num_key_value_heads=2, head_dim=8),
     "gpt_neox": GPTNeoXConfig(**ROTARY, rotary_pct=0.5),
     "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
+    "mpt": MptConfig(vocab_size=320, d_model=16, n_layers=2, n_heads=2, max_seq_len=L, initializer_range=0.3),
     "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),
     "gptj": GPTJConfig(**GPT, initializer_range=0.3, rotary_dim=4),
     "ctrl": CTRLConfig(**GPT, initializer_range=0.3, dff=32),
@@ -121,7 +123,8 @@ def own_losses(model, segments, length):
 def test_losses_are_those_of_transformers_at_every_length(family, folder, text, monkeypatch):
     monkeypatch.setattr(from_transformers, "LOGITS", 7 * 320)  # logits of seven tokens at a time
     directory = measured(folder(family), text)
-    model = AutoModelForCausalLM.from_pretrained(folder(family))
+    longer = {"max_seq_len": LONGEST * L} if family == "mpt" else {}  # how many tokens its biases are of
+    model = AutoModelForCausalLM.from_pretrained(folder(family), **longer)
     segments = segments_of(corpus_of(text))
     tiled = [row for row in rows(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
     has_table = family in ("gpt2", "gptj", "ctrl")  # of positions, which ends at L

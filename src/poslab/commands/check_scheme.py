@@ -16,8 +16,11 @@ fast forms and their gradients against plain products, and that the size of chun
   conf    a folder with option files of your own (pos/NAME.yaml, attention/NAME.yaml) besides poslab's
   OPTION  an option of the scheme that no file sets
 
-The exit status is 1 where a check failed. Whether the scheme is that of its paper is not checked.
+The exit status is 1 where a check FAILED. Whether the scheme is that of its paper is not checked.
 """
+
+
+WORDS = {True: "passed", False: "FAILED", None: "not tried"}
 
 
 @verb("check-scheme", USAGE)
@@ -57,10 +60,11 @@ def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[
 def _check(section: dict[str, Any], attentions: dict[str, dict[str, Any]]) -> int:
     from poslab.model.verification import check_scheme
 
-    failed = 0
+    outcomes = []
     for outcome in check_scheme(section, attentions):
-        failed += not outcome.passed
+        outcomes.append(outcome.passed)
         note = f": {outcome.note}" if outcome.note else ""
-        print(f"{'passed' if outcome.passed else 'FAILED'}  {outcome.title}{note}")
-    print(f"{failed} failed" if failed else "all passed")
-    return int(failed > 0)
+        print(f"{WORDS[outcome.passed]:<9}  {outcome.title}{note}")
+    counts = (f"{outcomes.count(passed)} {word}" for passed, word in WORDS.items() if passed in outcomes)
+    print(", ".join(counts))
+    return int(False in outcomes)

@@ -7,6 +7,7 @@ transformers' own implementation: linear interpolation, dynamic NTK and YaRN are
 
 import copy
 import hashlib
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,6 +61,9 @@ class TransformersModel(nn.Module):
             known, ours = self.separators
             tokens, targets = (torch.where(side == known, ours, side) for side in (tokens, targets))
         self.scheme.begin()
+        config: Any = self.model.config
+        if tokens.shape[1] > getattr(config, "max_seq_len", math.inf):  # MPT's biases are of that many tokens
+            config.max_seq_len = tokens.shape[1]
         below = self.model.get_decoder()
         if below is self.model:  # as of Llama 4
             below = self.model.model
@@ -220,7 +224,8 @@ def read_config(name: str) -> "PretrainedConfig":
 
 def trained_length(config: "PretrainedConfig") -> int:
     """Return the length that a configuration says the model is for. Raise ConfigError where it says none."""
-    length: Any = getattr(config.get_text_config(), "max_position_embeddings", None)
+    of_text = config.get_text_config()
+    length: Any = getattr(of_text, "max_position_embeddings", None) or getattr(of_text, "max_seq_len", None)
     if not length:
         raise ConfigError(
             f"the configuration of this {config.model_type} names no trained length: give lengths=TOKENS"

@@ -31,8 +31,8 @@ class Outcome:
     """The result of a check."""
 
     title: str
-    passed: bool
-    note: str = ""  # why it failed, or why it was not tried
+    passed: bool | None  # None: not tried
+    note: str = ""  # why it failed, why it was not tried, or what was left out
 
 
 def sees_later_tokens(
@@ -73,11 +73,11 @@ def check_scheme(
         try:
             built = build_attention(attention, geometry, trial.scheme)
         except ConfigError as error:
-            yield Outcome(f"under attention={name}", True, f"refused: {error}")
+            yield Outcome(f"under attention={name}", None, f"refused: {error}")
             continue
         where = f"under attention={name}"
         if not isinstance(built, Attention):
-            yield Outcome(where, True, "not tried: it has no matrix of weights")
+            yield Outcome(where, None, "it has no matrix of weights")
             continue
         yield _outcome(f"{where}: causal", partial(trial.causal, attention))
         yield _outcome(f"{where}: as the plain products, with gradients", partial(trial.plain, attention))
@@ -89,10 +89,16 @@ def _outcome(title: str, check: Callable[[], str]) -> Outcome:
     """Run a check, which returns what it left out; AssertionError and errors of the scheme are failures."""
     try:
         return Outcome(title, True, check())
+    except _NotTriedError as error:
+        return Outcome(title, None, str(error))
     except AssertionError as error:
         return Outcome(title, False, " ".join(str(error).split())[:300])
     except Exception as error:
         return Outcome(title, False, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+class _NotTriedError(Exception):
+    """A check does not apply to the scheme, and why."""
 
 
 class _Trial:
@@ -165,7 +171,7 @@ class _Trial:
     def shift(self) -> str:
         length = min(self.length - SHIFT, 50)
         if length < 2:
-            return "not tried: it is defined for too few tokens"
+            raise _NotTriedError("it is defined for too few tokens")
         start = torch.arange(length)
         same = torch.allclose(self._logits(start), self._logits(start + SHIFT), atol=1e-8, rtol=1e-8)
         claimed = self.whole.shift_invariant
@@ -186,7 +192,7 @@ class _Trial:
     def tail(self) -> str:
         bias, tail = self.scheme.bias(torch.arange(2)), self.scheme.tail()
         if bias is None or tail is None:
-            return "not tried: it has no bias by distance, or does not say"
+            raise _NotTriedError("it has no bias by distance, or does not say")
         distances = torch.arange(tail.horizon, tail.horizon + 200)
         values = self.scheme.bias(distances)
         assert values is not None
@@ -198,7 +204,7 @@ class _Trial:
     def gradients(self) -> str:
         learned = {name: weight for name, weight in self.whole.named_parameters() if weight.requires_grad}
         if not learned:
-            return "not tried: it has no parameters"
+            raise _NotTriedError("it has no parameters")
         embedded = self.whole.embed(self.x, self.whole.place(self.length, None))
         output = self.attention({"kind": "softmax"}).attend(self.q, self.k, self.v, self.site(self.length))
         total = output.square().sum() + embedded.square().sum()

@@ -70,7 +70,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield Cited(
         f" (second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
-        f"{trainer('warmup_steps')} steps and then followed the schedule {trainer('schedule')}"
+        f"{trainer('warmup_steps')} steps and then followed a {trainer('schedule')} schedule"
     )
     yield Cited(f"{_scheme_rates(of_text)}. ")
     yield from _sources_of_weights(results)

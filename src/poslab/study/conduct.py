@@ -180,8 +180,8 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
             member.entry.state = "failed"
     if outdated:
         console.print(
-            f"{outdated} of {counted(len(members), 'run')} are trained already and are only evaluated again, "
-            "since the code of the evaluation has changed"
+            "trained already, and only evaluated again, since the code of the evaluation has changed: "
+            f"{outdated} of {counted(len(members), 'run')}"
         )
     settled = sum(member.entry.state == "done" for member in members)
     if settled:
