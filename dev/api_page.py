@@ -78,7 +78,9 @@ def _signature(function: ast.FunctionDef) -> str:
     defaults = [None] * (len(plain) - len(given.defaults)) + [ast.unparse(each) for each in given.defaults]
     parameters = [_parameter(each, default) for each, default in zip(plain, defaults, strict=True)]
     parameters = [each for each in parameters if each != "self"]
-    if given.kwonlyargs:
+    if given.vararg:
+        parameters.append(f"*{_parameter(given.vararg, None)}")
+    elif given.kwonlyargs:
         parameters.append("*")
     for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
         parameters.append(_parameter(each, None if default is None else ast.unparse(default)))

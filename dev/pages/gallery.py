@@ -47,4 +47,4 @@ def gallery(reports: Path) -> str:
 
 
 def _range(values: list[str]) -> str:
-    return " to ".join(dict.fromkeys((min(values), max(values))))
+    return " to ".join(dict.fromkeys((min(values, key=float), max(values, key=float))))

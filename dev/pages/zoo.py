@@ -11,7 +11,7 @@ SHOWN = AT_L, AT_8L
 HEAD = f"""\
 # The zoo: all schemes over all archived studies
 
-Each table is one setting: a study, text, attention and block, in which arms differ in nothing but their
+Each table is one setting: a study, text, attention, block, size, budget and L, in which arms differ in nothing but their
 scheme and its rates. A scheme has a place, 1 the lowest loss, where it is separated from every other one in
 its table: p < {RULE} in a paired test over seeds (and documents, where the records have them) after Holm's
 correction over all pairs at L, 4 L and 8 L of the study, in all its tables. Else it has the range of places
@@ -19,7 +19,7 @@ that these tests leave open. In a study in which nothing differs, a place is cla
 most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over seeds:
 at L over whole windows, at 8 L in sliding windows.
 
-**What does not compare**: losses of two tables, since text, budget, size, attention or block differ; so no
+**What does not compare**: losses of two tables, since text, budget, size, L, attention or block differ; so no
 mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share
 some of their runs. Tasks have exact answers in place of losses, on [the cards](schemes/index.md), which have
 each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
@@ -52,11 +52,12 @@ def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) ->
 
 
 def _table(setting: Setting, tests: Tests) -> Iterator[str]:
-    yield f"## {setting.study}: {setting.title}"
-    yield ""
     parameters, ratio, seeds = (_range(values) for values in zip(*map(size, setting.arms), strict=True))
-    link = f"[report](../reports/{setting.study}/report.md)"
-    yield f"{parameters} parameters, {ratio} training tokens per parameter, seeds: {seeds} ({link})."
+    length = setting.arms[0].arm.finished[0].context_length
+    trained = f"{parameters} parameters, {ratio} tokens a parameter, L = {length:,}"
+    yield f"## {setting.study}: {setting.title}, {trained}"
+    yield ""
+    yield f"Seeds: {seeds} ([report](../reports/{setting.study}/report.md))."
     if seeds == "1":
         yield "One seed: no test, so no places."
     yield ""

@@ -138,6 +138,7 @@ def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(besi
 def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(run, beside):
     checked = beside("check-scheme", "spin")
     assert (checked.returncode, "FAILED" in checked.stdout) == (0, False), checked.stdout
+    assert "passed     under attention=linear: causal" in checked.stdout
     ended = beside("train", "pos=spin", "attention=linear", *SETTINGS)
     assert ended.returncode == 0, ended.stderr
     (directory,) = (run.cwd / "elsewhere/runs/ablation").glob("spin-linear-*/")

@@ -121,6 +121,8 @@ def test_no_path_is_in_a_record_that_is_sent(tmp_path):
             '+logger.csv={_target_: x.Y, "api_key": ..., save_dir: d}',
         ),
         ("+callbacks.mine={password:'a b',steps:3}", "+callbacks.mine={password:...,steps:3}"),
+        ("+l={auth: a, api_token: [a,b], n: 1}", "+l={auth: ..., api_token: ..., n: 1}"),
+        (r"+l={password: 'it\'s me', pwd: c d}", "+l={password: ..., pwd: ...}"),
         ("question='the key: abc'", "question='the key: abc'"),
     ],
 )

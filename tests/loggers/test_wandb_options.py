@@ -107,5 +107,5 @@ def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["tags", "console", "system_statistics", "git_commit"])
 def test_without_wandb_they_are_refused(name):
-    with pytest.raises(ConfigError, match=f"{name} is unknown to logger=local"):
+    with pytest.raises(ConfigError, match=f"logger=local sends nothing and takes no {name}"):
         request(logger={"name": "local", name: ["a"] if name == "tags" else True})

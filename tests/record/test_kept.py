@@ -199,6 +199,10 @@ def test_a_path_is_cut_once_and_for_all(text: str) -> None:
             "train.py --config-dir '/home/jane doe/conf' 'data.path=~/my texts/a b.txt' x=1",
             "train.py --config-dir 'conf' 'data.path=a b.txt' x=1",
         ),
+        ("'data.path=/home/jane doe/corpus/' or '/home/jane doe/b/'", "'data.path=corpus' or 'b'"),
+        ("'data.path=[/home/jane doe/a.txt,~/b c/d e.txt]'", "'data.path=[a.txt,d e.txt]'"),
+        ("'data={path: /home/jane doe/a.txt, n: 1}'", "'data={path: a.txt, n: 1}'"),
+        ("[https://host/a b/c] {a/b} 1/2, 3/4", "[https://host/a b/c] {a/b} 1/2, 3/4"),
     ],
 )
 def test_paths_and_addresses(text: str, shown: str) -> None:

@@ -51,9 +51,9 @@ def place(tmp_path):
 
 def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
     runs = place / "runs/mixed"
-    for name in ("broken-1", "left-4"):
+    for name in ("broken-1", "left-4", "running-2"):
         os.utime(runs / name / "manifest.json", (0, 0))
-    with announced([runs / "broken-1", runs / "left-4"]):
+    with announced([runs / "broken-1", runs / "left-4", runs / "running-2"]):  # which another command trains
         code, lines, _ = status("study=mixed")
         assert code == 0
         assert "1 done, 1 running, 1 stopped, 3 waiting" in lines[1]

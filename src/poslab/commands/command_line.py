@@ -5,7 +5,6 @@ import os
 import select
 import signal
 import sys
-from itertools import pairwise
 from types import FrameType
 from typing import NoReturn
 
@@ -47,12 +46,12 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
-        # After an option, as in --help evaluate, a word is the option's.
-        pairs = pairwise(["", *arguments])
-        words = [word for before, word in pairs if word in OF_TRAIN and not before.startswith("-")]
-        if words:
-            command = words[0]
-            arguments.remove(command)
+        # `--help evaluate` is about the settings `evaluate.*` of train.py, any other word there a command.
+        of_help = arguments[:1] in (["--help"], ["-h"]) and arguments[1:2] != ["evaluate"]
+        word = "".join(arguments[1:2] if of_help else arguments[:1])
+        if word in OF_TRAIN:
+            command = word
+            arguments.remove(word)
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)

@@ -80,7 +80,8 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
     reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
     if error["type"] == "list_type":
         reason += f": write [{error['input']}]"
-    if error["type"] == "string_type" and isinstance(error["input"], int | float):
+    is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
+    if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not of a union
         reason += f""": write {path}='"{error["input"]}"'"""
     if error["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])

@@ -14,7 +14,7 @@ from poslab.config.installation import typed
 from poslab.config.option_files import LABEL, Conf, label_in, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import ConfigError, following_max_steps
-from poslab.config.text import override_text, without_secrets
+from poslab.config.text import is_secret, override_text, without_secrets
 
 # Config groups that decide a result, besides pos and attention, which are in every label.
 GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
@@ -39,6 +39,10 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
         known = choices[group] in conf.options(group)
         read[group] = _as_written(read[group], load(conf.file(group, choices[group])) if known else {})
     config = check(Config, read, "")
+    for key in filter(is_secret, flat_settings(config.callbacks)):
+        raise ConfigError(
+            f"callbacks.{key} would be in the run's record: let an environment variable have it"
+        )
     if config.question:  # a study's record and W&B say it
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(

@@ -8,7 +8,7 @@ from typing import Any, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from poslab.config.schema import MULTIPLES, Options, RunConfig, check_classes
-from poslab.config.text import NAME, is_secret
+from poslab.config.text import NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
 FAMILIES = ("sliding", "loss", "sliding_bits_per_byte", "bits_per_byte")
@@ -61,7 +61,8 @@ def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         raise ValueError(f"name={name!r} is no logger")
     if name == "local" and (unknown := options.keys() - {"name"}):
         raise ValueError(
-            f"{min(unknown)} is unknown to logger=local, which stands alone: leave it or the others out"
+            f"logger=local sends nothing and takes no {min(unknown)}: leave out logger.{min(unknown)}, or "
+            "choose another logger"
         )
     return sections if name == "local" else {name: options, **sections}
 
@@ -103,13 +104,6 @@ class Config(RunConfig):
     @classmethod
     def _folder_may_be_in_the_users_home(cls, folder: str) -> str:
         return os.path.expanduser(folder)
-
-    @field_validator("callbacks")
-    @classmethod
-    def _callbacks_hold_no_secret(cls, callbacks: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for key in filter(is_secret, {key for section in callbacks.values() for key in section}):
-            raise ValueError(f"{key} would be in the run's record: let an environment variable have it")
-        return callbacks
 
     @field_validator("primary")
     @classmethod

@@ -15,8 +15,13 @@ _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
 
-# In quotes a path, or the value of a setting, may have spaces.
-_QUOTED = re.compile(r"""(?<=(['"]))((?:[\w.+~-]+=)?)(?:~|file://)?/(?:(?!\1).)*/((?:(?!\1)[^/])+)(?=\1)""")
+# A path may have spaces in quotes, also as the value of a setting there, and in lists and sections.
+_QUOTED = re.compile(
+    r"""(?<=(['"]))((?:[\w.+~-]+=)?)(?:~|file://)?/(?:(?!\1)[^\[\]{},])*?((?:(?!\1)[^/\[\]{},])+)/?(?=\1)"""
+)
+_LISTED = re.compile(
+    r"""((?:(?<=[\[,{=])|(?<=:)(?=\s))\s*)(?:~|file://)?/[^\[\]{},'"]*?([^/\[\]{},'"]+)/?(?=\s*[\],}])"""
+)
 
 # Settings with a hidden value: they set environment variables, or have the name of a secret (but not
 # `data.tokens`, a number of tokens).
@@ -33,7 +38,12 @@ _ASSIGNED = re.compile(
 )
 # In the value of a setting: {save_dir: x, api_key: SECRET}.
 _IN_BRACES = re.compile(
-    rf"""([{{,]\s*["']?[\w-]*(?:{_SECRET_NAME})["']?\s*:\s*)("[^"]*"|'[^']*'|[^\s,}}]+)""", re.IGNORECASE
+    rf"""([{{,]\s*["']?(?:[\w-]*(?:{_SECRET_NAME})|(?:[\w-]*[_-])?(?:sig|auth|pwd))["']?\s*:\s*)"""
+    r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\[[^\]]*\]|\{[^}]*\}|[^,}]+)""",
+    re.IGNORECASE,
+)
+_CREDENTIAL = re.compile(
+    r".*(?:(?:api|access|private|secret)_?key|token|(?:secret|passw(?:or)?d|credential)s?|pwd)", re.IGNORECASE
 )
 
 
@@ -52,8 +62,8 @@ def override_text(override: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a setting has the name of a secret."""
-    return _SECRET_SETTING.fullmatch(key) is not None
+    """Return whether a setting has the name of a secret, and nothing else is likely to have it."""
+    return _CREDENTIAL.fullmatch(key) is not None
 
 
 def _encodable(text: str) -> str:
@@ -79,7 +89,7 @@ def plain(text: object, limit: int = 300) -> str:
 
 def without_paths(text: str) -> str:
     """Return the text with only the last name of each absolute path; a second time changes nothing."""
-    text = _QUOTED.sub(r"\2\3", text)
+    text = _LISTED.sub(r"\1\2", _QUOTED.sub(r"\2\3", text))
     while (shorter := _ABSOLUTE.sub(r"\1", text)) != text:
         text = shorter
     return text

@@ -163,7 +163,7 @@ def show(directory: Path) -> None:
             table.add_row("", *(_interval(row, f"change_{name(k)}", True) for k in lengths))
     print_table(table)
     if run.max_length is not None and run.max_length < max(lengths) * run.context_length:
-        print(f"not defined past {run.max_length:,} tokens (a learned table of positions)")
+        print(f"not defined past {run.max_length:,} tokens (its table of positions ends there)")
     if (asked := frame([run], Needles.table)) is not None:
         of_kind = asked.groupby("kind", sort=False)[["right", "samples"]].sum()
         found = (f"{TITLES[kind].lower()}: {share(n.right / n.samples)} %" for kind, n in of_kind.iterrows())

@@ -6,7 +6,7 @@ from pathlib import Path
 from poslab.config.option_files import installed_conf
 from poslab.config.overrides import evaluation_overrides
 from poslab.library.training import RunDirectory
-from poslab.study.run.reevaluate import evaluate_again
+from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again
 from poslab.study.run.stopping import Stopped
 
 
@@ -18,13 +18,15 @@ def evaluate(
     `run` is its folder or what `train` returned, the `overrides` are settings of the evaluation:
     `evaluate(run, "evaluate.longest=16")`. The record is a folder in `evaluations`, with tables as a run has
     them and without weights; the same evaluation is made once. It goes to W&B where the run did, unless
-    `logger=local`. An exception in it is the cause of the one that is raised. Raise ConfigError where a
-    setting cannot work.
+    `logger=local`. An exception in it is raised here, and the record then has status failed. Raise
+    ConfigError where a setting cannot work.
     """
-    directory = run.path if isinstance(run, RunDirectory) else Path(run)
-    settings = evaluation_overrides(overrides)
+    directory = run.path if isinstance(run, RunDirectory) else Path(run).expanduser()
+    folder, settings = Path(evaluations).expanduser().resolve(), evaluation_overrides(overrides)
     try:
-        made = evaluate_again(directory, settings, installed_conf(), Path(evaluations))
+        made = evaluate_again(directory, settings, installed_conf(), folder)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
+    except EvaluationFailedError as failed:
+        raise failed.__cause__ or failed from None
     return RunDirectory(made.directory)

@@ -5,9 +5,11 @@ and Matplotlib are imported only for the report.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -15,7 +17,8 @@ from poslab.config.request import WANDB, Request
 from poslab.config.text import counted
 from poslab.record.locks import holding
 from poslab.record.reader import ReportError
-from poslab.record.study_list import UNNAMED, WAIT, enlist
+from poslab.record.seal import UnreadableError
+from poslab.record.study_list import UNNAMED, WAIT, enlist, read_study_list, write_study_list
 from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
@@ -67,9 +70,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
-        # Another command without a name may have begun meanwhile, and its runs are then the latest.
-        own = [*(member.job.directory for member in members), *planned.refused]
-        _list_runs([directory for directory in own if directory.parent.name == UNNAMED], settings)
+        _mark_latest([*(member.job.directory for member in members), *planned.refused], settings)
         failures += _report(members, runs, reports, console)
         for line in dict.fromkeys(failures):
             console.print(f"not done: {line}", style="red")
@@ -166,6 +167,22 @@ def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
         enlist(folder, names, settings.command, *choices)
 
 
+def _mark_latest(directories: Sequence[Path], settings: StudyOptions) -> None:
+    """Have the report without a name on these runs, where another such command has begun meanwhile."""
+    folder = settings.runs / UNNAMED
+    latest = tuple(directory.name for directory in directories if directory.parent == folder)
+    if not latest:
+        return
+    with holding(folder / ".study.lock", WAIT), suppress(UnreadableError, OSError):
+        listed = read_study_list(folder)
+        if listed is not None and listed.latest != latest:
+            commands = [line for line in listed.commands if line != settings.command]
+            own: Mapping[str, Any] = {name: settings.choices[name].get(UNNAMED) for name in CHOICES}
+            write_study_list(
+                folder, replace(listed, latest=latest, commands=(*commands, settings.command), **own)
+            )
+
+
 def _mark_finished(members: Sequence[Member], console: Console) -> None:
     """Mark the runs that are finished, and print how many there are of each kind."""
     outdated = 0
@@ -186,9 +203,11 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     settled = sum(member.entry.state == "done" for member in members)
     if settled:
         console.print(f"finished already, not repeated: {settled} of {counted(len(members), 'run')}")
-    follow = dict.fromkeys(name for member in members for name in member.job.config.logger if name != WANDB)
-    if settled and follow:
-        console.print(f"not sent to {', '.join(follow)} again: a logger follows a run while it is made")
+    follow = dict.fromkeys(
+        name for member in members if member.finished for name in member.job.config.logger if name != WANDB
+    )
+    if follow:
+        console.print(f"finished runs are not sent to {', '.join(follow)}: it follows a run while it is made")
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
         console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")

@@ -97,11 +97,11 @@ class StudyFiles:
         """Set the entry's state; `coming` is when a running command listed the run, 0 if a queue has it."""
         try:
             manifest = read_manifest(entry.directory)
-            old = manifest is not None and (entry.directory / MANIFEST).stat().st_mtime < (coming or 0.0)
+            written = (entry.directory / MANIFEST).stat().st_mtime if manifest is not None else 0.0
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
-        if manifest is None or old:
+        if manifest is None or (written < (coming or 0.0) and not _is_locked(entry.directory)):
             entry.state, entry.note = ("abandoned" if coming is None else "waiting"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")

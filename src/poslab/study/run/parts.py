@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from poslab.config.installation import typed
 from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.attention import attention_section
@@ -11,26 +12,26 @@ from poslab.model.block import Block
 from poslab.model.gpt import GPT, build_parts
 from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import build_objective
-from poslab.study.run.budget import entries
 
-TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tried
+TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model whose causality is tried
 
 
-def check_parts(config: RunConfig) -> dict[str, Any]:
+def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
     """Return the sections of a resolved configuration's parts in one form: 500.0 for 500.
 
     The result also has what only the built parts know: `max_length`, and the number of their `parameters`.
 
-    Only the fields in `PARTS` of preparation.py may be used. Raises ConfigError where the parts do not
-    fit together, PairError where scheme, attention and block do not.
+    Only the fields in `PARTS` of preparation.py may be used, and the size of the `vocabulary`. Raises
+    ConfigError where the parts do not fit together, PairError where scheme, attention and block do not.
     """
     geometry, scheme, attentions = build_parts(config)
     parameters = sum(value.numel() for part in (scheme, *attentions) for value in part.parameters())
     with torch.device("meta"):  # a block's weights are as large as the model
         for attention in attentions:
             Block(geometry, attention, config.model)
-    scheme.check_vocabulary(entries(config))
-    if geometry.causal:
+    scheme.check_vocabulary(vocabulary)
+    of_blocks = 12 * geometry.layers * geometry.width**2
+    if geometry.causal and parameters + of_blocks <= TRIED and geometry.context_length <= LONGEST:
         _check_causal(config)
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
@@ -57,14 +58,9 @@ def check_parts(config: RunConfig) -> dict[str, Any]:
 def _check_causal(config: RunConfig) -> None:
     """Raise ConfigError where a token sees later ones, so that its low loss would mean nothing.
 
-    A leak through a parameter that begins at 0 is not seen; `poslab check-scheme` tries random ones. Large
-    models are not tried, since their weights would have to be drawn.
+    A leak through a parameter that begins at 0 is not seen; `poslab check-scheme` tries random ones.
     """
     geometry, scheme, mixers = build_parts(config)
-    of_parts = sum(weight.numel() for part in (scheme, *mixers) for weight in part.parameters())
-    of_blocks = 12 * geometry.layers * geometry.width**2
-    if of_parts + of_blocks > TRIED or geometry.context_length > LONGEST:
-        return
     gpt = GPT(VOCABULARY, geometry, scheme, mixers, config.model).eval()
     gpt.initialise(0)
     for weight in gpt.parameters():  # at the start of training attention adds next to nothing
@@ -72,6 +68,7 @@ def _check_causal(config: RunConfig) -> None:
     length = min(16, geometry.context_length, scheme.max_length or 16)
     if length > 1 and sees_later_tokens(gpt, VOCABULARY, length):
         raise ConfigError(
-            f"under pos.scheme={scheme.name} and attention.kind={mixers[0].name} a token sees later ones, "
-            "and a causal loss would mean nothing: see `poslab check-scheme`, or choose objective=masked"
+            f"under pos.scheme={scheme.name} and attention.kind={config.attention['kind']} a token sees "
+            f"later ones, and a causal loss would mean nothing: see `{typed('check-scheme')}`, or choose "
+            "objective=masked"
         )

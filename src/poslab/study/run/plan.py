@@ -57,7 +57,7 @@ def plan(
     config = config.model_copy(update={"data": data})
     if config.part == "tuning":
         corpus = corpus.for_tuning()
-    _check_objective(config)
+    _check_objective(config, trained)
     if config.probe.tasks or config.evaluate.needles:
         check_questions(config)
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
@@ -98,8 +98,8 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
     return settings if start is None else {**settings, FROM: start.arm}
 
 
-def _check_objective(config: Config) -> None:
-    """Raise ConfigError where the objective has not the text, or the length, that it needs."""
+def _check_objective(config: Config, trained: bool) -> None:
+    """Raise ConfigError where the objective has not the text, length or training that it needs."""
     objective = build_objective(config.objective)
     if objective.reads_text == (config.data.get("source") == "none"):
         choice = "objective=causal or masked, or task=NAME" if objective.reads_text else "data=none"
@@ -120,7 +120,7 @@ def _check_objective(config: Config) -> None:
         raise ConfigError(
             "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
         )
-    if packed and config.trainer.compile is True:
+    if packed and not trained and config.trainer.compile is True:
         raise ConfigError(
             "data.windows=packed has another number of rows at each step, and trainer.compile=true compiles "
             "for each: choose trainer.compile=false or data.windows=within"

@@ -21,7 +21,7 @@ from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
 from poslab.study.launch.memory import lacks_memory, machine_memory, size_text
-from poslab.study.run.budget import BudgetError, Size, size_of
+from poslab.study.run.budget import BudgetError, Size, entries, size_of
 from poslab.study.run.facts import describe_versions, machine_facts
 from poslab.study.run.identity import (
     Code,
@@ -30,7 +30,7 @@ from poslab.study.run.identity import (
     source_fingerprint,
 )
 
-PARTS = ("context_length", "pos", "attention", "objective", "data", "model", "evaluate")  # decide the outcome
+PARTS = ("context_length", "pos", "attention", "objective", "model", "evaluate")  # and the vocabulary decide
 OUTCOMES = 1000  # that are cached
 
 
@@ -103,7 +103,7 @@ class Preparation:
         if code is None:
             return None
         settings = config.model_dump(mode="json", include=set(PARTS))
-        decides = json.dumps([code, describe_versions(), settings], sort_keys=True)
+        decides = json.dumps([code, describe_versions(), settings, entries(config)], sort_keys=True)
         return hashlib.sha256(decides.encode()).hexdigest()
 
 
@@ -114,7 +114,7 @@ def _outcome(config: Config) -> dict[str, Any]:
     # The other fields are missing, so that they cannot decide anything.
     named = RunConfig.model_construct(**{name: getattr(config, name) for name in PARTS})
     try:
-        outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named)))
+        outcome: dict[str, Any] = json.loads(json.dumps(check_parts(named, entries(config))))
     except PairError as error:
         return {"refused": str(error)}
     except (MemoryError, RuntimeError) as error:

@@ -36,6 +36,7 @@ from poslab.report.render.terminal import evaluation_table, print_table, termina
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import torch_threads
 from poslab.study.run.facts import gpu_facts
+from poslab.study.run.failures import failure_reason
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import plan
@@ -232,8 +233,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         record.update(status="interrupted", reason=str(stop))
         raise
     except Exception as error:
-        line = (str(error).splitlines() or ["no message"])[0]
-        reason = f"{type(error).__name__}: {line}"
+        reason = failure_reason(error, trained=True)
         record.update(status="failed", reason=reason)
         raise EvaluationFailedError(f"not done: {reason} (see {job.directory})") from error
     notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
