@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
+import poslab
 from poslab.config.compose import command_line
 from poslab.config.schema import ConfigError
 from poslab.config.text import error_text, override_text, plain, without_secrets
@@ -20,7 +21,6 @@ from poslab.record.seal import sealed, unsealed
 from support.commands import ROOT, TINY, called, environment, tiny
 from support.forks import forked
 from support.models import CONF
-from support.runs import request
 from support.wandb_server.server import serve
 
 VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
@@ -131,9 +131,12 @@ def test_secrets_in_a_setting_of_several_are_hidden(setting, shown):
 
 
 def test_a_secret_that_a_record_would_hold_is_refused():
-    mine = {"mine": {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "api_key": "abc"}}
-    with pytest.raises(ConfigError, match=r"callbacks: api_key .* environment variable"):
-        request(callbacks=mine)
+    mine = (
+        "+callbacks.mine={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: x, deep: {KEY: abc}}"
+    )
+    with pytest.raises(ConfigError, match=r"callbacks\.mine\.deep\.api_key .* environment variable"):
+        poslab.compose(mine.replace("KEY", "api_key"))
+    poslab.compose(mine.replace("KEY", "metric_key"))
 
 
 SIGNED = "https://host/file?X-Amz-Credential=abc/s3&X-Amz-Signature=abc"

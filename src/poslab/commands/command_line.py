@@ -46,12 +46,11 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
-        # `--help evaluate` is about the settings `evaluate.*` of train.py, any other word there a command.
-        of_help = arguments[:1] in (["--help"], ["-h"]) and arguments[1:2] != ["evaluate"]
-        word = "".join(arguments[1:2] if of_help else arguments[:1])
-        if word in OF_TRAIN:
-            command = word
-            arguments.remove(word)
+        words = [word for word in arguments if word in OF_TRAIN]
+        # `--help evaluate` is about the settings `evaluate.*` of train.py.
+        if words and arguments not in (["--help", "evaluate"], ["-h", "evaluate"]):
+            command = words[0]
+            arguments.remove(command)
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)
