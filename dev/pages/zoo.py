@@ -12,12 +12,12 @@ HEAD = f"""\
 # The zoo: all schemes over all archived studies
 
 Each table is one setting: a study, text, attention, block, size, budget and L, in which arms differ in
-nothing but their scheme and its rates. A scheme has a place, 1 the lowest loss, where it is separated from every other one in
-its table: p < {RULE} in a paired test over seeds (and documents, where the records have them) after Holm's
-correction over all pairs at L, 4 L and 8 L of the study, in all its tables. Else it has the range of places
-that these tests leave open. In a study in which nothing differs, a place is claimed with a probability of at
-most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over seeds:
-at L over whole windows, at 8 L in sliding windows.
+nothing but their scheme and its rates. A scheme has a place, 1 the lowest loss, where it is separated from
+every other one in its table: p < {RULE} in a paired test over seeds (and documents, where the records have
+them) after Holm's correction over all pairs at L, 4 L and 8 L of the study, in all its tables. Else it has
+the range of places that these tests leave open. In a study in which nothing differs, a place is claimed with
+a probability of at most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 %
+interval over seeds: at L over whole windows, at 8 L in sliding windows.
 
 **What does not compare**: losses of two tables, since text, budget, size, L, attention or block differ; so no
 mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share

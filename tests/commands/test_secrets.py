@@ -131,9 +131,8 @@ def test_secrets_in_a_setting_of_several_are_hidden(setting, shown):
 
 
 def test_a_secret_that_a_record_would_hold_is_refused():
-    mine = (
-        "+callbacks.mine={_target_: pytorch_lightning.callbacks.EarlyStopping, monitor: x, deep: {KEY: abc}}"
-    )
+    stop = "pytorch_lightning.callbacks.EarlyStopping"
+    mine = f"+callbacks.mine={{_target_: {stop}, monitor: x, deep: {{KEY: abc}}}}"
     with pytest.raises(ConfigError, match=r"callbacks\.mine\.deep\.api_key .* environment variable"):
         poslab.compose(mine.replace("KEY", "api_key"))
     poslab.compose(mine.replace("KEY", "metric_key"))
