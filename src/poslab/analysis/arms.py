@@ -116,7 +116,10 @@ def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
 
 
 def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
-    """Return labels that are the same for arms that differ in nothing but the text; empty on one text."""
+    """Return labels that are the same for arms that differ in nothing but the text; empty on one text.
+
+    In a tuned study they may also differ in the rates that were chosen for them on each text.
+    """
     firsts = [group[0] for group in groups]
     if len(set(map(text_of, firsts))) < 2:
         return [""] * len(groups)
@@ -124,8 +127,11 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
     def on_first_text(run: Run) -> Run:
         data, of_first = (each.config.get("data") or {} for each in (run, firsts[0]))
         used = {name: data[name] for name in BESIDE_A_TEXT & data.keys()}
+        trainer = dict(run.config.get("trainer") or {})
+        if run.study in tuned:
+            trainer |= dict.fromkeys(Rates._fields)
         changed = {
-            "config": {**run.config, "data": {**of_first, **used}},
+            "config": {**run.config, "trainer": trainer, "data": {**of_first, **used}},
             "corpus": firsts[0].manifest.corpus,
         }
         return replace(run, manifest=run.manifest.model_copy(update=changed))
