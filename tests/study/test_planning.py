@@ -16,6 +16,7 @@ from poslab.model.positions.rope import RoPE
 from poslab.model.rescaling import METHODS
 from poslab.record.remembered import Remembered
 from poslab.study.run import parts
+from poslab.study.run.budget import entries
 from poslab.study.run.parts import check_parts
 from poslab.study.run.plan import plan, resolve
 from poslab.study.run.preparation import PARTS, Preparation
@@ -79,7 +80,8 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
     for (name, section), attention in zip(POSITIONS.items(), itertools.cycle(ATTENTIONS.values())):
         config = resolve(request(pos=section, attention=attention, model__layers=4, context_length=64).config)
         try:
-            whole = {name: checked for name, checked in check_parts(config).items() if name in PARTS}
+            outcome = check_parts(config, entries(config))
+            whole = {name: checked for name, checked in outcome.items() if name in PARTS}
             expected: object = check(Config, {**config.model_dump(mode="json"), **whole}, "")
         except PairError as error:
             expected = str(error)
@@ -96,9 +98,9 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
 def test_a_check_is_made_once_for_the_same_settings_and_code(tmp_path, cache, monkeypatch):
     checked = []
 
-    def counting(config):
+    def counting(config, vocabulary):
         checked.append(config)
-        return check_parts(config)
+        return check_parts(config, vocabulary)
 
     monkeypatch.setattr(parts, "check_parts", counting)
     first = plan(request(), tmp_path)

@@ -371,9 +371,7 @@ class RunMaker(Observer):
         """Note that training resumes on other devices, if it does: sums are then in another order."""
         before = {**SHARING, **((earlier.config or {}).get("trainer") or {})}
         now = self.job.config.trainer.model_dump(include=set(SHARING))
-        changed = [
-            f"{name}={now[name]} after {before[name]}" for name in SHARING if now[name] != before[name]
-        ]
+        changed = [f"{key}={now[key]} after {before[key]}" for key in SHARING if now[key] != before[key]]
         if self.state is not None and changed:
             self._note(f"resumed with {', '.join(changed)}: the last digits may differ")
 
