@@ -99,7 +99,7 @@ def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
 
 @pytest.mark.parametrize("pos", ["fox", "carope", "inkling", "wall", "path", "bipe_alibi"])
 def test_a_scheme_by_content_passes_the_checks_for_schemes_of_others(pos):
-    failed = [outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS) if not outcome.passed]
+    failed = [outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS) if outcome.passed is False]
     assert failed == []
 
 
