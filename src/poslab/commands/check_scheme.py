@@ -18,8 +18,6 @@ fast forms and their gradients against plain products, and that the size of chun
 
 The exit status is 1 where a check FAILED. Whether the scheme is that of its paper is not checked.
 """
-
-
 WORDS = {True: "passed", False: "FAILED", None: "not tried"}
 
 

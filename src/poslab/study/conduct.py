@@ -207,7 +207,9 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
         name for member in members if member.finished for name in member.job.config.logger if name != WANDB
     )
     if follow:
-        console.print(f"finished runs are not sent to {', '.join(follow)}: it follows a run while it is made")
+        console.print(
+            f"finished runs are not sent to {', '.join(follow)}: a logger follows a run as it is made"
+        )
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
         console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")
