@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from poslab.config.schema import ConfigError
@@ -12,7 +13,7 @@ from poslab.record.reader import Rates
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
-from poslab.study.reuse import copy_finished
+from poslab.study.reuse import copy_finished, copy_weights, trained_elsewhere
 from poslab.study.run.plan import plan
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
@@ -157,6 +158,39 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
     assert facts["primary"] == "loss_1x"
     with pytest.raises(ConfigError, match="reference=ropes is no arm of study=test; there are alibi"):
         run_study([inline(tmp_path, reference="ropes")], "a command")
+
+
+def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monkeypatch):
+    trained = plan(request("one"), tmp_path)
+    make(trained.request, tmp_path)
+    other = {"evaluate__longest": 4, "evaluate__segments": 3}
+    fresh = plan(request("two", **other), tmp_path / "elsewhere")
+    make(fresh.request, tmp_path / "elsewhere")
+    assert copy_weights([plan(request("two", evaluate__validation_windows=1), tmp_path)]) == 0
+    assert copy_weights([plan(request("two", trainer__max_steps=5), tmp_path)]) == 0
+    job = plan(request("two", **other), tmp_path)
+    assert trained_elsewhere([job]) == {job.directory}
+    assert copy_weights([job]) == 1
+    assert copy_weights([job]) == 0  # it has its own now
+    assert job.standing.status == "interrupted"
+
+    def train(*_: object) -> None:
+        raise AssertionError("the run is trained again")
+
+    monkeypatch.setattr("poslab.training.loop.train", train)
+    make(job.request, tmp_path)
+    assert job.settled
+    tables = read_manifest(fresh.directory).tables
+    for name in tables:
+        own, expected = (pd.read_csv(each.directory / name) for each in (job, fresh))
+        timed = [column for column in own if "second" in column]
+        pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed))
+    assert {"position.csv", "metrics.csv"} <= {*tables}
+    # Damaged weights are trained again.
+    with (trained.directory / "checkpoint.pt").open("ab") as file:
+        file.write(b"\0")
+    (job.directory / "checkpoint.pt").unlink()
+    assert copy_weights([plan(request("three", evaluate__longest=2), tmp_path)]) == 0
 
 
 def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):

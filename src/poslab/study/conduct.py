@@ -27,7 +27,7 @@ from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_finished
+from poslab.study.reuse import copy_finished, copy_weights
 from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
@@ -122,6 +122,10 @@ def _make(
     if sources := copy_finished(planned.jobs):
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
+    if trained := copy_weights(planned.jobs):
+        console.print(
+            f"trained already with another evaluation, and only evaluated: {counted(trained, 'run')}"
+        )
     _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
     _mark_finished(members, console)
     waiting = [member for member in members if member.entry.state == "waiting"]

@@ -3,7 +3,7 @@
 import csv
 import re
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member
-from poslab.study.reuse import finished_elsewhere
+from poslab.study.reuse import finished_elsewhere, trained_elsewhere
 from poslab.study.run.budget import BudgetError, check_fits, estimate
 from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
@@ -142,7 +142,8 @@ def _stages(
 
 def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[Planned]:
     """Return the rows of the jobs, before their times and places are known."""
-    elsewhere = finished_elsewhere(jobs)
+    elsewhere = dict.fromkeys(trained_elsewhere(jobs), "evaluates")
+    elsewhere |= dict.fromkeys(finished_elsewhere(jobs), "copied")
     return [
         Planned(
             job,
@@ -154,10 +155,10 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[P
     ]
 
 
-def _state(job: Job, elsewhere: Collection[Path]) -> str:
-    """Return what the command would do about a run: one of STATES. `elsewhere` has the runs to be copied."""
+def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
+    """Return what the command would do about a run: one of STATES, of copies `elsewhere`'s."""
     if job.directory in elsewhere:
-        return "copied"
+        return elsewhere[job.directory]
     standing = job.standing
     if standing.settled:
         return "finished"

@@ -1,9 +1,9 @@
-"""Copy a run that another study has finished, instead of training it again."""
+"""Copy a run that another study has finished, or the weights of one that is only evaluated otherwise."""
 
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,9 +11,10 @@ from poslab.config.text import is_file_name
 from poslab.record.facts import Manifest
 from poslab.record.locks import TakenError, holding, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import MANIFEST
+from poslab.record.schema import FINAL, MANIFEST
 from poslab.record.seal import UnreadableError
-from poslab.record.writer import RunRecord
+from poslab.record.writer import RunRecord, now
+from poslab.study.run.identity import weights_identity
 from poslab.study.run.job import Job
 
 
@@ -31,6 +32,46 @@ def copy_finished(jobs: Sequence[Job]) -> list[str]:
 def finished_elsewhere(jobs: Sequence[Job]) -> set[Path]:
     """Return the directories of the runs that `copy_finished` would copy."""
     return {job.directory for job, sources in _elsewhere(jobs) if any(map(_finished, sources))}
+
+
+def copy_weights(jobs: Sequence[Job]) -> int:
+    """Copy weights of runs that only their evaluation after training tells from a job; return the number.
+
+    Such a job has nothing to train: it resumes with its evaluation. Nothing is copied where a run has a
+    directory already.
+    """
+    return sum(any(_copy_weights(source, job) for source in sources) for job, sources in _trained_alike(jobs))
+
+
+def trained_elsewhere(jobs: Sequence[Job]) -> set[Path]:
+    """Return the directories of the runs whose weights `copy_weights` would copy."""
+    return {job.directory for job, sources in _trained_alike(jobs) if any(map(_trained, sources))}
+
+
+def _trained_alike(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
+    """Return the jobs without a directory, each with the finished runs of the same training."""
+    recorded: dict[Path, list[tuple[str, Path]]] = {}  # by the folder of all runs: training and directory
+    alike = []
+    for job in jobs:
+        if job.directory.exists():
+            continue
+        runs = job.directory.parent.parent
+        if runs not in recorded:
+            read = {
+                path.parent: sound_manifest(path.parent) for path in sorted(runs.glob(f"*/*-*/{MANIFEST}"))
+            }
+            done = {path: each for path, each in read.items() if each is not None and each.status == "done"}
+            recorded[runs] = [(_training(manifest), path) for path, manifest in done.items()]
+        wanted = _training(Manifest.model_validate(job.facts))
+        alike.append((job, [path for training, path in recorded[runs] if training == wanted]))
+    return alike
+
+
+def _training(manifest: Manifest) -> str:
+    origin = manifest.origin
+    begun = () if origin is None else (origin.identity, origin.checkpoint)
+    code = manifest.code, manifest.code_parts
+    return weights_identity(manifest.config or {}, *code, manifest.corpus.fingerprint, *begun)
 
 
 def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
@@ -67,6 +108,14 @@ def _finished(source: Path) -> Manifest | None:
     return manifest
 
 
+def _trained(source: Path) -> Manifest | None:
+    """Return the manifest of a run that is finished and whose weights are undamaged, else None."""
+    manifest = sound_manifest(source)
+    if manifest is None or manifest.status != "done" or FINAL not in (files := manifest.files or {}):
+        return None
+    return None if damaged_files(source, {FINAL: files[FINAL]}) else manifest
+
+
 def _copy(source: Path, job: Job) -> bool:
     manifest = _finished(source)
     if manifest is None:
@@ -79,6 +128,47 @@ def _copy(source: Path, job: Job) -> bool:
         "wandb": None,  # W&B gets a run of its own, in this study's group
         "taken_from": source.parent.name,
     }
+
+    def fill(unfinished: Path) -> bool:
+        for name in filter(is_file_name, manifest.files or {}):
+            shutil.copy2(source / name, unfinished / name)
+        RunRecord(unfinished, manifest).update(**changes)
+        return not damaged_files(unfinished, manifest.files)  # else the source has changed meanwhile
+
+    return _install(job, fill)
+
+
+def _copy_weights(source: Path, job: Job) -> bool:
+    manifest = _trained(source)
+    if manifest is None:
+        return False
+    from poslab.training.checkpoints import trained_state, writer  # imports PyTorch
+
+    def fill(unfinished: Path) -> bool:
+        try:
+            state = trained_state(source / FINAL, str(manifest.identity))
+        except UnreadableError:
+            return False
+        facts = {
+            **job.facts,
+            "run": job.directory.name,
+            "status": "interrupted",
+            "started": now(),
+            "origin": manifest.origin and manifest.origin.as_json(),
+            "notes": [f"trained as {source.parent.name}/{source.name}, only its evaluation is another"],
+            "memory_bytes": manifest.memory_bytes,
+        }
+        record = RunRecord(unfinished, Manifest.model_validate(facts))
+        own = {"identity": job.identity, "config": job.config.result_settings()}
+        record.write_file(FINAL, writer({**state, **own}))
+        record.update(files=record.files)
+        return True
+
+    return _install(job, fill)
+
+
+def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
+    """Give the job the directory that `fill` fills, whole; return whether it could."""
     job.directory.parent.mkdir(parents=True, exist_ok=True)
     with suppress(TakenError), holding(run_lock(job.directory)):
         if job.directory.exists():
@@ -86,11 +176,8 @@ def _copy(source: Path, job: Job) -> bool:
         _remove_unfinished(job.directory)
         unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
         try:
-            for name in filter(is_file_name, manifest.files or {}):
-                shutil.copy2(source / name, unfinished / name)
-            RunRecord(unfinished, manifest).update(**changes)
             unfinished.chmod(0o755)
-            if damaged_files(unfinished, manifest.files):  # the source has changed meanwhile
+            if not fill(unfinished):
                 return False
             unfinished.rename(job.directory)
             return True

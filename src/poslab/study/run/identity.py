@@ -12,7 +12,7 @@ import ast
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +35,7 @@ TRAINING = (  # what turns a configuration and data into weights
 )
 MEASURES = "poslab.measures"
 RECIPES = Path(__file__).with_name("recipes.json")
+DURING_TRAINING = {"validations", "validation_windows"}  # the settings of evaluate that training reads
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
 PARSED = 2000  # sources of which imports and meaning are cached
 
@@ -126,14 +127,24 @@ def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: St
 
     For a run that begins from another it also depends on that run's hash and weights.
     """
-    settings = config.result_settings()
-    settings["data"].pop("path", None)
-    settings["trainer"] |= SHARING  # as on one device
-    del settings["trainer"]["strategy"]
-    decides: list[Any] = [settings, code.shared, code.parts, data_fingerprint]
-    if start is not None:
-        decides += [start.identity, start.checkpoint]
-    text = json.dumps(decides, sort_keys=True)
+    begun = () if start is None else (start.identity, start.checkpoint)
+    return _hash(config.result_settings(), code.shared, code.parts, data_fingerprint, *begun)
+
+
+def weights_identity(settings: Mapping[str, Any], *others: str | None) -> str:
+    """Return a hash of what decides a run's weights and curve: not of how they are evaluated afterwards.
+
+    `settings` are those of a record, `others` what `run_identity` takes beside them.
+    """
+    evaluate = {key: value for key, value in settings["evaluate"].items() if key in DURING_TRAINING}
+    return _hash({**settings, "evaluate": evaluate}, *others)
+
+
+def _hash(settings: Mapping[str, Any], *others: str | None) -> str:
+    trainer = {**settings["trainer"], **SHARING}  # as on one device
+    del trainer["strategy"]
+    data = {key: value for key, value in settings["data"].items() if key != "path"}
+    text = json.dumps([{**settings, "data": data, "trainer": trainer}, *others], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
