@@ -7,11 +7,13 @@ import subprocess
 
 import pytest
 
+from poslab.analysis.results import gather
 from poslab.commands.command_line import COMMANDS
 from poslab.config.option_files import package_folders
 from poslab.config.registry import declared_modules
 from poslab.loggers.send.charts import axes, chart_rows, summary
 from poslab.measures import measurements
+from poslab.paper.table import paper_table
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load_run
 from support.commands import called, environment, rows, tiny
@@ -89,7 +91,7 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
     assert not {"runs", "reports"} & manifest.config.keys()
 
 
-def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(study, run, beside):
+def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_tracker(study, run, beside):
     for row in rows(study / "summary.csv"):
         folder = run.cwd / "elsewhere" / "runs" / "ablation" / row["run"]
         table = rows(folder / "surprise.csv")
@@ -100,6 +102,9 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_and_tracker(stu
     arms = {row["arm"] for row in rows(study / "surprise_arms.csv")}
     assert arms == {"slope / sharp", "slope / mean"}
     assert "Nats that the model spends on the first tokens of windows." in (study / "report.md").read_text()
+    ((_, lines),) = paper_table(gather("ablation", run.cwd / "elsewhere/runs", None), ["surprise"]).blocks
+    printed = {str(row["surprise"])[:4] for row in rows(study / "summary.csv")}
+    assert {line[1][:4] for line in lines} == printed
     found = load_run(folder)
     assert axes()["surprise/*"] == "surprise/position"
     assert "surprise" in summary(found)

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
+from poslab.measures import figures
 from poslab.paper.latex import escape_latex
 from poslab.record.measures import name, unit
 from poslab.record.reader import ReportError
@@ -46,7 +48,14 @@ def choices(results: Results) -> dict[str, Column]:
     known["difference"] = Column("difference", against, lambda row, key: difference(results, row))
     speed = cells.mean(lambda value, half: quantity(value))
     known["tokens_per_second"] = Column("tokens_per_second", "Tokens/s", speed)
+    for figure in _measured(results):
+        known.setdefault(figure, Column(figure, figure.replace("_", " "), cells.loss))
     return known
+
+
+def _measured(results: Results) -> list[str]:
+    """Return the names of what measurements have as figures of a run."""
+    return list(dict.fromkeys(name for row in figures(results.finished).values() for name in row))
 
 
 def is_loss(column: str) -> bool:
@@ -77,7 +86,14 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
 def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
     known = choices(results)
     columns = (cells.arm_column(results), *(known[column] for column in chosen))
-    records = ranked_rows(results)
+    names, found = _measured(results), figures(results.finished)
+    measured = {
+        item.arm.label: estimate_columns(
+            estimates([found[run.name] for run in item.arm.finished], names), names
+        )
+        for item in results.arms
+    }
+    records = [{**measured[str(row["arm"])], **row} for row in ranked_rows(results)]
     lines = [[column.show(row, column.key) for column in columns] for row in records]
     best = {
         i: _best(results, column.key, records, [row[i] for row in lines])
