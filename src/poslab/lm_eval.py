@@ -20,8 +20,7 @@ from torch.nn.functional import cross_entropy
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
-from poslab.library.weights import run_directory, tokenizer_json
-from poslab.objectives import build_objective
+from poslab.library.weights import check_next_token, run_directory, tokenizer_json
 from poslab.training.trained import read_trained_model
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         directory = run_directory(run)
         trained = read_trained_model(directory)
         config = check(Config, trained.settings, "")
-        if not build_objective(config.objective).causal:
-            raise ConfigError("a model that sees both sides is no causal language model")
+        check_next_token(config.objective)
         # The harness asks for CUDA by default, whatever the machine has.
         has_it = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
         self._device = torch.device(str(device) if has_it else "cpu")

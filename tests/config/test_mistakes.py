@@ -59,6 +59,8 @@ VALUES = {
 }
 SYNTAX = {
     "pos=rope pos=alibi": "pos is given twice",
+    "recipe=as_comand_a": "recipe=as_comand_a does not exist (did you mean as_command_a?)",
+    "task=cpoy": "task=cpoy does not exist (did you mean copy?)",
     "sweep=null": "sweep=null names no option; there are attention",
     "pos=": "pos= names no option",
     "pos={a:1}": "pos={a:1} names no option",

@@ -130,6 +130,15 @@ def test_compose_leaves_hydra_to_an_application_of_the_caller_s(tmp_path: Path) 
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.parametrize(
+    "overrides", [("seed=0", "seed=1"), ("--pos=rope",), ("hydra.run.dir=x",), ("sweep=quickstart",)]
+)
+def test_compose_refuses_what_it_would_ignore(overrides: tuple[str, ...]) -> None:
+    with pytest.raises(poslab.ConfigError) as raised:
+        poslab.compose(*overrides)
+    assert "\n" not in str(raised.value)
+
+
 def test_tuning_is_refused_which_takes_several_runs(tmp_path: Path) -> None:
     with pytest.raises(poslab.ConfigError, match=r"use train\.py"):
         poslab.train(poslab.compose("tune=learning_rate"), tmp_path / "test")

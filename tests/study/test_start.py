@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from poslab import compose
+from poslab.config.option_files import installed_conf
 from poslab.config.schema import ConfigError
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import token_losses
@@ -16,6 +17,7 @@ from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
+from poslab.study.run.start import _labelled
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.trained import load_model
 from support.commands import rows
@@ -142,11 +144,21 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
         (["pos.pairing=interleaved"], "pos.pairing=interleaved: .* was trained with half"),
         (["data.vocabulary=300"], "data.vocabulary=300: .* was trained with bytes"),
         (["tune=learning_rate"], "tune and from"),
+        (["recipe=as_llama3"], "model.norm=rms: .* was trained with layer"),
+        (["task=copy"], "model.width=64: .* was trained with 32, .*: leave task out"),
     ],
 )
 def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
     with pytest.raises(ConfigError, match=message):
         asked(f"from={made.rope}", *settings, runs=made.runs)
+
+
+def test_an_option_is_found_by_its_label():
+    conf = installed_conf()
+    section = {"kind": "hybrid", "layers": []}
+    assert _labelled("attention", "gated_delta 3:1 flash", section, "flash", conf) == "hybrid"
+    assert _labelled("attention", "flash", section, "softmax", conf) == "flash"
+    assert _labelled("pos", "mine base=5", {"scheme": "alibi"}, "rope", conf) == "alibi"
 
 
 def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):

@@ -60,6 +60,23 @@ def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
         assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
 
 
+def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch):
+    """It was requeued, or its command has gone; of a job that has ended nothing comes."""
+    runs = place / "runs/mixed"
+    (runs / ".launcher").mkdir()
+    (runs / ".launcher/slurm.json").write_text('{"left-4": "17", "killed-3": "18", "next-6": "19"}')
+    queue = {
+        "17": ("PENDING", "left-4"),
+        "18": ("RUNNING", "of another cluster"),
+        "19": ("CANCELLED", "next-6"),
+    }
+    monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
+    assert "1 running, 1 stopped, 2 waiting" in status("study=mixed")[1][1]
+    assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
+    monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: None)  # it does not answer
+    assert removable(runs, []) == []
+
+
 @pytest.fixture
 def status(place, monkeypatch, capsys):
     """The command in this process; its exit status, and the lines that it prints to stdout and stderr."""

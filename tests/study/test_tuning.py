@@ -1,5 +1,7 @@
 """Learning rates chosen arm by arm, on seeds and text of their own; runs copied from other studies."""
 
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
 from poslab.study.reuse import copy_finished, copy_weights, trained_elsewhere
 from poslab.study.run.plan import plan
+from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
 from support.models import SCHEMES
@@ -172,12 +175,18 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
     assert trained_elsewhere([job]) == {job.directory}
     assert copy_weights([job]) == 1
     assert copy_weights([job]) == 0  # it has its own now
-    assert job.standing.status == "interrupted"
 
     def train(*_: object) -> None:
         raise AssertionError("the run is trained again")
 
+    def stop(*_: object) -> None:
+        raise Stopped(signal.SIGTERM)
+
     monkeypatch.setattr("poslab.training.loop.train", train)
+    with monkeypatch.context() as stopping:
+        stopping.setattr("poslab.study.run.make.measure", stop)
+        with pytest.raises(Stopped):
+            make(job.request, tmp_path)
     make(job.request, tmp_path)
     assert job.settled
     tables = read_manifest(fresh.directory).tables
@@ -186,11 +195,22 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
         timed = [column for column in own if "second" in column]
         pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed))
     assert {"position.csv", "metrics.csv"} <= {*tables}
-    # Damaged weights are trained again.
     with (trained.directory / "checkpoint.pt").open("ab") as file:
         file.write(b"\0")
     (job.directory / "checkpoint.pt").unlink()
     assert copy_weights([plan(request("three", evaluate__longest=2), tmp_path)]) == 0
+
+
+def test_several_evaluations_of_one_command_train_once(tmp_path, capsys):
+    asked = [inline(tmp_path, evaluate__longest=longest, trainer__max_steps=5) for longest in (2, 4)]
+    dry = [replace(each, config=each.config.model_copy(update={"plan": True})) for each in asked]
+    assert run_study(dry, "a command") == 0
+    assert "1 to start; 1 trained already, only to be evaluated again" in capsys.readouterr().out
+    assert run_study(asked, "a command") == 0
+    found = [read_manifest(path.parent) for path in sorted(tmp_path.glob("runs/test/*/manifest.json"))]
+    assert sorted(each.config["evaluate"]["longest"] for each in found) == [2, 4]
+    assert len({each.seconds for each in found}) == 1  # of one training
+    assert sorted(len(each.notes) for each in found) == [0, 1]
 
 
 def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):

@@ -58,15 +58,16 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     if first.context_length >= length or not alike or _rest(item.arm) != _rest(longer.arm):
         return None
     ours, theirs = ({run.seed: _scored(run, length) for run in each.arm.finished} for each in (item, longer))
+    here, there = (
+        {seed: loss for seed, parts in side.items() if (loss := mean_loss(parts.values())) is not None}
+        for side in (ours, theirs)
+    )
     seeds = sorted(
-        seed for seed in ours.keys() & theirs.keys() if _targets(ours[seed]) == _targets(theirs[seed]) != {}
+        seed for seed in here.keys() & there.keys() if _targets(ours[seed]) == _targets(theirs[seed])
     )
     if not seeds:
         return None
-    here, there = (
-        {seed: loss for seed in seeds if (loss := mean_loss(parts[seed].values())) is not None}
-        for parts in (ours, theirs)
-    )
+    here, there = ({seed: side[seed] for seed in seeds} for side in (here, there))
     signs = (ours, 1 / len(seeds)), (theirs, -1 / len(seeds))
     difference = paired(
         here, there, noise_of_losses([(parts[seed], sign, False) for parts, sign in signs for seed in seeds])

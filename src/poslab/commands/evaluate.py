@@ -30,7 +30,7 @@ the numbers are those of the run's record.
   evaluate.rescale_factor=4           s of pi, ntk and yarn; auto: the longest length over L
   trainer.accelerator=cpu             cpu, cuda or auto
   trainer.precision=float32           float32, bfloat16 or auto
-  data=text data.path=FILE            other text, for a model of bytes; only data.path=FILE: where the text of
+  data=text data.path=FILE            other text, in the run's tokens; only data.path=FILE: where the text of
                                       the run is now
   logger=local                        without W&B, the default of a run without it; logger=wandb: with it,
                                       logger.project=NAME logger.entity=NAME logger.tags=[A,B]

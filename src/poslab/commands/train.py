@@ -31,6 +31,8 @@ def main(arguments: list[str]) -> int:
 
 def _topics(arguments: list[str]) -> list[str]:
     """Return the settings and groups that --help is to explain; none for the help of the whole command."""
+    if arguments == ["help"]:
+        arguments[:] = ["--help"]  # which Hydra knows
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []

@@ -21,6 +21,7 @@ GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
 # Groups with settings that only the module of the chosen option knows.
 PARTS = ("pos", "attention", "data", "objective")
 
+FILES = ("sweep", "task", "recipe")  # groups whose files have settings of several sections
 
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
@@ -30,8 +31,9 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
 
     Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
     """
-    if choices.get("sweep") is not None:  # Hydra leaves out one that does not exist
-        conf.file("sweep", choices["sweep"])
+    for group in FILES:  # Hydra leaves out one that does not exist
+        if choices.get(group) is not None:
+            conf.file(group, choices[group])
     if settings.get("from") is not None:
         raise ConfigError("from is not among a run's own settings: poslab.study.run.start reads its source")
     read = whole_numbers({key: value for key, value in settings.items() if key != "from"})

@@ -63,8 +63,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """Return the settings in an option's file."""
-    return {key: value for key, value in _parsed(path.read_text()).items() if key != LABEL}
+    """Return the settings in an option's file, with those of the options that its `defaults` name."""
+    content = {key: value for key, value in _parsed(path.read_text()).items() if key != LABEL}
+    if isinstance(names := content.get("defaults"), list) and all(isinstance(name, str) for name in names):
+        del content["defaults"]
+        folders = path.parent, conf_folder() / path.parent.name
+        files = [folder / f"{name}.yaml" for name in names if name != "_self_" for folder in folders]
+        bases = [load(file) for file in files if file.is_file() and file != path]
+        merged: Any = OmegaConf.to_container(OmegaConf.merge(*bases, content))
+        return dict(merged)
+    return content
 
 
 def label_in(path: Path) -> str | None:

@@ -90,6 +90,9 @@ def evaluate_transformers(
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     model = open_model(model_name, config.trainer.precision, config.context_length)
     model.scheme.check(rescaled_by(config))
+    longest = model.scheme.max_length
+    if longest is not None and longest < config.context_length:
+        raise ConfigError(f"{model_name} has {longest} positions: choose lengths={longest} or less")
     _name_separators(model, corpus)
     weights = model.digest()
     code = preparation.code(config).evaluation

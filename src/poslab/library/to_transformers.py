@@ -18,8 +18,7 @@ from torch import Tensor
 
 from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import ConfigError
-from poslab.library.weights import run_directory, tokenizer_json
+from poslab.library.weights import check_next_token, run_directory, tokenizer_json
 from poslab.model.gpt import GPT
 from poslab.model.norms import EPSILON
 from poslab.objectives import build_objective
@@ -46,10 +45,7 @@ def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None
     directory = run_directory(run)
     trained = read_trained_model(directory)
     config = check(Config, trained.settings, "")
-    if not build_objective(config.objective).causal:
-        raise ConfigError(
-            "a model that sees both sides is no causal language model: choose format=safetensors"
-        )
+    check_next_token(config.objective, "choose format=safetensors")
     gpt = trained.gpt(config)
     settings, tensors = in_transformers(gpt, config)
     folder = directory / FOLDER if to is None else Path(to).expanduser()

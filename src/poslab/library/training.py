@@ -1,5 +1,6 @@
 """A run trained in the caller's own process: for notebooks, debuggers and programs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -14,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.checking import check
 from poslab.config.installation import conf_folder
-from poslab.config.mistakes import explained
+from poslab.config.mistakes import explained, read_arguments
 from poslab.config.option_files import installed_conf
 from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError
@@ -45,7 +46,7 @@ class RunDirectory:
 
     @property
     def manifest(self) -> Manifest:
-        """The facts of the run: status, configuration, text, device, tokens, and more (docs/report.md)."""
+        """The facts of the run: status, configuration, text, device, tokens, and more, as fields."""
         manifest = read_manifest(self.path)
         if manifest is None:
             raise ConfigError(f"{self.path} is no run: it has no manifest")
@@ -76,6 +77,9 @@ def compose(*overrides: str) -> Request:
     Raise ConfigError, one line, where an argument is wrong.
     """
     conf = installed_conf()
+    read_arguments(overrides, conf)
+    if whole := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:
+        raise ConfigError(f"{whole[0]}: compose takes the settings of one run; train.py takes all others")
     of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
     GlobalHydra.instance().clear()
     try:

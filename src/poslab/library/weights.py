@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,9 +21,10 @@ from torch import Tensor
 
 from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import ConfigError
+from poslab.config.schema import CAUSAL, ConfigError
 from poslab.data.kept_tokenizer import BYTES, bpe_of
 from poslab.model.gpt import GPT
+from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
 from poslab.record.schema import EXPORTED, FINAL, TOKENIZER
@@ -33,6 +34,14 @@ from poslab.training.trained import TrainedModel, load_model, read_trained_model
 SUFFIX = ".safetensors"
 FORMAT = 2  # of the metadata under `poslab`
 LENGTH = 8  # bytes that hold the length of the header, which is a multiple of 8
+
+
+def check_next_token(objective: Mapping[str, Any], remedy: str = "choose another run") -> None:
+    """Raise ConfigError where a model of this objective does not predict each next token."""
+    built = build_objective(objective)
+    if not built.causal or (built.reads_text and objective != CAUSAL):
+        kind = objective["kind"]
+        raise ConfigError(f"a model of objective.kind={kind} does not predict each next token: {remedy}")
 
 
 def load(run: str | PathLike[str]) -> GPT:
@@ -60,6 +69,8 @@ def export(
     which `AutoModelForCausalLM.from_pretrained` opens. Raise ConfigError where the run is not finished or
     damaged, where `to` does not end in `.safetensors`, and for transformers where the model is not causal.
     """
+    if format not in (known := ("safetensors", "transformers")):
+        raise ConfigError(f"format={format}: choose {' or '.join(known)}")
     if format == "transformers":
         from poslab.library.to_transformers import export_transformers
 

@@ -1,5 +1,6 @@
 """The narrow table of a paper: a row per arm, chosen columns, the best loss in bold, a mark for a test."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,7 +60,8 @@ def _measured(results: Results) -> list[str]:
 
 
 def is_loss(column: str) -> bool:
-    return column.startswith(tuple(f"{family}_" for family in (*cells.LOSSES, *cells.BITS)))
+    """Whether a column is a loss at a length: sliding_8x."""
+    return re.fullmatch(rf"({'|'.join((*cells.LOSSES, *cells.BITS))})_[0-9.]+x", column) is not None
 
 
 def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:

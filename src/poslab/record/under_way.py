@@ -56,10 +56,3 @@ def names_under_way(folder: Path) -> dict[str, float]:
             elif path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
     return names
-
-
-def queued_names(folder: Path) -> set[str]:
-    """Return the runs that a launcher may have queued on a cluster, which continue without their command."""
-    with suppress(OSError, ValueError):
-        return set(json.loads((folder / ".launcher" / "slurm.json").read_text()))
-    return set()

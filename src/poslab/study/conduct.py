@@ -27,7 +27,7 @@ from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_finished, copy_weights
+from poslab.study.reuse import copy_finished, copy_weights, one_of_each_training
 from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
@@ -67,7 +67,9 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             tuned_plan = plan_all(ready, runs, launcher, console) if ready else Plan()
             refused = {**planned.refused, **planned_trials.refused, **tuned_plan.refused}
             planned = Plan(tuned_plan.jobs, refused)
-        members = [*trial_members, *_make(planned, settings, console, stopper, trial_members)]
+        members = trial_members
+        for jobs in one_of_each_training(planned.jobs):  # those that are only evaluated otherwise come after
+            members = [*members, *_make(Plan(jobs, planned.refused), settings, console, stopper, members)]
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
         _mark_latest([*(member.job.directory for member in members), *planned.refused], settings)

@@ -23,7 +23,7 @@ from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member
-from poslab.study.reuse import finished_elsewhere, trained_elsewhere
+from poslab.study.reuse import finished_elsewhere, one_of_each_training, trained_elsewhere
 from poslab.study.run.budget import BudgetError, check_fits, estimate
 from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
@@ -142,7 +142,9 @@ def _stages(
 
 def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[Planned]:
     """Return the rows of the jobs, before their times and places are known."""
-    elsewhere = dict.fromkeys(trained_elsewhere(jobs), "evaluates")
+    later = [job.directory for group in one_of_each_training(jobs)[1:] for job in group]
+    elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
+    elsewhere |= dict.fromkeys(trained_elsewhere(jobs), "evaluates")
     elsewhere |= dict.fromkeys(finished_elsewhere(jobs), "copied")
     return [
         Planned(

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted, without_secrets
+from poslab.record.facts import Manifest
 from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, holding, is_taken, run_lock
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import LOG
+from poslab.record.schema import LOG, MANIFEST
 from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
@@ -58,6 +59,7 @@ class Member:
     request_written: bool = False  # the file that its process reads
     waits_for_disk: bool = False
     log_begin: int = 0  # bytes of its log that earlier processes wrote
+    written: int | None = None  # when its record was, at the last look
     finished: Standing | None = None  # its state, where it was finished before this command
 
     @classmethod
@@ -112,7 +114,8 @@ class Pool:
             self._stop()
             raise
         except BaseException:
-            self.launcher.kill()
+            if not self.launcher.detached:
+                self.launcher.kill()
             raise
         finally:
             self.launcher.close()
@@ -139,9 +142,11 @@ class Pool:
     def _start(self, member: Member) -> bool:
         """Start the run, unless it is finished or another command runs it; False where no device is free."""
         job = member.job
-        if job.settled:  # by another command, meanwhile
-            member.entry.state = "done"
-            return True
+        if (written := _written(job)) != member.written:
+            member.written = written
+            if job.settled:  # by another command, meanwhile
+                member.entry.state = "done"
+                return True
         if is_taken(run_lock(job.directory)) and not self.launcher.detached:
             member.entry.state = "elsewhere"
             return True
@@ -192,7 +197,10 @@ class Pool:
             self.display.print_line(line)
         if standing.settled or (standing.status == "failed" and end.status == 1):
             member.entry.note = standing.reason or ""
-            member.entry.state = "done" if standing.status == "done" else "failed"
+            tells = (
+                standing.status == "diverged" and member.job.config.part == "tuning"
+            )  # its rate is too high
+            member.entry.state = "done" if standing.status == "done" or tells else "failed"
             request_file(member.job.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
@@ -272,11 +280,20 @@ def _mark_failed(member: Member, reason: str) -> None:
     directory = member.job.directory
     try:
         manifest = read_manifest(directory)
+        begun = manifest or Manifest.model_validate({**member.job.facts, "run": directory.name})
         with holding(run_lock(directory)):
-            if manifest is not None:
-                RunRecord(directory, manifest).update(status="failed", reason=reason)
+            directory.mkdir(parents=True, exist_ok=True)
+            RunRecord(directory, begun).update(status="failed", reason=reason)
     except (UnreadableError, TakenError, OSError):  # the command's last lines name the reason anyway
         pass
+
+
+def _written(job: Job) -> int | None:
+    """Return when the run's record was written, in nanoseconds; None where there is none."""
+    try:
+        return (job.directory / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _last_line(log: Path, begin: int) -> str:

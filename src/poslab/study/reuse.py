@@ -43,6 +43,16 @@ def copy_weights(jobs: Sequence[Job]) -> int:
     return sum(any(_copy_weights(source, job) for source in sources) for job, sources in _trained_alike(jobs))
 
 
+def one_of_each_training(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Return the first job of each training, then those that need only its weights, if there are any."""
+    first: dict[str, Job] = {}
+    for job in jobs:
+        first.setdefault(_training(Manifest.model_validate(job.facts)), job)
+    chosen = {job.directory for job in first.values()}
+    others = [job for job in jobs if job.directory not in chosen]
+    return [list(first.values()), *([others] if others else [])]
+
+
 def trained_elsewhere(jobs: Sequence[Job]) -> set[Path]:
     """Return the directories of the runs whose weights `copy_weights` would copy."""
     return {job.directory for job, sources in _trained_alike(jobs) if any(map(_trained, sources))}
@@ -130,8 +140,11 @@ def _copy(source: Path, job: Job) -> bool:
     }
 
     def fill(unfinished: Path) -> bool:
-        for name in filter(is_file_name, manifest.files or {}):
-            shutil.copy2(source / name, unfinished / name)
+        try:
+            for name in filter(is_file_name, manifest.files or {}):
+                shutil.copy2(source / name, unfinished / name)
+        except OSError:  # another command has removed the source, or the disk is full: the run waits for room
+            return False
         RunRecord(unfinished, manifest).update(**changes)
         return not damaged_files(unfinished, manifest.files)  # else the source has changed meanwhile
 
@@ -155,7 +168,10 @@ def _copy_weights(source: Path, job: Job) -> bool:
             "status": "interrupted",
             "started": now(),
             "origin": manifest.origin and manifest.origin.as_json(),
-            "notes": [f"trained as {source.parent.name}/{source.name}, only its evaluation is another"],
+            "notes": [
+                *(manifest.notes or []),
+                f"the weights are those of {source.parent.name}/{source.name}",
+            ],
             "memory_bytes": manifest.memory_bytes,
         }
         record = RunRecord(unfinished, Manifest.model_validate(facts))

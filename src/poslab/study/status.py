@@ -1,5 +1,6 @@
 """The state of a study's runs, from its files only."""
 
+import math
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -17,9 +18,11 @@ from poslab.record.reader import PART, TUNING
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
-from poslab.record.under_way import names_under_way, queued_names
+from poslab.record.under_way import names_under_way
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
+from poslab.study.launch.launchers.slurm import queued
 
+SLURM_SECONDS = 10.0  # between two requests to Slurm's controller
 RESUMES = "the same command resumes it"
 ENDED = ("done", "failed", "stopped", "abandoned")
 
@@ -69,6 +72,8 @@ class StudyFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.entries: list[Entry] = []
+        self.queued: set[str] = set()  # the runs of Slurm's queue, which need no command
+        self.asked_at = -math.inf
 
     def refresh(self) -> None:
         """Bring `entries` up to date. Raises ConfigError where the study's list is damaged."""
@@ -76,10 +81,14 @@ class StudyFiles:
         self.entries[:] = [
             known.get(name) or Entry(name, self.directory / name, "waiting") for name in self._names()
         ]
-        coming = dict.fromkeys(queued_names(self.directory), 0.0) | names_under_way(self.directory)
+        if time.monotonic() - self.asked_at > SLURM_SECONDS:
+            self.queued, self.asked_at = queued(self.directory), time.monotonic()
+        coming = names_under_way(self.directory)
         for entry in self.entries:
             if entry.state != "done":
                 self._read(entry, coming.get(entry.directory.name))
+                if entry.directory.name in self.queued and entry.state in ("stopped", "abandoned"):
+                    entry.state, entry.note = "waiting", ""
 
     def _names(self) -> tuple[str, ...]:
         path = self.directory / STUDY_LIST
@@ -94,7 +103,7 @@ class StudyFiles:
         return listed.runs
 
     def _read(self, entry: Entry, coming: float | None) -> None:
-        """Set the entry's state; `coming` is when a running command listed the run, 0 if a queue has it."""
+        """Set the entry's state; `coming` is when a running command listed the run."""
         try:
             manifest = read_manifest(entry.directory)
             written = (entry.directory / MANIFEST).stat().st_mtime if manifest is not None else 0.0

@@ -79,7 +79,8 @@ def _finding(found: Sequence[Control]) -> str:
         sides[side].append(words)
     parts = phrases(*sides.items())
     return (
-        f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)}."
+        f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)} "
+        "(95 % intervals, not corrected)."
     )
 
 

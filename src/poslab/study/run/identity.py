@@ -1,11 +1,9 @@
 """The identity of a run: a hash of all that decides its result, so that no run is repeated.
 
-That is the checked configuration, the content of the data and the code that is reached from the run's own
-parts. A new scheme, a change of the report, of a logger or of the progress bar leaves finished runs valid.
-The code that only measures a trained model has a fingerprint of its own: when it changes, the trained
-weights stay and are measured again. Fingerprints are of the meaning of code: another comment or docstring
-leaves finished runs valid (meaning.py). Rewritten code that was seen to train to the same losses counts as
-the code that it replaced: recipes.json lists the fingerprints of such code together.
+That is the checked configuration, the content of the data and the meaning of the code that is reached from
+the run's own parts (meaning.py: no comment, no docstring). The code that only measures a trained model has a
+fingerprint of its own: when it changes, the weights are measured again. Rewritten code that was seen to train
+to the same losses counts as the code that it replaced: recipes.json lists such fingerprints together.
 """
 
 import ast
@@ -123,19 +121,13 @@ def _digest(sources: dict[str, Path]) -> str:
 
 
 def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: Start | None = None) -> str:
-    """Return the run's hash, 12 hexadecimal digits. It depends on the content of the data, not on their path.
-
-    For a run that begins from another it also depends on that run's hash and weights.
-    """
+    """Return the run's hash, 12 hexadecimal digits; of its data's content and of what it begins from."""
     begun = () if start is None else (start.identity, start.checkpoint)
     return _hash(config.result_settings(), code.shared, code.parts, data_fingerprint, *begun)
 
 
 def weights_identity(settings: Mapping[str, Any], *others: str | None) -> str:
-    """Return a hash of what decides a run's weights and curve: not of how they are evaluated afterwards.
-
-    `settings` are those of a record, `others` what `run_identity` takes beside them.
-    """
+    """Return a hash of what decides a run's weights and curve: `run_identity` without later evaluation."""
     evaluate = {key: value for key, value in settings["evaluate"].items() if key in DURING_TRAINING}
     return _hash({**settings, "evaluate": evaluate}, *others)
 

@@ -69,7 +69,8 @@ class Job:
         if not (self.directory / FINAL).exists():  # from an archive, or removed for room
             damaged = damaged if outdated else [name for name in damaged if name != FINAL]
             outdated = False  # without weights it cannot be evaluated again
-        damage = tuple(f"{self.directory / name} is damaged" for name in damaged)
+        paths = [self.directory / name for name in damaged]
+        damage = tuple(f"{path} is {'damaged' if path.exists() else 'missing'}" for path in paths)
         return replace(standing, damage=damage, outdated=outdated)
 
     @property

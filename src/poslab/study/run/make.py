@@ -67,10 +67,9 @@ def run(
     """Run the job and return its manifest; a run that fails has status failed or diverged and a reason.
 
     It resumes from the newest checkpoint with the right checksum. A run that is stopped has status
-    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` the error of a
-    failed run is raised, too, once it is recorded. `callbacks` and `loggers` are added to those of the job's
-    configuration. Raises TakenError where another process has the same run, and ConfigError where a newer
-    version has run it.
+    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` so is the error of
+    a failed run. `callbacks` and `loggers` are added to those of the configuration. Raises TakenError where
+    another process has the same run, and ConfigError where a newer version has run it.
     """
     with holding(run_lock(job.directory)):
         standing = job.standing
@@ -163,6 +162,7 @@ class RunMaker(Observer):
             **job.facts,
             **(gpu_facts() if job.config.trainer.accelerator == "cuda" else {}),
             **earlier,
+            **({"files": {FINAL: self.trained["sha256"]}} if self.trained else {}),  # for the next process
             "status": "running",
             "reason": None,
             "finished": None,

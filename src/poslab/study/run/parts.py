@@ -30,6 +30,11 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
         for attention in attentions:
             Block(geometry, attention, config.model)
     scheme.check_vocabulary(vocabulary)
+    if scheme.max_length is not None and scheme.max_length < config.context_length:
+        raise ConfigError(
+            f"pos.scheme={scheme.name} is defined up to {scheme.max_length:,} tokens, fewer than "
+            f"context_length={config.context_length:,}: choose a shorter one or another scheme"
+        )
     of_blocks = 12 * geometry.layers * geometry.width**2
     if geometry.causal and parameters + of_blocks <= TRIED and geometry.context_length <= LONGEST:
         _check_causal(config)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from poslab.config.compose import request_from, sections
-from poslab.config.option_files import Conf, load
+from poslab.config.compose import FILES, request_from, sections
+from poslab.config.option_files import Conf, label_in, load
 from poslab.config.request import Config, Request, Start, flat_settings
 from poslab.config.schema import (
     CAUSAL,
@@ -65,11 +65,12 @@ def request_of(
     source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
-    if choices.get("sweep") is not None:  # settings in a study's file are named, too
-        named |= set(flat_settings(dict(load(conf.file("sweep", choices["sweep"])))))
+    for group in FILES:  # settings in a study's file, a task's or a recipe's are named, too
+        if choices.get(group) is not None:
+            named |= _in_file(load(conf.file(group, choices[group])))
     taken, taken_choices = _taken_over(composed, choices, named, source[1], conf)
     request = request_from(taken, taken_choices, conf)
-    _check(request.config, source[1], start)
+    _check(request.config, source[1], start, [name for name in ("task", "recipe") if choices.get(name)])
     if request.config.tune.factors:
         raise ConfigError(
             f"tune and from: trials are validated on parts of the training text, which {start.run} has seen: "
@@ -166,7 +167,7 @@ def _taken_over(
         settings[name] = section
     for name in ("pos", "attention"):
         if name not in named:
-            chosen[name] = str(getattr(manifest, name)).partition(" ")[0]
+            chosen[name] = _labelled(name, str(getattr(manifest, name)), recorded[name], choices[name], conf)
     if "data" not in named:
         _check_files(settings["data"], str(manifest.run))
         chosen["data"] = _option("data", recorded["data"], chosen["data"], conf)
@@ -187,11 +188,26 @@ def _check_files(data: Mapping[str, Any], run: str) -> None:
             )
 
 
+def _in_file(content: Mapping[str, Any]) -> set[str]:
+    """Return the settings in a file, and the groups of which it chooses another option."""
+    items = [item for item in content.get("defaults", []) if isinstance(item, dict)]
+    groups = {key.removeprefix("override ").lstrip("/") for item in items for key in item}
+    return groups | set(flat_settings({key: value for key, value in content.items() if key != "defaults"}))
+
+
+def _labelled(group: str, label: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
+    """Return the option of a group that a recorded label begins with, else that most like the section."""
+    labels = {label_in(conf.file(group, option)) or option: option for option in conf.options(group)}
+    fitting = [text for text in labels if label == text or label.startswith(f"{text} ")]
+    return labels[max(fitting, key=len)] if fitting else _option(group, section, otherwise, conf)
+
+
 def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
     """Return the option of a group with the file that is most like a section."""
     options = sections(conf, group)
     alike = {name: sum(section.get(k) == v for k, v in file.items()) for name, file in options.items()}
-    same = [name for name in alike if options[name].get("source") == section.get("source")]
+    part = {"pos": "scheme", "attention": "kind", "data": "source"}[group]
+    same = [name for name in alike if options[name].get(part) == section.get(part)]
     return max(same, key=lambda name: alike[name], default=otherwise)
 
 
@@ -206,8 +222,8 @@ def _follow_max_steps(
             settings[name] = {**settings[name], key: composed[name][key]}
 
 
-def _check(config: Config, manifest: Manifest, start: Start) -> None:
-    """Raise ConfigError where the command changes what the source's training has fixed."""
+def _check(config: Config, manifest: Manifest, start: Start, files: Sequence[str]) -> None:
+    """Raise ConfigError where the command, or one of its `files`, changes what training has fixed."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
     new, old = (
@@ -223,9 +239,10 @@ def _check(config: Config, manifest: Manifest, start: Start) -> None:
     learns = config.scheme_learns or any(key.startswith("pos.") and key.endswith(".rate") for key in old)
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key) and not _may_change(key, old, new, learns):
+            group = "data.vocabulary" if key.startswith("data") else key.partition(".")[0]
             raise ConfigError(
                 f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, to which its weights "
-                f"belong: leave {'data.vocabulary' if key.startswith('data') else key.partition('.')[0]} out"
+                f"belong: leave {' and '.join(files) or group} out"
             )
 
 

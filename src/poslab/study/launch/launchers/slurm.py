@@ -106,6 +106,7 @@ class Slurm(Launcher):
         self.started: dict[str, Task] = {}  # by job
         self._polled_at = -POLL_SECONDS  # when Slurm was asked last
         self._next_try = 0.0  # when a job may be submitted again
+        self._refused = ""  # why Slurm took no job the last time
 
     def start(self, task: Task) -> bool:
         """Submit a job for the task, or follow the one of an earlier command that has not ended.
@@ -130,6 +131,7 @@ class Slurm(Launcher):
         if job is not None:
             queue = _queue()
             if queue is None:  # it is unknown whether the job is still there
+                self._refused = "Slurm's controller does not answer"
                 return False
             state, name = queue.get(job, ("", ""))
             # A new cluster numbers its jobs from one again, so the name must be the run's too.
@@ -155,6 +157,9 @@ class Slurm(Launcher):
             return []
         states = {job: queue.get(job, ("", ""))[0] for job in self.started}
         return [_end(self.started.pop(job), job, state) for job, state in states.items() if state in ENDED]
+
+    def why_waiting(self, task: Task) -> str:
+        return self._refused or super().why_waiting(task)
 
     def stop(self) -> None:
         # Waiting jobs leave the queue; running ones get SIGTERM, and SIGKILL after the cluster's KillWait.
@@ -218,6 +223,7 @@ class Slurm(Launcher):
                 if not path.is_symlink() and "_submitted" not in path.name and "_result" not in path.name:
                     path.unlink()  # or else there is one more after every try
             if any(words in reason for words in TRY_AGAIN):
+                self._refused = f"Slurm takes no further job now: {reason}"
                 return None
             cpu = "; where nodes have no GPUs choose trainer.accelerator=cpu" if task.cuda else ""
             raise ConfigError(
@@ -260,6 +266,16 @@ def _jobs(path: Path) -> dict[str, str]:
         print(f"poslab: {path} is damaged: the runs of its jobs are submitted again", file=sys.stderr)
         return {}
     return {str(name): str(job) for name, job in jobs.items()} if isinstance(jobs, dict) else {}
+
+
+def queued(study: Path) -> set[str]:
+    """Return the runs of a study's folder whose jobs Slurm has; all that had one where it does not answer."""
+    jobs = _jobs(study / ".launcher" / "slurm.json")
+    queue = _queue() if jobs else {}
+    if queue is None:
+        return set(jobs)
+    found = {name: queue.get(job, ("", "")) for name, job in jobs.items()}
+    return {name for name, (state, owner) in found.items() if owner == name and state not in ENDED}
 
 
 def _queue() -> dict[str, tuple[str, str]] | None:
