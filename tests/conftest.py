@@ -1,12 +1,15 @@
 """The order of the tests, and what holds for each: no network, no account, no cache of the user."""
 
-import base64
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+# Else threads of runs that share the cores turn them while they wait. PyTorch reads it when it is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 pytest.register_assert_rewrite("support")
@@ -53,17 +56,12 @@ def _own_cache_and_no_network(
     monkeypatch.setenv("WANDB_MODE", "offline")
 
 
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
-)
-
-
 @pytest.fixture(scope="module")
 def undrawn() -> Iterator[None]:
     """Reports with a pixel in place of each paper figure: drawing takes most of a report's seconds."""
-    from poslab.report.charts import FORMATS
     from poslab.report.render import paper
+    from support import forks
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper, "draw_all", lambda charts: [dict.fromkeys(FORMATS, PIXEL) for _ in charts])
+        patch.setattr(paper, "draw_all", forks.undrawn)
         yield

@@ -93,6 +93,20 @@ def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> Non
     assert [round(item.difference.mean, 2) for item in found] == [0.1, 0.2]
 
 
+def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path: Path) -> None:
+    nothing = np.full(DOCUMENTS, math.nan)
+    names = [
+        write(tmp_path, pos, seed, length, losses, BATCH * 8 * L // length)
+        for pos, lost in (("rope", (2,)), ("none", (0, 1, 2)))
+        for seed in range(3)
+        for length in (L, 8 * L)
+        for losses in [nothing if length == L and seed in lost else np.full(DOCUMENTS, 2.0 + seed)]
+    ]
+    plan(tmp_path, names, f"rope L={L}")
+    (found,) = controls(gather("made_up", tmp_path, None))
+    assert (found.arm.arm.pos, found.difference.n, found.losses) == ("rope", 2, (2.5, 2.5))
+
+
 def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:
     plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
     assert section(gather("made_up", tmp_path, None)) is None

@@ -113,7 +113,7 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_track
 
 
 def test_the_other_commands_find_the_study(study, run, beside):
-    again = run("report", "study=ablation", "runs=elsewhere/runs", "reports=again")
+    again = beside("report", "study=ablation", "runs=elsewhere/runs", "reports=again")
     assert again.returncode == 0, again.stderr
     assert (run.cwd / "again/ablation/index.html").exists()
     ended = beside("evaluate", f"checkpoint={made(run, 'sharp')}", "evaluations=measured", "logger=local")

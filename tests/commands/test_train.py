@@ -23,7 +23,7 @@ from support.runs import make, request
 def study(tmp_path_factory):
     """`-m pos=rope,learned` in an empty directory, without a W&B login."""
     cwd = tmp_path_factory.mktemp("study")
-    return cwd, command("-m", "pos=rope,learned", *TINY, cwd=cwd)
+    return cwd, command("-m", "pos=rope,learned", *TINY, cwd=cwd, drawn=True)
 
 
 def test_a_study_leaves_records_and_a_report(study):

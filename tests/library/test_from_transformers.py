@@ -256,6 +256,7 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
         ("bloom", ["evaluate.rescale=[none,yarn]"], (L,), "no RoPE"),
         ("llama", ["evaluate.rescale=[none,drop]"], (L,), "drop"),
         ("llama", [], (L, 3 * L), "times 1, 2"),
+        ("gpt2", [], (2 * L,), f"has {L} positions: choose lengths={L} or less"),
         ("llama", ["model.width=4"], (L,), "cannot be set"),
         ("llama", ["logger=wandb"], (L,), "logger"),
         ("llama", ["evaluate.longest=2"], (L, 4 * L), "evaluate.longest"),

@@ -166,6 +166,13 @@ def test_all_that_is_cited_is_in_the_bibliography(results: Results, tmp_path: Pa
     assert len({one.key for one in references()}) == len(references())
 
 
+def test_of_other_objectives_no_sentences_are_written(tmp_path: Path) -> None:
+    objective = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
+    write_run(tmp_path, "a", config={**_config("rope"), "objective": objective})
+    with pytest.raises(ReportError, match="models of the next token in text"):
+        write_paper(gather("made_up", tmp_path, None), tmp_path / "kit")
+
+
 def test_the_same_records_give_the_same_bytes(results: Results, tmp_path: Path) -> None:
     first, second = write_paper(results, tmp_path / "a"), write_paper(results, tmp_path / "b")
     names = sorted(path.name for path in first.iterdir())

@@ -46,7 +46,7 @@ def tree(folder: Path) -> dict[Path, bytes]:
 
 def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path, cache):
     """With W&B (offline), and with a pair that cannot work."""
-    first = called(*STUDY, cwd=tmp_path)
+    first = called(*STUDY, cwd=tmp_path, drawn=True)
     assert "kerple / linear / seed 0" in first.stderr.splitlines()[-1], first.stderr
     written = tree(tmp_path / "reports")
     again = subprocess.run(

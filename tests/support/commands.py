@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
 from hydra.core.global_hydra import GlobalHydra
 
 from poslab.commands import command_line
-from support.forks import Forked, forked
+from support.forks import UNDRAWN, Forked, forked, undrawn
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -47,16 +47,22 @@ def environment(cwd: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
     folder = cwd / "tmp"
     folder.mkdir(exist_ok=True)
-    return {**kept, "HOME": str(cwd), "NETRC": str(cwd / "no-netrc"), "TMPDIR": str(folder)}
+    own = {"HOME": str(cwd), "NETRC": str(cwd / "no-netrc"), "TMPDIR": str(folder), UNDRAWN: "1"}
+    return {**kept, **own}
 
 
-def command(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
-    """The command to its end, forked from a process that has imported PyTorch: see forks.py."""
-    return forked([str(ROOT / script), *arguments], cwd, environment(cwd), timeout=300)
+def command(*arguments: str, cwd: Path, drawn: bool = False) -> subprocess.CompletedProcess[str]:
+    """`train.py` to its end, forked from a process that has imported PyTorch (forks.py); without figures."""
+    variables = environment(cwd)
+    if drawn:
+        del variables[UNDRAWN]
+    return forked([str(ROOT / "train.py"), *arguments], cwd, variables, timeout=300)
 
 
-def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
-    """The command to its end in this process, which is quicker; `script` may be `poslab`, as installed."""
+def called(
+    *arguments: str, cwd: Path, script: str = "train.py", drawn: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """The command to its end in this process, which is quicker, without figures; `script` may be `poslab`."""
     argv, before = [str(ROOT / script), *arguments], Path.cwd()
     name = script.removesuffix(".py")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -65,6 +71,7 @@ def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.C
         patch.object(sys, "argv", argv),
         patch.object(sys, "path", [*sys.path]),
         patch.object(command_line, "_leave", sys.exit),
+        nullcontext() if drawn else patch("poslab.report.render.paper.draw_all", undrawn),
         redirect_stdout(io.StringIO()) as out,
         redirect_stderr(io.StringIO()) as error,
     ):

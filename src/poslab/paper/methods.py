@@ -200,7 +200,8 @@ def _measured(results: Results) -> str:
 
 def _tested(results: Results) -> Iterator[Cited]:
     n = results.seeds
-    yield Cited(f"We trained {n} seed{'s' if n > 1 else ''} of each arm")
+    most = "up to " if any(0 < len(item.rows) < n for item in results.arms) else ""
+    yield Cited(f"We trained {most}{n} seed{'s' if n > 1 else ''} of each arm")
     if n < 2:
         yield Cited(", so no interval is given and nothing is tested. ")
         return

@@ -10,12 +10,14 @@ from markupsafe import Markup
 
 from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results
+from poslab.objectives import recorded_objective
 from poslab.paper.latex import escape_latex, latex_environment
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
 from poslab.paper.references import bibliography, used, without_source
 from poslab.paper.table import paper_table
 from poslab.record.files import remove_unfinished, write_atomic
+from poslab.record.reader import ReportError
 from poslab.report.sections.answer import sentences
 
 FOLDER = "paper"
@@ -30,8 +32,15 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
 
     figure.pdf (and figure.pgf where LaTeX is installed), table.tex, methods.tex, settings.tex,
     references.bib, and paper.tex, a two-column document of them all. The same records give the same bytes.
-    `columns` are those of table.tex (table.choices). Raise ReportError for an unknown one.
+    `columns` are those of table.tex (table.choices). Raise ReportError for an unknown one, and where models
+    do another task than to predict the next token of a text.
     """
+    objectives = [recorded_objective(run.config) for run in results.finished]
+    if not all(each is None or (each.causal and each.reads_text) for each in objectives):
+        raise ReportError(
+            "paper=true writes of models of the next token in text, which not all of this study's are: its "
+            "page has their figures and tables as files"
+        )
     table = paper_table(results, columns)
     folder = directory / FOLDER
     remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)

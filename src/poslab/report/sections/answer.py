@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from poslab.analysis.claims import gain
 from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.facts import origin_of, tokens_per_parameter
 from poslab.analysis.ladder import ladder
@@ -154,6 +155,7 @@ def _within_tolerance(results: Results, tested: float) -> str:
         item.arm.label: min(lengths)
         for item in results.arms
         if item not in unused
+        and item.mean(gain(1 / 2)) is not None  # else it is unknown whether it needs L
         and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
         and any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
     }

@@ -24,7 +24,7 @@ def section(results: Results) -> Section | None:
     found = [fit for arm in rungs.others if (fit := scaling(rungs, arm, figure)) is not None]
     if not found:
         return None
-    table = _table(rungs, figure, list(map(_row, found)))
+    table = _table(rungs, figure, list(map(_row, found)), cells.chance(results))
     findings = (_finding(rungs, found),)
     return Section("scaling", TITLE, findings=findings, tables=(table,), sheets=sheets_of(table))
 
@@ -59,7 +59,7 @@ def _range(factor: float | None, low: float | None, high: float | None) -> str:
     return f"×{number(factor, 3)} [{', '.join(ends)}]"
 
 
-def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
+def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str) -> Table:
     def share(row: Row, key: str) -> Cell:
         factor, *ends = (cells.figure(row, f"{key}{end}") for end in ("", "_low", "_high"))
         return Cell(_range(factor, *ends), factor)
@@ -81,7 +81,7 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]]) -> Table:
         f"How many times the tokens or parameters of {reference} an arm needs for the same loss. Each arm "
         f"and {reference} are fitted to the loss {cells.figure_place(figure)} by E + A (k N)^−α + B (k D)^−β "
         f"with N parameters, D tokens and k = 1 for {reference}; needed is 1 / k. In brackets 95 % profile "
-        f"intervals over seeds and documents, open past a factor of {number(WIDEST, 2)}, none corrected for "
+        f"intervals over {chance}, open past a factor of {number(WIDEST, 2)}, none corrected for "
         f"their number. Left over: root mean square, in {unit(figure)}. It says nothing beyond these sizes "
         "and budgets."
     )
