@@ -15,6 +15,10 @@ REFUSED = {
     "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
     "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
     "a slash in the study": (["study=../elsewhere"], "study: '../elsewhere' must be letters"),
+    "a scheme that ends before L": (
+        ["pos=xpos", "pos.scale_base=1", "context_length=1024"],
+        "pos.scheme=xpos is defined up to 127 tokens, fewer than context_length=1,024",
+    ),
     "a negative base": (["pos.base=-1"], "pos.base=-1: input should be greater than 0"),
     "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
     "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),

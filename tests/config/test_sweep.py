@@ -11,7 +11,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from poslab.config.compose import command_line, request_from, sections
-from poslab.config.option_files import Conf, installed_conf
+from poslab.config.installation import conf_folder
+from poslab.config.option_files import Conf, installed_conf, load
 from poslab.config.sweep import Composer, for_each_run
 from support.models import CONF
 
@@ -70,6 +71,17 @@ def test_every_run_is_as_hydra_composes_it(order, hydra):
         # as text, since 1, 1.0 and True are equal
         assert repr((dict(made.settings), dict(made.choices))) == repr(alone(hydra(overrides))), overrides
         assert made.conf.folders == (CONF,)
+
+
+def test_an_option_file_has_what_it_inherits(tmp_path):
+    """A user's file, from poslab's own and from one beside it."""
+    (tmp_path / "pos").mkdir()
+    near, far = tmp_path / "pos/near.yaml", tmp_path / "pos/far.yaml"
+    near.write_text("defaults: [rope, _self_]\nbase: 500.0\n")
+    far.write_text("defaults: [near]\npairing: interleaved\n")
+    rope = load(conf_folder() / "pos/rope.yaml")
+    assert load(near) == {**rope, "base": 500.0}
+    assert load(far) == {**rope, "base": 500.0, "pairing": "interleaved"}
 
 
 def test_runs_that_differ_in_values_are_composed_once(hydra):

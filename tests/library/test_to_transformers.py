@@ -7,10 +7,13 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import poslab
+from poslab.config.schema import ConfigError
 from poslab.library.to_transformers import in_transformers
+from poslab.library.weights import check_next_token
 from poslab.model.gpt import build
 from support.commands import called
 from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.packages import write_package
 from support.runs import make, plan, request
 
 OF_THEIR_OWN = {
@@ -142,6 +145,12 @@ def test_the_command_writes_a_folder_with_its_tokenizer(vocabulary, tmp_path):
         torch.testing.assert_close(model(tokens).logits, poslab.load(directory)(tokens), rtol=1e-5, atol=1e-5)
     if vocabulary == "bytes":
         assert tokens.tolist() == [list(b"a b")]
+
+
+def test_a_model_of_other_targets_than_the_next_token_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path))
+    with pytest.raises(ConfigError, match="does not predict each next token"):
+        check_next_token({"kind": "mine.later", "ahead": 2})
 
 
 def test_a_masked_model_is_refused(tmp_path):

@@ -152,6 +152,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
         (lambda: poslab.load(runs[0] / "manifest.json"), "is no run: name a run directory"),
         (lambda: poslab.export(runs[0] / "manifest.json"), "is no run: name a run directory"),
         (lambda: poslab.export(damaged), "is damaged"),
+        (lambda: poslab.export(runs[0], format="gguf"), "choose safetensors or transformers"),
         (lambda: poslab.export(runs[0], tmp_path / "model.bin"), "must end in .safetensors"),
     ):
         with pytest.raises(poslab.ConfigError, match=message) as refused:

@@ -168,10 +168,8 @@ def _copy_weights(source: Path, job: Job) -> bool:
             "status": "interrupted",
             "started": now(),
             "origin": manifest.origin and manifest.origin.as_json(),
-            "notes": [
-                *(manifest.notes or []),
-                f"the weights are those of {source.parent.name}/{source.name}",
-            ],
+            "weights_from": (origin := f"{source.parent.name}/{source.name}"),
+            "notes": [*(manifest.notes or []), f"the weights are those of {origin}"],
             "memory_bytes": manifest.memory_bytes,
         }
         record = RunRecord(unfinished, Manifest.model_validate(facts))
