@@ -14,7 +14,7 @@ from poslab.record.manifest import read_manifest
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
 from poslab.training.trained import load_model
-from support.commands import TINY, called, command, rows
+from support.commands import TINY, called, rows
 from support.models import CONF
 from support.runs import make, request
 
@@ -23,7 +23,7 @@ from support.runs import make, request
 def study(tmp_path_factory):
     """`-m pos=rope,learned` in an empty directory, without a W&B login."""
     cwd = tmp_path_factory.mktemp("study")
-    return cwd, command("-m", "pos=rope,learned", *TINY, cwd=cwd, drawn=True)
+    return cwd, called("-m", "pos=rope,learned", "launcher=inline", *TINY, cwd=cwd, drawn=True)
 
 
 def test_a_study_leaves_records_and_a_report(study):

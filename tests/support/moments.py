@@ -38,7 +38,7 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
         except FileNotFoundError:  # a folder that was removed while it was looked through
             continue
         assert time.monotonic() - begun < PATIENCE, moment
-        time.sleep(0.001 if moment in BRIEF else 0.01)
+        time.sleep(0.001 if moment in BRIEF else 0.05)
     return False
 
 

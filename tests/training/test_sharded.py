@@ -27,7 +27,8 @@ def mesh():
 
 
 def composed(*settings):
-    return poslab.compose("context_length=32", "model.layers=4", "attention=softmax", *settings).config
+    attention = [] if any(text.startswith("attention=") for text in settings) else ["attention=softmax"]
+    return poslab.compose("context_length=32", "model.layers=4", *attention, *settings).config
 
 
 @pytest.mark.parametrize(

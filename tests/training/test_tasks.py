@@ -179,6 +179,11 @@ def test_a_task_that_cannot_be_is_refused(changes, told, tmp_path):
         plan(request(**{**settings("copy"), **changes}), tmp_path)
 
 
+def test_a_task_needs_no_text_that_is_long_enough(tmp_path):
+    job = plan(request(**{**settings("copy"), "context_length": 8192, "evaluate__longest": 8}), tmp_path)
+    assert job.config.context_length == 8192
+
+
 def test_a_task_with_too_few_samples_to_keep_some_for_tests_is_refused():
     class One(Task):
         def sample(self, size, draw):

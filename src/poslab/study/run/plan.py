@@ -60,7 +60,8 @@ def plan(
     _check_objective(config, trained)
     if config.probe.tasks or config.evaluate.needles:
         check_questions(config)
-    check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
+    if config.data.get("source") != "none":  # a task reads none of it
+        check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.code(config)
