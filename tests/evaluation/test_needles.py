@@ -4,7 +4,6 @@ import re
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -14,11 +13,9 @@ from poslab.analysis.results import gather
 from poslab.config.schema import ConfigError
 from poslab.data.needles import KINDS, ROOM, needles
 from poslab.measures import needles as measure
-from poslab.record.writer import RunRecord
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
 from support.packages import write_package
-from support.records import seal
 from support.runs import make, request
 
 LINE = re.compile(rb"\nThe key of (\w) is (\d{5})")
@@ -118,13 +115,6 @@ def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_pat
     assert len(section.findings) == 4
     assert all("rope" in finding and "guessing" in finding for finding in section.findings)
     assert {len(chart.panels) for chart in section.charts} == {1}
-    assert "3 at each length" in section.about
-    for path in (tmp_path / "made_up").glob("*/needles.csv"):  # every seed finds all of them
-        table = pd.read_csv(path)
-        RunRecord(path.parent).write_table(measure.Needles().table, table.assign(right=3).to_dict("records"))
-        seal(path.parent)
-    section = measure.Needles().section(StudyTables(gather("made_up", tmp_path, None)))
-    assert all("right more often than guessing: rope" in finding for finding in section.findings)
 
 
 @pytest.mark.parametrize(

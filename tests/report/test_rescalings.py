@@ -90,8 +90,6 @@ def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
     assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
     flat = replace(run, positions={p: LossSum(2.0, 1, None) for p in range(8 * L)})
     assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
-    lost = {p: LossSum(2.0 if p < 4 * L else math.nan, 1, None) for p in range(8 * L)}
-    assert measures.failure(replace(run, positions=lost))["failure_position"] == 4 * L
 
 
 def test_seeds_average_as_those_of_arms_do(tmp_path: Path) -> None:

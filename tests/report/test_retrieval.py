@@ -60,18 +60,6 @@ def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path: Path) -> None:
     assert section.findings[-1] == "One seed: no interval, no winner claimed."
 
 
-def test_a_length_with_a_loss_that_is_no_number_is_left_out(tmp_path: Path) -> None:
-    """Of that run: a sum that skips it would be too low."""
-    found = {(k, depth): 10 for k in (1.0, 2.0) for depth in (0.0, 1.0)}
-    rows = answers(found, nats=2.0)
-    rows[-1]["nll"] = float("nan")
-    write_scheme(tmp_path, "a0", rows)
-    write_scheme(tmp_path, "b0", answers(found, nats=3.0), pos="alibi")
-    _, sheet = retrieval(tmp_path).sheets["retrieval_arms"]
-    losses = {(row["arm"], row["multiple"]): row["nats_per_token_mean"] for row in sheet}
-    assert losses == {("rope", 1.0): 2.0, ("alibi", 1.0): 3.0, ("alibi", 2.0): 3.0}
-
-
 def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path: Path) -> None:
     nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
     write_scheme(tmp_path, "a", answers(nothing))

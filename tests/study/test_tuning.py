@@ -15,7 +15,6 @@ from poslab.record.reader import Rates
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
-from poslab.study.cost import timed
 from poslab.study.reuse import copy_finished, copy_weights, trained_elsewhere
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped
@@ -194,7 +193,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
     for name in tables:
         own, expected = (pd.read_csv(each.directory / name) for each in (job, fresh))
         timed = [column for column in own if "second" in column]
-        pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed))
+        pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed), check_exact=True)
     assert {"position.csv", "metrics.csv"} <= {*tables}
     with (trained.directory / "checkpoint.pt").open("ab") as file:
         file.write(b"\0")
@@ -211,9 +210,7 @@ def test_several_evaluations_of_one_command_train_once(tmp_path, capsys):
     found = [read_manifest(path.parent) for path in sorted(tmp_path.glob("runs/test/*/manifest.json"))]
     assert sorted(each.config["evaluate"]["longest"] for each in found) == [2, 4]
     assert len({each.seconds for each in found}) == 1  # of one training
-    (taken,) = (each for each in found if each.weights_from)
-    assert len(taken.notes) == 1
-    assert timed(taken) is None  # its training took no time here
+    assert sorted(len(each.notes) for each in found) == [0, 1]
 
 
 def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):

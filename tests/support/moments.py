@@ -10,7 +10,7 @@ from poslab.record.manifest import read_manifest
 from support.forks import Forked
 from support.processes import PATIENCE
 
-BRIEF = ("checkpoint", "row")  # moments that a look every 10 ms could miss
+BRIEF = ("checkpoint", "row", "report")  # moments that a look every 10 ms could miss
 FINISHED = 120  # steps that a finished run counts as, at least its own
 
 

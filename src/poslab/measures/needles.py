@@ -79,13 +79,10 @@ class Needles(Measurement):
         return (sums.right / sums.samples).unstack("kind")
 
     def section(self, study: "StudyTables") -> "Section | None":
-        from poslab.report.cells import span
-
         section, table = study.default_section(self), study.table(self)
         if section is None or table is None:
             return None
         table = table.astype({"multiple": float, "depth": float})
-        asked = sorted(set(table.samples.tolist()))
         lengths = dict.fromkeys((max(1.0, table.multiple.min()), table.multiple.max()))
         return replace(
             section,
@@ -93,9 +90,8 @@ class Needles(Measurement):
             "repeats that line. The model, which never trained on such questions, chooses the likeliest of "
             f"{CANDIDATES} keys. With one fact the others stand nowhere, with several they are those of "
             "other names. "
-            f"Guessing is right in {100 * CHANCE:g} % of the questions; {span(asked)} at each length "
-            "and depth. Intervals are over seeds, and not corrected.",
-            findings=tuple(_finding(study, table, kind, multiple) for kind in KINDS for multiple in lengths),
+            f"Guessing is right in {100 * CHANCE:g} % of the questions.",
+            findings=tuple(_finding(study, kind, multiple) for kind in KINDS for multiple in lengths),
             charts=tuple(_heat(study, table[table.kind == kind], TITLES[kind]) for kind in KINDS),
         )
 
@@ -105,11 +101,10 @@ def _name(kind: str, multiple: float) -> str:
     return f"needles_{kind}_{multiple:g}x"
 
 
-def _finding(study: "StudyTables", table: "pandas.DataFrame", kind: str, multiple: float) -> str:
+def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
     """Which arms find more than guessing does."""
     from poslab.analysis.estimates import estimates
     from poslab.measures import figures_of
-    from poslab.measures.task import wilson
     from poslab.report.formatting import multiple as words
     from poslab.report.formatting import share
 
@@ -121,12 +116,8 @@ def _finding(study: "StudyTables", table: "pandas.DataFrame", kind: str, multipl
         found = estimates(rows, [_name(kind, multiple)]).get(_name(kind, multiple))
         if found is None:
             continue
-        half = found.half_width
-        low = None if half is None else found.mean - half
-        if half == 0:  # all seeds have one share, perhaps all of it: then the questions alone tell
-            asked = table[(table.arm == item.arm.label) & (table.kind == kind) & (table.multiple == multiple)]
-            low, _ = wilson(int(asked.right.sum()), int(asked.samples.sum()))
-        told = low is not None and low > CHANCE
+        half = found.half_width  # of equal seeds 0
+        told = half is not None and half > 0 and found.mean - half > CHANCE
         (above if told else rest).append(f"{item.arm.label} ({share(found.mean)} %)")
     at = f"{TITLES[kind]}, at {words(multiple)}"
     if study.results.seeds < 2 and rest:

@@ -88,9 +88,7 @@ class RepeatedText(Measurement):
             arm_column(results),
             *(Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples),
         )
-        known = all(point.keys["documents"] for line in series for point in line.points)
-        chance = "seeds and documents" if known else "seeds"
-        intervals = f"95 % intervals over {chance}, none corrected for their number."
+        intervals = "95 % intervals over seeds and documents, none corrected for their number."
         sure = intervals if results.seeds > 1 else "One seed: no interval."
         caption = (
             f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results
-from poslab.objectives import recorded_objective
+from poslab.config.schema import CAUSAL
 from poslab.paper.latex import escape_latex, latex_environment
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
@@ -35,8 +35,7 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
     `columns` are those of table.tex (table.choices). Raise ReportError for an unknown one, and where models
     do another task than to predict the next token of a text.
     """
-    objectives = [recorded_objective(run.config) for run in results.finished]
-    if not all(each is None or (each.causal and each.reads_text) for each in objectives):
+    if any(run.config.get("objective", CAUSAL) != CAUSAL for run in results.finished):
         raise ReportError(
             "paper=true writes of models of the next token in text, which not all of this study's are: its "
             "page has their figures and tables as files"

@@ -64,7 +64,8 @@ class RunOrigin(Facts):
     steps: int | None = None  # optimizer steps of the weights, over all earlier runs
     tokens: int | None = None  # training tokens in these steps
     context_length: int | None = None
-    validation_nll: float | None = None  # of the run's own validation windows before its first step
+    # Of the run's own validation windows before its first step.
+    validation_nll: float | None = None
     validation_tokens: int | None = None
 
 
@@ -127,7 +128,6 @@ class Manifest(Facts):
     memory_bytes: int | None = None
     files: dict[str, str] | None = None  # the SHA-256 of each file of an ended run
     taken_from: str | None = None  # the study that this run is copied from
-    weights_from: str | None = None  # the study and run of its weights, where only the evaluation is its own
 
     # Of a later evaluation of a trained model.
     evaluation: str | None = None

@@ -1,7 +1,6 @@
 """A table of many runs as one pandas.DataFrame."""
 
 import io
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
     """Return the rows of a table of every run that has it; None where no run has a row.
 
     The columns run, pos, attention and seed come before those of the table. An optional column that a file
-    lacks is NaN. The rows of a run at a length with a loss that is not finite are left out. Raise ReportError
-    where a table cannot be read.
+    lacks is NaN. Raise ReportError where a table cannot be read.
     """
     having = [run for run in runs if schema.file in run.tables]
     if not having:
@@ -37,11 +35,4 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
         keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
         columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])
         frames.append(rows.assign(**keys).reindex(columns=list(columns)))
-    if not frames:
-        return None
-    table = pandas.concat(frames, ignore_index=True)
-    losses = [column for column in schema.columns if column.startswith("nll")]
-    finite = table[losses].abs().lt(math.inf).all(axis=1)  # False for NaN
-    parts = [table[key] for key in ("run", "multiple") if key in table]
-    table = table[finite.groupby(parts).transform("all")]
-    return None if table.empty else table.reset_index(drop=True)
+    return pandas.concat(frames, ignore_index=True) if frames else None

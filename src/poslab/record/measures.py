@@ -175,11 +175,8 @@ class Bin:
     loss: float
 
 
-def position_bins(run: Run, not_finite: bool = False) -> tuple[Bin, ...]:
-    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges.
-
-    Bins without a finite loss are left out, or have infinity where `not_finite`.
-    """
+def position_bins(run: Run) -> tuple[Bin, ...]:
+    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges."""
     if not run.positions:
         return ()
     length, longest = run.context_length, max(run.positions) + 1
@@ -191,8 +188,6 @@ def position_bins(run: Run, not_finite: bool = False) -> tuple[Bin, ...]:
     for low, high in pairwise(edges):
         members = [p for p in range(low, min(high, longest)) if p in run.positions]
         loss = mean_loss([run.positions[p] for p in members])
-        if loss is None and members and not_finite:
-            loss = math.inf
         if loss is not None:
             first, last = members[0], members[-1]
             bins.append(Bin(first, last, math.sqrt((first + 1) * (last + 1)), loss))
@@ -220,7 +215,7 @@ def rise(run: Run) -> dict[str, Value]:
 def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = False) -> dict[str, Value]:
     """The first position past L with a bin over the plateau; where `lasting`, with none below it behind."""
     figures: dict[str, Value] = {}
-    beyond = [item for item in position_bins(run, True) if item.first >= run.context_length]
+    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
         key = f"{column}{suffix}"
         if plateau is None or not beyond:

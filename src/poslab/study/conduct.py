@@ -28,6 +28,7 @@ from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import copy_finished, copy_weights, one_of_each_training
+from poslab.study.run.job import Job
 from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
@@ -67,9 +68,13 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             tuned_plan = plan_all(ready, runs, launcher, console) if ready else Plan()
             refused = {**planned.refused, **planned_trials.refused, **tuned_plan.refused}
             planned = Plan(tuned_plan.jobs, refused)
-        members = trial_members
-        for jobs in one_of_each_training(planned.jobs):  # those that are only evaluated otherwise come after
-            members = [*members, *_make(Plan(jobs, planned.refused), settings, console, stopper, members)]
+        members = [*trial_members]
+        first, later = planned.jobs, list[Job]()
+        if not launcher.detached:  # else its jobs must be in the queue before this command may end
+            first, later = one_of_each_training(planned.jobs)
+        members += _make(Plan(first, planned.refused), settings, console, stopper, members, later)
+        if later:
+            members += _make(Plan(later, planned.refused), settings, console, stopper, members)
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
         _mark_latest([*(member.job.directory for member in members), *planned.refused], settings)
@@ -103,10 +108,11 @@ def _make(
     console: Console,
     stopper: Stopper,
     earlier: Sequence[Member] = (),
+    later: Sequence[Job] = (),
 ) -> list[Member]:
     """Finish the runs that are not yet finished, and return all planned runs.
 
-    `earlier` are runs that the same command has finished already.
+    `earlier` are runs that the same command has finished already, and `later` those that it makes afterwards.
     """
     before = [member.job.directory for member in earlier]
     if not planned.jobs:
@@ -117,7 +123,7 @@ def _make(
     members = [Member.of(job) for job in planned.jobs]
     for member in members:
         launcher.check(member.task)
-    if len(members) == 1 and not earlier:
+    if len(members) == 1 and not earlier and not later:
         launcher = launcher.for_one_run(members[0].task)
     for member in members:
         forget_refusal(member.job.request, member.job.directory.parent.parent)
@@ -128,14 +134,16 @@ def _make(
         console.print(
             f"trained already with another evaluation, and only evaluated: {counted(trained, 'run')}"
         )
-    _list_runs([*before, *(job.directory for job in planned.jobs), *planned.refused], settings)
+    every = [*before, *(job.directory for job in (*planned.jobs, *later)), *planned.refused]
+    _list_runs(every, settings)
     _mark_finished(members, console)
     waiting = [member for member in members if member.entry.state == "waiting"]
+    to_come = [job for job in later if not job.settled]
     if waiting:
         memory = _shared_memory(waiting) if kind.here(options) else {}
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
-            announced(member.job.directory for member in waiting),
+            announced([job.directory for job in (*(member.job for member in waiting), *to_come)]),
             StudyDisplay(_console(lines=inline), [member.entry for member in waiting]) as display,
             nullcontext() if inline else _live_reports(members, settings, display),
         ):

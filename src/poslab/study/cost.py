@@ -162,8 +162,6 @@ def timed_runs(runs: Path, on: Callable[[Manifest], bool]) -> list[Timed]:
 
 def timed(manifest: Manifest) -> Timed | None:
     """Return the rate of a finished run; None where its record lacks what that takes."""
-    if manifest.weights_from is not None:
-        return None
     seconds = sum(
         part or 0.0 for part in (manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation)
     )

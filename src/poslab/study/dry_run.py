@@ -142,8 +142,8 @@ def _stages(
 
 def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[Planned]:
     """Return the rows of the jobs, before their times and places are known."""
-    later = [job.directory for group in one_of_each_training(jobs)[1:] for job in group]
-    elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
+    _, later = one_of_each_training(jobs)
+    elsewhere = {job.directory: "evaluates" for job in later if not job.directory.exists()}
     elsewhere |= dict.fromkeys(trained_elsewhere(jobs), "evaluates")
     elsewhere |= dict.fromkeys(finished_elsewhere(jobs), "copied")
     return [

@@ -210,7 +210,7 @@ class Pool:
         elif end.status in (1, 2):
             _mark_failed(member, _last_line(end.task.log, member.log_begin) or describe_end(end))
         elif not end.restartable or member.started > self.restarts:
-            _mark_failed(member, describe_end(end))
+            _mark_failed(member, describe_end(end), begun=True)
         else:
             how = describe_end(end)
             self.display.print_line(f"{member.entry.title}: {how}; it resumes from its last checkpoint")
@@ -274,16 +274,18 @@ def describe_end(end: End) -> str:
     return f"its process ended with status {end.status}"
 
 
-def _mark_failed(member: Member, reason: str) -> None:
-    """Record the failure of a run's process in the run's record."""
+def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
+    """Record the failure of a run's process in the run's record, where it has `begun` also in a new one."""
     member.entry.state, member.entry.note = "failed", reason
     directory = member.job.directory
     try:
         manifest = read_manifest(directory)
-        begun = manifest or Manifest.model_validate({**member.job.facts, "run": directory.name})
-        with holding(run_lock(directory)):
+        if manifest is None and begun:
+            manifest = Manifest.model_validate({**member.job.facts, "run": directory.name})
             directory.mkdir(parents=True, exist_ok=True)
-            RunRecord(directory, begun).update(status="failed", reason=reason)
+        with holding(run_lock(directory)):
+            if manifest is not None:
+                RunRecord(directory, manifest).update(status="failed", reason=reason)
     except (UnreadableError, TakenError, OSError):  # the command's last lines name the reason anyway
         pass
 

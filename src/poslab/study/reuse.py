@@ -43,14 +43,13 @@ def copy_weights(jobs: Sequence[Job]) -> int:
     return sum(any(_copy_weights(source, job) for source in sources) for job, sources in _trained_alike(jobs))
 
 
-def one_of_each_training(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Return the first job of each training, then those that need only its weights, if there are any."""
+def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Return the first job of each training, and those that need only its weights."""
     first: dict[str, Job] = {}
     for job in jobs:
         first.setdefault(_training(Manifest.model_validate(job.facts)), job)
     chosen = {job.directory for job in first.values()}
-    others = [job for job in jobs if job.directory not in chosen]
-    return [list(first.values()), *([others] if others else [])]
+    return list(first.values()), [job for job in jobs if job.directory not in chosen]
 
 
 def trained_elsewhere(jobs: Sequence[Job]) -> set[Path]:
@@ -168,8 +167,7 @@ def _copy_weights(source: Path, job: Job) -> bool:
             "status": "interrupted",
             "started": now(),
             "origin": manifest.origin and manifest.origin.as_json(),
-            "weights_from": (origin := f"{source.parent.name}/{source.name}"),
-            "notes": [*(manifest.notes or []), f"the weights are those of {origin}"],
+            "notes": [*(manifest.notes or []), f"trained as {source.parent.name}/{source.name}"],
             "memory_bytes": manifest.memory_bytes,
         }
         record = RunRecord(unfinished, Manifest.model_validate(facts))

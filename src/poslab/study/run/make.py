@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from poslab.training.loop import TrainingResult
 
 STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
-LASTING = {"started", "wandb", "processes", "origin", "weights_from"}  # facts that a resumed run keeps
+LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run keeps
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from poslab.config.installation import typed
-from poslab.config.schema import ConfigError, RunConfig, longest_length
+from poslab.config.schema import ConfigError, PairError, RunConfig, longest_length
 from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.attention import attention_section
 from poslab.model.block import Block
@@ -31,7 +31,7 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
             Block(geometry, attention, config.model)
     scheme.check_vocabulary(vocabulary)
     if scheme.max_length is not None and scheme.max_length < config.context_length:
-        raise ConfigError(
+        raise PairError(
             f"pos.scheme={scheme.name} is defined up to {scheme.max_length:,} tokens, fewer than "
             f"context_length={config.context_length:,}: choose a shorter one or another scheme"
         )

@@ -65,12 +65,13 @@ def request_of(
     source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
-    for group in FILES:  # settings in a study's file, a task's or a recipe's are named, too
-        if choices.get(group) is not None:
-            named |= _in_file(load(conf.file(group, choices[group])))
+    # Settings in a study's file, a task's or a recipe's are named, too.
+    files = {group: _in_file(load(conf.file(group, choices[group]))) for group in FILES if choices.get(group)}
+    files = {group: names - named for group, names in files.items()}
+    named = named.union(*files.values())
     taken, taken_choices = _taken_over(composed, choices, named, source[1], conf)
     request = request_from(taken, taken_choices, conf)
-    _check(request.config, source[1], start, [name for name in ("task", "recipe") if choices.get(name)])
+    _check(request.config, source[1], start, files)
     if request.config.tune.factors:
         raise ConfigError(
             f"tune and from: trials are validated on parts of the training text, which {start.run} has seen: "
@@ -222,7 +223,7 @@ def _follow_max_steps(
             settings[name] = {**settings[name], key: composed[name][key]}
 
 
-def _check(config: Config, manifest: Manifest, start: Start, files: Sequence[str]) -> None:
+def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str, set[str]]) -> None:
     """Raise ConfigError where the command, or one of its `files`, changes what training has fixed."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
@@ -240,9 +241,10 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Sequence[str
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key) and not _may_change(key, old, new, learns):
             group = "data.vocabulary" if key.startswith("data") else key.partition(".")[0]
+            named = next((file for file, names in files.items() if names & {key, group}), group)
             raise ConfigError(
                 f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, to which its weights "
-                f"belong: leave {' and '.join(files) or group} out"
+                f"belong: leave {named} out"
             )
 
 

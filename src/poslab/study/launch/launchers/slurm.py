@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 from pydantic import Field
@@ -121,7 +121,9 @@ class Slurm(Launcher):
                 started = self._adopt_or_submit(task, folder)
         except TakenError:
             started = False
-        if not started:
+        if started:
+            self._refused = ""
+        else:
             self._next_try = time.monotonic() + POLL_SECONDS
         return started
 
@@ -270,7 +272,9 @@ def _jobs(path: Path) -> dict[str, str]:
 
 def queued(study: Path) -> set[str]:
     """Return the runs of a study's folder whose jobs Slurm has; all that had one where it does not answer."""
-    jobs = _jobs(study / ".launcher" / "slurm.json")
+    jobs: dict[str, str] = {}
+    with suppress(OSError):
+        jobs = _jobs(study / ".launcher" / "slurm.json")
     queue = _queue() if jobs else {}
     if queue is None:
         return set(jobs)
