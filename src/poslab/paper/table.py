@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from markupsafe import Markup
 
@@ -49,14 +50,9 @@ def choices(results: Results) -> dict[str, Column]:
     known["difference"] = Column("difference", against, lambda row, key: difference(results, row))
     speed = cells.mean(lambda value, half: quantity(value))
     known["tokens_per_second"] = Column("tokens_per_second", "Tokens/s", speed)
-    for figure in _measured(results):
+    for figure in chain.from_iterable(figures(results.finished).values()):  # also of one's own measurements
         known.setdefault(figure, Column(figure, figure.replace("_", " "), cells.loss))
     return known
-
-
-def _measured(results: Results) -> list[str]:
-    """Return the names of what measurements have as figures of a run."""
-    return list(dict.fromkeys(name for row in figures(results.finished).values() for name in row))
 
 
 def is_loss(column: str) -> bool:
@@ -88,14 +84,10 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
 def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
     known = choices(results)
     columns = (cells.arm_column(results), *(known[column] for column in chosen))
-    names, found = _measured(results), figures(results.finished)
     measured = {
-        item.arm.label: estimate_columns(
-            estimates([found[run.name] for run in item.arm.finished], names), names
-        )
-        for item in results.arms
+        item.arm.label: estimate_columns(estimates(item.rows, chosen), chosen) for item in results.arms
     }
-    records = [{**measured[str(row["arm"])], **row} for row in ranked_rows(results)]
+    records = [{**measured[str(row["arm"])], **row} for row in ranked_rows(results)]  # arms.csv goes first
     lines = [[column.show(row, column.key) for column in columns] for row in records]
     best = {
         i: _best(results, column.key, records, [row[i] for row in lines])

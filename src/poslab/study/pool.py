@@ -197,10 +197,9 @@ class Pool:
             self.display.print_line(line)
         if standing.settled or (standing.status == "failed" and end.status == 1):
             member.entry.note = standing.reason or ""
-            tells = (
-                standing.status == "diverged" and member.job.config.part == "tuning"
-            )  # its rate is too high
-            member.entry.state = "done" if standing.status == "done" or tells else "failed"
+            # That a trial's rate is too high is a result.
+            results = ("done", "diverged") if member.job.config.part == "tuning" else ("done",)
+            member.entry.state = "done" if standing.status in results else "failed"
             request_file(member.job.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1

@@ -54,7 +54,11 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
 
 def trained_elsewhere(jobs: Sequence[Job]) -> set[Path]:
     """Return the directories of the runs whose weights `copy_weights` would copy."""
-    return {job.directory for job, sources in _trained_alike(jobs) if any(map(_trained, sources))}
+    return {
+        job.directory
+        for job, sources in _trained_alike(jobs)
+        if any(_finished(source, FINAL) for source in sources)
+    }
 
 
 def _trained_alike(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
@@ -109,20 +113,13 @@ def _remove_unfinished(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _finished(source: Path) -> Manifest | None:
-    """Return the manifest of a run that is finished and undamaged, else None."""
+def _finished(source: Path, *needed: str) -> Manifest | None:
+    """Return the manifest of a run that is finished and has the `needed` files undamaged (all), else None."""
     manifest = sound_manifest(source)
-    if manifest is None or manifest.status != "done" or damaged_files(source, manifest.files):
+    files = (manifest and manifest.files) or {}
+    if manifest is None or manifest.status != "done" or not files.keys() >= {*needed}:
         return None
-    return manifest
-
-
-def _trained(source: Path) -> Manifest | None:
-    """Return the manifest of a run that is finished and whose weights are undamaged, else None."""
-    manifest = sound_manifest(source)
-    if manifest is None or manifest.status != "done" or FINAL not in (files := manifest.files or {}):
-        return None
-    return None if damaged_files(source, {FINAL: files[FINAL]}) else manifest
+    return None if damaged_files(source, {name: files[name] for name in needed or files}) else manifest
 
 
 def _copy(source: Path, job: Job) -> bool:
@@ -151,7 +148,7 @@ def _copy(source: Path, job: Job) -> bool:
 
 
 def _copy_weights(source: Path, job: Job) -> bool:
-    manifest = _trained(source)
+    manifest = _finished(source, FINAL)
     if manifest is None:
         return False
     from poslab.training.checkpoints import trained_state, writer  # imports PyTorch
