@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.measures import measurements, repeated_text
 from poslab.study.run import identity
 from poslab.study.run.identity import Code, code_fingerprints
 from poslab.training import module as module_of_training
@@ -33,19 +34,32 @@ def test_an_arm_trains_to_the_stored_losses(name: Name) -> None:
     assert alike(found, expected), {key: (found.get(key), value) for key, value in expected.items()}
 
 
+@pytest.mark.parametrize("model", golden.MEASURED)
+def test_what_is_measured_in_a_model_is_what_is_stored(model: str) -> None:
+    found, expected = golden.tables(model), golden.stored_tables()[model]
+    assert alike(found, expected), {key: (found.get(key), value) for key, value in expected.items()}
+
+
+def test_every_measurement_has_a_stored_table() -> None:
+    measured = {column.split()[0] for columns in golden.stored_tables().values() for column in columns}
+    assert measured == {measurement.name for measurement in measurements()}
+
+
 def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of rewritten code, and of a constant that has changed, with a fingerprint of its own each."""
     rows = {name: STORED[name] for name in STORED if name == ("rope", "flash", "")}
+    tables = {"biases": golden.stored_tables()["biases"]}
     monkeypatch.setattr(golden, "stored", lambda: rows)
+    monkeypatch.setattr(golden, "stored_tables", lambda: tables)
     for module in (golden, identity):
         monkeypatch.setattr(module, "RECIPES", tmp_path / "recipes.json")
     config = golden.config_of(("rope", "flash", ""))
 
     def code(shared: str) -> Code:
         """The code's fingerprints, as if its own were these."""
-        own = Code(shared, "p", "e")
+        own = Code(shared, "p", f"{shared} measured")
         for module in (golden, identity):
             monkeypatch.setattr(module, "own_fingerprints", lambda config: own)
         identity._recipes.cache_clear()
@@ -57,12 +71,18 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     assert code("rewritten").shared == "rewritten"  # until it is accepted
     assert golden.accept() == 0
     assert code("rewritten") == code("first")
+    with monkeypatch.context() as changed:  # what is measured, not how the model is trained
+        changed.setattr(repeated_text, "CUE", 9)
+        code("measures")
+        assert golden.accept() == 1
+    assert code("measures").evaluation == "measures measured"
     monkeypatch.setattr(module_of_training, "FINAL_SHARE", 0.11)
     code("another")
     assert golden.accept() == 1
     assert code("another").shared == "another"
     # Accepted with losses of its own, it still is no code that trained to others.
     rows |= {name: losses(name) for name in rows}
+    tables["biases"] = golden.tables("biases")
     assert golden.accept() == 0
     assert code("another").shared == "another"
     identity._recipes.cache_clear()

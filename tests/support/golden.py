@@ -1,17 +1,20 @@
 """The losses of eight training steps under every arm: what rewritten code is held to (tests/golden).
 
     PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv
+    PYTHONPATH=tests python -m support.golden tables > tests/golden/tables.csv
 
-writes the stored ones again, and
+write the stored ones again, and what all measurements find in a few of the trained models, and
 
     PYTHONPATH=tests python -m support.golden accept
 
 has today's code count as that which it replaced, so that finished runs stay valid: where every arm trains to
-the stored losses. Each loss is in full precision, so that two versions of the code can be compared to
-the bit on one machine: by `diff` between what this prints of one and of the other. On another machine they
-are nearly the same. GPT-2's small weights attend to all tokens nearly alike, so the learning rate is high
-enough to tell in eight steps one scheme from another, and low enough not to magnify rounding: a tenth for
-mixers without attention, whose losses at the same rate differ by up to 9e-4 between AVX-512 and SSE.
+the stored losses, and of the code that measures where it finds the stored tables.
+
+Each loss is in full precision, so that two versions of the code can be compared to the bit on one machine: by
+`diff` between what this prints of one and of the other. On another machine they are nearly the same. GPT-2's
+small weights attend to all tokens nearly alike, so the learning rate is high enough to tell in eight steps
+one scheme from another, and low enough not to magnify rounding: a tenth for mixers without attention, whose
+losses at the same rate differ by up to 9e-4 between AVX-512 and SSE.
 """
 
 import csv
@@ -20,9 +23,11 @@ import itertools
 import json
 import math
 import sys
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 
 from poslab.config.compose import arms
@@ -31,9 +36,12 @@ from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import evaluate, rescalings
+from poslab.measures import Trained, wanted
 from poslab.model.attention import Attention, Mixer
 from poslab.model.gpt import build, build_parts
+from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.identity import RECIPES, own_fingerprints
+from poslab.study.run.plan import resolve
 from poslab.training.loop import train, without_positions
 from support.commands import ROOT
 from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES
@@ -44,6 +52,7 @@ STEPS = 8
 # Of float32 on one thread: AVX-512, AVX2 and SSE differ by up to 5e-6 in a loss, by 2.1e-5 in a norm (CoPE).
 TOLERANCE = 2e-5
 NORM, TOLERANCE_OF_NORM = "gradient_norm", 6e-5  # of the last step, before clipping
+PROBE, TOLERANCE_OF_PROBE = "position_probe", 2e-4  # a regression of many nearly alike columns
 LENGTHS = ("1", "2")  # multiples of L
 PROTOCOLS = ("non_overlapping", "sliding")
 VALUES = (
@@ -54,6 +63,37 @@ VALUES = (
 )
 COLUMNS = ("pos", "attention", "change", *VALUES)
 Name = tuple[str, str, str]  # pos=, attention= and the further change, "" for none
+
+SMALL: dict[str, Any] = {
+    "context_length": 80,  # more than one block of queries
+    "trainer__max_steps": STEPS,
+    "trainer__batch_size": 2,
+    "trainer__warmup_steps": 2,
+    "trainer__learning_rate": 2e-2,
+    "trainer__precision": "float32",
+    "evaluate__validations": STEPS,  # each has a row with the loss since the one before
+    "evaluate__validation_windows": 1,
+    "evaluate__longest": 2,
+    "evaluate__segments": 2,
+    "evaluate__sliding_windows": 4,
+}
+TABLES = FILE.with_name("tables.csv")
+MEASURED: dict[str, dict[str, Any]] = {  # by what is measured in them beside the losses
+    "questions": {
+        "probe": arms(CONF / "probe")["retrieval"],
+        "context_length": 160,
+        "evaluate__needles": 4,
+    },
+    "rescaled": {"evaluate__rescale": ["none", "ntk", "drop"], "evaluate__recalibration_steps": 2},
+    "biases": {"pos": POSITIONS["t5"]},
+    "denominators": {"attention": ATTENTIONS["linear"]},
+    "masked": {"objective": arms(CONF / "objective")["masked"]},
+    "task": {
+        "data": {**arms(CONF / "data")["none"]},
+        "objective": arms(CONF / "task")["copy"]["objective"],
+        "context_length": 13,
+    },
+}
 
 CHANGES: dict[str, dict[str, Any]] = {
     "accumulate": {"trainer__accumulate": 2},
@@ -75,20 +115,11 @@ def config_of(name: Name) -> Config:
     pos, attention, change = name
     kind = find(ATTENTIONS[attention]["kind"], Mixer, "poslab.model.attention", "attention.kind")
     settings: dict[str, Any] = {
+        **SMALL,
         "pos": POSITIONS[pos],
         "attention": ATTENTIONS[attention],
-        "context_length": 80,  # more than one block of queries
         "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" or attention == "hybrid" else 2,
-        "trainer__max_steps": STEPS,
-        "trainer__batch_size": 2,
-        "trainer__warmup_steps": 2,
         "trainer__learning_rate": 2e-2 if issubclass(kind, Attention) else 2e-3,
-        "trainer__precision": "float32",
-        "evaluate__validations": STEPS,  # each has a row with the loss since the one before
-        "evaluate__validation_windows": 1,
-        "evaluate__longest": 2,
-        "evaluate__segments": 2,
-        "evaluate__sliding_windows": 4,
     }
     return request(**{**settings, **CHANGES.get(change, {})}).config
 
@@ -108,6 +139,30 @@ def names() -> list[Name]:
             continue
         found.append((pos, attention, ""))
     return [*found, *(("rope", "flash", change) for change in CHANGES)]
+
+
+def tables(model: str) -> dict[str, float]:
+    """What is measured in a model of MEASURED: a sum over each column of every table.
+
+    Of its numbers, each times that of its row, or of its words' checksums; with the number of rows.
+    """
+    config = resolve(request(**{**SMALL, "evaluate__segments": 4, **MEASURED[model]}).config)
+    corpus = prepare(config.data)
+    gpt = build(config, corpus.vocabulary)
+    train(gpt, config, corpus, Told())
+    display = RunDisplay(model, quiet=True)
+    trained = Trained(gpt, config, corpus, display, lambda: without_positions(gpt, config, corpus, Told()))
+    found = {}
+    for measurement in wanted(config):
+        rows = [*(measurement.measure(trained) or ())]
+        for column in rows[0] if rows else ():
+            numbers = [_number(row[column]) * count for count, row in enumerate(rows, 1)]
+            found[f"{measurement.name} {column} {len(rows)}"] = math.fsum(numbers)
+    return found
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) else zlib.crc32(str(value).encode()) / 2**32
 
 
 def losses(name: Name) -> dict[str, float]:
@@ -138,6 +193,12 @@ def stored() -> dict[Name, dict[str, float]]:
         }
 
 
+def stored_tables() -> dict[str, dict[str, float]]:
+    """What `tables` returned of each model of MEASURED."""
+    table = pd.read_csv(TABLES)
+    return {str(model): dict(zip(of.column, of["sum"], strict=True)) for model, of in table.groupby("model")}
+
+
 def write(rows: Iterable[tuple[Name, Mapping[str, float]]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -146,9 +207,10 @@ def write(rows: Iterable[tuple[Name, Mapping[str, float]]]) -> None:
 
 
 def alike(found: Mapping[str, float], expected: Mapping[str, float]) -> bool:
-    """Whether losses are the same but for what other instruction sets round."""
+    """Whether losses or tables are the same but for what other instruction sets round."""
+    tolerances = {NORM: TOLERANCE_OF_NORM, PROBE: TOLERANCE_OF_PROBE}
     return found.keys() == expected.keys() and all(
-        math.isclose(found[key], value, rel_tol=TOLERANCE_OF_NORM if key == NORM else TOLERANCE)
+        math.isclose(found[key], value, rel_tol=tolerances.get(key.partition(" ")[0], TOLERANCE))
         for key, value in expected.items()
     )
 
@@ -156,12 +218,15 @@ def alike(found: Mapping[str, float], expected: Mapping[str, float]) -> bool:
 def accept() -> int:
     """List today's fingerprints in recipes.json, beside those of code that trained to the same stored losses.
 
-    Nothing is listed where an arm trains to others. Where stored losses were written again, code is listed
-    anew: it never joins code that trained to other losses.
+    Nothing is listed where an arm trains to others, or a model is measured to have other tables. Where stored
+    losses or tables were written again, code is listed anew: it never joins code that gave others.
     """
-    rows = stored()
+    rows, measured = stored(), stored_tables()
     if differing := [name for name, expected in rows.items() if not alike(losses(name), expected)]:
         print(f"not accepted: {len(differing)} arms train to other losses, such as {differing[0]}")
+        return 1
+    if other := [model for model, expected in measured.items() if not alike(tables(model), expected)]:
+        print(f"not accepted: other tables are measured in the models of {', '.join(other)}")
         return 1
     trained: dict[str, list[object]] = {}
     for name, values in rows.items():
@@ -169,6 +234,7 @@ def accept() -> int:
         trained.setdefault(code.parts, []).append((name, values))
         if name[:2] == ("rope", "flash"):  # so that another scheme's rows do not tell shared code apart
             trained.setdefault(code.shared, []).append((name, values))
+            trained[code.evaluation] = [measured]
     recipes: dict[str, list[str]] = json.loads(RECIPES.read_text()) if RECIPES.exists() else {}
     known = {fingerprint for group in recipes.values() for fingerprint in group}
     for fingerprint in trained.keys() - known:
@@ -183,4 +249,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1:] == ["accept"]:
         sys.exit(accept())
+    if sys.argv[1:] == ["tables"]:
+        found = {model: pd.Series(tables(model), name="sum") for model in MEASURED}
+        pd.concat(found, names=["model", "column"]).to_csv(sys.stdout)
+        sys.exit()
     write((name, losses(name)) for name in names())

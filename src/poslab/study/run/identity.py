@@ -3,7 +3,8 @@
 That is the checked configuration, the content of the data and the meaning of the code that is reached from
 the run's own parts (meaning.py: no comment, no docstring). The code that only measures a trained model has a
 fingerprint of its own: when it changes, the weights are measured again. Rewritten code that was seen to train
-to the same losses counts as the code that it replaced: recipes.json lists such fingerprints together.
+to the same losses, or to measure the same, counts as the code that it replaced: recipes.json lists such
+fingerprints together.
 """
 
 import ast
@@ -11,7 +12,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,19 +49,19 @@ class Code:
 
 
 def code_fingerprints(config: RunConfig) -> Code:
-    """Return the fingerprints of a run's code; of code that trains alike, the fingerprint of the first."""
+    """Return the fingerprints of a run's code; of code that is seen to act alike, that of the first."""
     code = own_fingerprints(config)
-    return replace(code, shared=_recipe(code.shared), parts=_recipe(code.parts))
+    return Code(_recipe(code.shared), _recipe(code.parts), _recipe(code.evaluation))
 
 
 def _recipe(fingerprint: str) -> str:
-    """Return the first fingerprint of code that was seen to train alike; else the fingerprint itself."""
+    """Return the first fingerprint of code that was seen to act alike; else the fingerprint itself."""
     return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
 
 
 @lru_cache
 def _recipes() -> list[list[str]]:
-    """Return lists of fingerprints of code that trained to the same losses, the oldest code first."""
+    """Return lists of fingerprints of code that trained to the same losses, or measured the same."""
     return [*json.loads(RECIPES.read_text()).values()]
 
 
