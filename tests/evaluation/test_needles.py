@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from poslab.analysis.results import gather
+from poslab.analysis.statistics import estimate
 from poslab.config.schema import ConfigError
 from poslab.data.needles import KINDS, ROOM, needles
 from poslab.measures import needles as measure
@@ -114,7 +115,22 @@ def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_pat
     section = measure.Needles().section(StudyTables(gather("made_up", tmp_path, None)))
     assert len(section.findings) == 4
     assert all("rope" in finding and "guessing" in finding for finding in section.findings)
+    assert all("3 questions" in finding for finding in section.findings)
     assert {len(chart.panels) for chart in section.charts} == {1}
+
+
+@pytest.mark.parametrize(
+    ("shares", "asked", "above"),
+    [
+        ((1.0, 1.0, 1.0), 8, True),  # seeds alike, and more than guessing by its questions
+        ((0.5, 0.5, 0.5), 4, False),  # two of four are right by chance
+        ((0.5, 0.5, 0.5), 64, True),
+        ((0.3, 0.6, 0.9), 64, False),  # seeds differ
+        ((1.0,), 64, False),
+    ],
+)
+def test_more_than_guessing_is_more_than_seeds_and_questions_explain(shares, asked, above):
+    assert measure.is_above_guessing(estimate(shares), asked) == above
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,22 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
         said.partition("(")[2].partition(" nats where it is copied exactly")[0] for said in section.findings
     ]
     assert floors == ["−2.00", "−3.00"]
+
+
+def test_a_run_whose_losses_are_no_numbers_is_left_out_by_name(tmp_path: Path) -> None:
+    names = []
+    for seed in range(3):
+        names.append(f"rope-{seed}")
+        directory = write_run(tmp_path, names[-1], "rope", seed)
+        table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
+        if seed == 2:
+            table.loc[3, ["nll", "nll_without"]] = math.nan
+        rows = table.assign(multiple=0.5, distance=32, window=64).to_dict("records")
+        RunRecord(directory).write_table(RepeatedText.table, rows)
+        seal(directory)
+    plan(tmp_path, names, "rope")
+    section = RepeatedText().section(study := StudyTables(gather("made_up", tmp_path, None)))
+    assert [line.points[0].n for line in section.charts[0].series] == [2]
+    assert "no numbers are left out of rope" in section.findings[0]
+    changes = RepeatedText().summarise(study.table(RepeatedText()))["repeated_text_0.5x"]
+    assert changes.isna().tolist() == [False, False, True]

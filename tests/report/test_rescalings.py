@@ -89,6 +89,9 @@ def test_a_rise_for_good_is_not_a_hard_stretch_of_text() -> None:
     assert measures.failure(run)["failure_position"] == L
     assert (measures.rise(run)["rise_position"], measures.rise(run)["rise_position_found"]) == (4 * L, True)
     flat = replace(run, positions={p: LossSum(2.0, 1, None) for p in range(8 * L)})
+    ends = replace(run, positions={**flat.positions, 8 * L - 1: LossSum(math.inf, 1, None)})
+    assert measures.failure(ends)["failure_position_found"]
+    assert all(math.isfinite(item.loss) for item in measures.position_bins(ends))
     assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from poslab.analysis.arms import Arm
 from poslab.analysis.statistics import (
@@ -71,11 +72,11 @@ class ArmFigures:
 
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
-    """Return estimates of each figure over the rows, one per seed."""
+    """Return estimates of each figure over the rows, one per seed; a seed without a number is left out."""
     by_column: dict[str, Estimate] = {}
     for column in columns:
         values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
-        summary = estimate(values)
+        summary = estimate([value for value in values if isfinite(value)])
         if summary is not None:
             by_column[column] = summary
     return by_column

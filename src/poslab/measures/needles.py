@@ -1,5 +1,6 @@
 """Whether a model that never trained on questions finds a fact in its window, by length and depth."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from poslab.measures import Measurement, Row, Trained
 if TYPE_CHECKING:
     import pandas
 
+    from poslab.analysis.statistics import Estimate
     from poslab.report.charts import HeatPanels
     from poslab.report.document import Section
     from poslab.report.study_tables import StudyTables
@@ -102,13 +104,16 @@ def _name(kind: str, multiple: float) -> str:
 
 
 def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
-    """Which arms find more than guessing does."""
+    """Return which arms find more than guessing does."""
     from poslab.analysis.estimates import estimates
     from poslab.measures import figures_of
     from poslab.report.formatting import multiple as words
     from poslab.report.formatting import share
 
     figures = figures_of(Needles(), study.results.finished)
+    table = study.table(Needles())
+    assert table is not None
+    asked = int(table[table.kind == kind].samples.min())
     above: list[str] = []
     rest: list[str] = []
     for item in study.results.arms:
@@ -116,15 +121,30 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
         found = estimates(rows, [_name(kind, multiple)]).get(_name(kind, multiple))
         if found is None:
             continue
-        half = found.half_width  # of equal seeds 0
-        told = half is not None and half > 0 and found.mean - half > CHANCE
-        (above if told else rest).append(f"{item.arm.label} ({share(found.mean)} %)")
-    at = f"{TITLES[kind]}, at {words(multiple)}"
+        (above if is_above_guessing(found, asked) else rest).append(
+            f"{item.arm.label} ({share(found.mean)} %)"
+        )
+    at = f"{TITLES[kind]}, at {words(multiple)}, {asked} questions at each depth"
     if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""
     same = f"not told from guessing: {listing(rest)}" if rest else ""
     return f"{at}, {'; '.join(filter(None, (more, same))) or 'nothing was measured'}."
+
+
+def is_above_guessing(share: "Estimate", asked: int) -> bool:
+    """Return whether neither the noise of seeds nor that of `asked` questions can explain a share.
+
+    The questions of one depth count: at the other depths the same keys are asked for.
+    """
+    from scipy.stats import binomtest
+
+    from poslab.analysis.statistics import CONFIDENCE
+
+    if share.half_width is None or share.mean - share.half_width <= CHANCE:
+        return False
+    by_guessing = binomtest(math.floor(share.mean * asked), asked, CHANCE, alternative="greater")
+    return bool(by_guessing.pvalue < 1 - CONFIDENCE)
 
 
 def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatPanels":

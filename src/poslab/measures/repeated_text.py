@@ -108,7 +108,7 @@ class RepeatedText(Measurement):
             tuple(series),
         )
         runs = table.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
-        by_run = runs[["nll", "nll_without", "tokens"]].sum().reset_index()
+        by_run = runs[["nll", "nll_without", "tokens"]].sum(skipna=False).reset_index()
         sources = "repeated_text_arms.csv", "repeated_text.csv"
         return Section(
             "repeated_text",
@@ -184,7 +184,7 @@ def repeated(text: Int[np.ndarray, "N T"], distance: int) -> Int[np.ndarray, "N 
 
 def _change(grouped: Any) -> "pandas.Series[float]":
     """Return the loss with the copy less that without it, of groups of rows."""
-    sums = grouped[["nll", "nll_without", "tokens"]].sum()
+    sums = grouped[["nll", "nll_without", "tokens"]].sum(skipna=False)
     return (sums.nll - sums.nll_without) / sums.tokens
 
 
@@ -195,13 +195,18 @@ def _told(multiples: Iterable[float]) -> list[float]:
 
 
 def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
-    """Yield an arm's change at each distance, with an interval over seeds and documents."""
+    """Yield an arm's change at each distance, with an interval over seeds and documents.
+
+    Over the seeds in which every loss is a number; a distance without such a seed is left out.
+    """
     from poslab.analysis.curves import Point
     from poslab.analysis.spread import noise_of_draws
     from poslab.analysis.statistics import paired
 
-    for multiple, at in of_arm.groupby("multiple"):
-        sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum()
+    for multiple, rows in of_arm.groupby("multiple"):
+        if (at := rows[np.isfinite(rows.seed.map(_change(rows.groupby("seed"))))]).empty:
+            continue
+        sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum(skipna=False)
         change = _change(at.groupby("seed"))
         share = at.tokens / at.seed.map(sums.tokens) / len(sums)
         added = (at.nll - at.nll_without) / at.tokens - at.seed.map(change)
@@ -218,7 +223,7 @@ def _floor(table: "pandas.DataFrame") -> str:
     from poslab.report.cells import span
     from poslab.report.formatting import number
 
-    sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
+    sums = table.groupby("arm")[["nll_without", "tokens"]].sum(skipna=False)
     losses = -sums.nll_without / sums.tokens
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
@@ -238,9 +243,14 @@ def _findings(
                 if point.x == k and point.half_width is not None:
                     below = point.mean + point.half_width < 0
                     (read if below else rest).append(f"{line.label} ({number(point.mean, 3)})")
+        changes = _change(table[table.multiple == k].groupby(["arm", "run"]))
+        broken = changes[~np.isfinite(changes)].index.get_level_values("arm").unique()
         parts = (
             f"the loss is lower for {listing(read, NAMED)}" if read else "",
             f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
+            f"runs whose losses are no numbers are left out of {listing(broken, NAMED)}"
+            if len(broken)
+            else "",
         )
         most = f"{_floor(table[table.multiple == k])} nats where it is copied exactly"
         yield f"With a copy {multiple(k)} back ({most}), {'; '.join(filter(None, parts))}."

@@ -189,7 +189,7 @@ class _Task:
         from poslab.analysis.estimates import estimates
 
         rows = self.of(arm)
-        sums = rows[rows.multiple == length].groupby("run", sort=False)[COUNTS].sum()
+        sums = rows[rows.multiple == length].groupby("run", sort=False)[COUNTS].sum(skipna=False)
         return estimates(sums.assign(**_figures(sums)).to_dict("records"), FIGURES)
 
 

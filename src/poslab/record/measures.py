@@ -176,7 +176,15 @@ class Bin:
 
 
 def position_bins(run: Run) -> tuple[Bin, ...]:
-    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges."""
+    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges.
+
+    Without those in which a loss is no number.
+    """
+    return tuple(item for item in _position_bins(run) if math.isfinite(item.loss))
+
+
+def _position_bins(run: Run) -> tuple[Bin, ...]:
+    """Loss by position as `position_bins` has it, infinite where it is no number."""
     if not run.positions:
         return ()
     length, longest = run.context_length, max(run.positions) + 1
@@ -187,10 +195,12 @@ def position_bins(run: Run) -> tuple[Bin, ...]:
     bins = []
     for low, high in pairwise(edges):
         members = [p for p in range(low, min(high, longest)) if p in run.positions]
-        loss = mean_loss([run.positions[p] for p in members])
-        if loss is not None:
+        sums = [run.positions[p] for p in members]
+        if any(part.tokens for part in sums):
             first, last = members[0], members[-1]
-            bins.append(Bin(first, last, math.sqrt((first + 1) * (last + 1)), loss))
+            loss = mean_loss(sums)
+            center = math.sqrt((first + 1) * (last + 1))
+            bins.append(Bin(first, last, center, math.inf if loss is None else loss))
     return tuple(bins)
 
 
@@ -215,7 +225,7 @@ def rise(run: Run) -> dict[str, Value]:
 def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = False) -> dict[str, Value]:
     """The first position past L with a bin over the plateau; where `lasting`, with none below it behind."""
     figures: dict[str, Value] = {}
-    beyond = [item for item in position_bins(run) if item.first >= run.context_length]
+    beyond = [item for item in _position_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
         key = f"{column}{suffix}"
         if plateau is None or not beyond:
