@@ -130,7 +130,7 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
 def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatPanels":
     from poslab.analysis.statistics import estimate
     from poslab.report.cells import arms, half_widths, heat_panel
-    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.charts import HeatPanels
     from poslab.report.formatting import multiple
 
     depths, lengths = sorted(table.depth.unique()), sorted(table.multiple.unique())
@@ -154,7 +154,6 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
         "Depth",
         "Length of the window",
         "Percent of answers right",
-        SCALE_FROM,
         1.0,
         True,
         tuple(panels),

@@ -61,12 +61,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         (convergence.section, cost.section, learning_rates.section),
     ),
     ("what", "What the schemes do", lambda results: (), ()),
-    (
-        MADE,
-        "How it was made",
-        lambda results: (*verdict.belief(results), *remarks_on(results)),
-        (overview.runs, overview.earlier),
-    ),
+    (MADE, "How it was made", remarks_on, (overview.runs, overview.earlier)),
 )
 
 

@@ -24,7 +24,7 @@ from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
-from poslab.report.sections.answer import leading
+from poslab.report.sections.answer import lead
 from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
@@ -96,7 +96,7 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
 
     Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
     """
-    if (led := leading(results)) is not None:
+    if (led := lead(results)) is not None:
         return _led_rows(led[1])
     protocol = cells.loss_family(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
