@@ -14,7 +14,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import claims_sheet, differences_sheet
 from poslab.analysis.spread import difference
-from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
+from poslab.analysis.statistics import Time, estimate, holm, ratio
 from poslab.record.losses import LossSum
 from poslab.record.schema import EXTRAPOLATION
 from poslab.record.writer import RunRecord
@@ -143,15 +143,6 @@ def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
     assert "of alibi from rope in the sliding loss at 8 L are far from normal" in told
     for quiet in (tame, few):
         assert not [text for text in warnings_of(quiet) if "normal" in text]
-
-
-def test_normal_seeds_are_seldom_called_uneven() -> None:
-    """Ten arms: at a tenth of 5 % each, at most one study in twenty names any."""
-    random, named = np.random.default_rng(0), 0
-    for draws in random.standard_normal((400, 10, 5)):
-        values = [p for arm in draws if (p := normality([float(value) for value in arm])) is not None]
-        named += min(values) < 0.05 / len(values)
-    assert named / 400 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
 
 
 def with_text(

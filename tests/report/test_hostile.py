@@ -108,11 +108,8 @@ def report(written: Report) -> Path:
     return written.directory
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_nothing_runs_and_nothing_is_fetched(
-    page_path: Path, report: Path, browser: Browser, whole: bool
-) -> None:
-    reader = Reader(browser, report / "index.html" if whole else page_path, width=390)
+def test_nothing_runs_and_nothing_is_fetched(page_path: Path, browser: Browser) -> None:
+    reader = Reader(browser, page_path, width=390)
     shown = reader.page
     for figure in shown.locator(".plot").all():
         figure.press("End")

@@ -128,12 +128,6 @@ def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path: Path) -> None:
     assert results.comparisons == ()
 
 
-def test_losses_on_other_data_are_not_compared(tmp_path: Path) -> None:
-    two(tmp_path, seeds=2, data={"name": "stdlib", "fingerprint": "beef", "vocabulary": 256})
-    results = gather("a,b", tmp_path, "a: rope")
-    assert {item.arm.label for item in results.comparisons} == {"a: alibi"}
-
-
 def test_the_report_of_two_studies_lies_beside_theirs(tmp_path: Path) -> None:
     two(tmp_path / "runs", seeds=2)
     write_run(tmp_path / "runs", "dead", pos="t5", study="b", status="failed", reason="out of memory")
