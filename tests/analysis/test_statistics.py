@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
-from poslab.analysis.arms import Arm
 from poslab.analysis.claims import claims
 from poslab.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, ranks
-from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import estimate, paired
+from support.arms import of_rows
 
 STUDIES = 1000
 FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
@@ -31,9 +30,7 @@ def judged(
 ) -> tuple[tuple[Comparison, ...], tuple[Pair, ...], Mapping[str, Rank]]:
     """What the report says of a study: against its first arm, on every pair, and the ranks."""
     arms = [
-        ArmFigures(
-            Arm(f"arm {i}", "", "", (), {}), {}, tuple({"seed": s, PRIMARY: v} for s, v in values.items())
-        )
+        of_rows(f"arm {i}", *({PRIMARY: value} for value in values.values()))
         for i, values in enumerate(study)
     ]
     _, compared, between = claims(

@@ -182,27 +182,6 @@ def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> 
     assert error_over_text(results) is None
 
 
-def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
-    """The error of a ratio of sums, as a second computation has it: by leaving out each segment in turn."""
-    results, random = made_up(tmp_path, [0.1, 0.12]), np.random.default_rng(2)
-    tokens = [64 + 8 * (i % 9) for i in range(60)]
-    error = with_text(results, random, 0.2, tokens)
-    mine, theirs = (
-        [item.arm.finished[s].segments["non_overlapping", 8.0] for s in (0, 1)]
-        for item in (results.arms[1], results.arms[0])
-    )
-    sums = np.array(
-        [
-            np.mean([a[str(i)].nll - b[str(i)].nll for a, b in zip(mine, theirs, strict=True)])
-            for i in range(60)
-        ]
-    )
-    counts = np.array(tokens)
-    without = (sums.sum() - sums) / (counts.sum() - counts)
-    jackknife = math.sqrt(59 / 60 * float(((without - without.mean()) ** 2).sum()))
-    assert error == pytest.approx(jackknife, rel=0.03)
-
-
 def test_a_report_says_of_how_many_documents_its_intervals_hold_the_noise(tmp_path: Path) -> None:
     """Where alibi loses more on some documents, the noise is in the interval, its p and the sentence."""
     results = made_up(tmp_path, [0.1, 0.11, 0.12])
