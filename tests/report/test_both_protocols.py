@@ -74,6 +74,12 @@ def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path:
     ]
 
 
+def test_very_many_are_not_all_listed(tmp_path: Path) -> None:
+    one = {f"arm{i}": (2.0 + i / 5, 4.0 - i / 5) for i in range(7)}  # every pair changes places
+    (text,) = said(study(tmp_path, one))
+    assert "arm0 below arm1, arm0 below arm2, arm0 below arm3 and 18 more in sliding windows" in text
+
+
 def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[BothProtocols, ...]:
     """Every pair of arms, from a row an arm with a loss a seed in each protocol."""
     arms = [
