@@ -104,7 +104,7 @@ def terminal_rows(results: Results) -> list[tuple[int | None, dict[str, str]]]:
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     tested = results.tested_multiple
     farther = FARTHER if tested <= FARTHER[-1] else [share * tested for share in SHARES]
-    rows = []
+    rows: list[tuple[int | None, dict[str, str]]] = []
     for (look, item), record in zip(cells.arms(results), arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
         row = {"scheme": scheme, "attention": item.arm.attention}
