@@ -69,7 +69,7 @@ def test_where_text_decides_seeds_alone_would_be_too_sure() -> None:
 
 def test_without_noise_of_seeds_it_is_the_interval_over_documents() -> None:
     """Of equal documents the t interval of their differences; of unequal ones the error of a ratio."""
-    by_document = np.random.default_rng(1).standard_normal((1, 20)).repeat(2, axis=0)
+    by_document = 3 + np.random.default_rng(1).standard_normal((1, 20)).repeat(2, axis=0)
     zero = np.zeros_like(by_document)
     found = difference(arm(by_document, ONE_EACH, "alibi"), arm(zero, ONE_EACH, "rope"), FIGURE)
     half = stdtrit(19, 0.975) * by_document[0].std(ddof=1) / math.sqrt(20)

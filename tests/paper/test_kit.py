@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from omegaconf import OmegaConf
@@ -59,6 +60,12 @@ def results(tmp_path: Path) -> Results:
     return gather("made_up", runs, None)
 
 
+def undrawn(results: Results, folder: Path, columns: list[str] | None = None) -> Path:
+    """The kit without its figure, which takes seconds to draw."""
+    with patch("poslab.paper.write.draw", return_value={}):
+        return write_paper(results, folder, columns)
+
+
 def _rows(kit: Path) -> list[list[str]]:
     body = (kit / "table.tex").read_text().split(r"\midrule")[1].split(r"\bottomrule")[0]
     return [
@@ -67,11 +74,11 @@ def _rows(kit: Path) -> list[list[str]]:
 
 
 def test_the_methods_name_the_optimizer_and_its_source(results: Results, tmp_path: Path) -> None:
-    kit = write_paper(results, tmp_path / "adamw")
+    kit = undrawn(results, tmp_path / "adamw")
     assert "Muon" not in (kit / "methods.tex").read_text() + (kit / "references.bib").read_text()
     trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002, "optimizer": "muon"}
     write_run(tmp_path / "other", "a", config={"trainer": trainer})
-    kit = write_paper(gather("made_up", tmp_path / "other", None), tmp_path / "muon")
+    kit = undrawn(gather("made_up", tmp_path / "other", None), tmp_path / "muon")
     assert "Muon" in (kit / "methods.tex").read_text()
     assert set(cited("optimizer", "muon")) <= set(
         re.findall(r"^@\w+\{([^,]+),", (kit / "references.bib").read_text(), re.MULTILINE)
@@ -79,7 +86,7 @@ def test_the_methods_name_the_optimizer_and_its_source(results: Results, tmp_pat
 
 
 def test_the_table_has_the_numbers_of_arms_csv(results: Results, tmp_path: Path) -> None:
-    kit = write_paper(results, tmp_path, ["sliding_1x", "loss_8x", "difference", "seeds"])
+    kit = undrawn(results, tmp_path, ["sliding_1x", "loss_8x", "difference", "seeds"])
     rows = _rows(kit)
     assert len(rows) == 3
     by_arm = {str(row["arm"]): row for row in arms_sheet(results)[1]}
@@ -93,7 +100,7 @@ def test_the_table_has_the_numbers_of_arms_csv(results: Results, tmp_path: Path)
 
 
 def test_bold_and_stars_are_no_more_than_the_tests_allow(results: Results, tmp_path: Path) -> None:
-    rows = _rows(write_paper(results, tmp_path))
+    rows = _rows(undrawn(results, tmp_path))
     assert [row[0] for row in rows][:2] == ["t5", "rope"]  # by rank
     assert all(("bfseries" in cell) == (row[0] == "t5") for row in rows for cell in row[2:4])
     starred = {row[0] for row in rows if row[4].endswith("$^{*}$")}
@@ -113,7 +120,7 @@ def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path: Path) -> Non
         write_run(runs, f"none-{seed}", "none", seed, config=longer, sliding={1.0: 0.1, 8.0: 0.1})
     plan(runs, ["rope-0"], "rope")
     results = gather("made_up", runs, f"rope L={L}")
-    rows = _rows(write_paper(results, tmp_path, ["sliding_1x", "sliding_8x"]))
+    rows = _rows(undrawn(results, tmp_path, ["sliding_1x", "sliding_8x"]))
     assert [row[0] for row in rows if "bfseries" in "".join(row)] == [f"t5 L={L}"]
 
 
@@ -121,7 +128,7 @@ def test_of_one_seed_nothing_is_bold(tmp_path: Path) -> None:
     write_run(tmp_path / "runs", "a")
     write_run(tmp_path / "runs", "b", pos="t5", shift=0.5)
     plan(tmp_path / "runs", ["a", "b"], "rope")
-    text = (write_paper(gather("made_up", tmp_path / "runs", None), tmp_path) / "table.tex").read_text()
+    text = (undrawn(gather("made_up", tmp_path / "runs", None), tmp_path) / "table.tex").read_text()
     assert "bfseries" not in text
     assert "no winner claimed" in text
 
@@ -147,7 +154,7 @@ def test_every_scheme_and_attention_of_conf_has_a_source() -> None:
 
 
 def test_all_that_is_cited_is_in_the_bibliography(results: Results, tmp_path: Path) -> None:
-    kit = write_paper(results, tmp_path)
+    kit = undrawn(results, tmp_path)
     keys = {
         key
         for group in re.findall(r"\\cite\{([^}]*)\}", (kit / "methods.tex").read_text())
@@ -170,7 +177,7 @@ def test_of_other_objectives_no_sentences_are_written(tmp_path: Path) -> None:
     objective = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
     write_run(tmp_path, "a", config={**_config("rope"), "objective": objective})
     with pytest.raises(ReportError, match="models of the next token in text"):
-        write_paper(gather("made_up", tmp_path, None), tmp_path / "kit")
+        undrawn(gather("made_up", tmp_path, None), tmp_path / "kit")
 
 
 def test_the_same_records_give_the_same_bytes(results: Results, tmp_path: Path) -> None:

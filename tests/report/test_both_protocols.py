@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.analysis.arms import Arm
 from poslab.analysis.comparisons import pairs
-from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import BothProtocols, both_protocols
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import pairs_sheet
 from poslab.report.verdict import extrapolation
+from support.arms import of_rows
 from support.records import plan, write_protocols
 
 TESTED, BESIDE = "sliding_8x", "loss_8x"
@@ -84,14 +83,7 @@ def test_very_many_are_not_all_listed(tmp_path: Path) -> None:
 def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[BothProtocols, ...]:
     """Every pair of arms, from a row an arm with a loss a seed in each protocol."""
     arms = [
-        ArmFigures(
-            Arm(f"arm {i}", "", "", (), {}),
-            {},
-            tuple(
-                {"seed": seed, TESTED: float(a), BESIDE: float(b)}
-                for seed, (a, b) in enumerate(zip(*both, strict=True))
-            ),
-        )
+        of_rows(f"arm {i}", *({TESTED: float(a), BESIDE: float(b)} for a, b in zip(*both, strict=True)))
         for i, both in enumerate(zip(sliding, plain, strict=True))
     ]
     return both_protocols(arms, pairs(arms, arms[0], TESTED), TESTED)

@@ -76,27 +76,3 @@ def test_runs_of_one_study_in_two_places_are_one_study(runs: Path) -> None:
     assert report("checkpoint=runs/a/alibi-0,other/a/alibi-1") == 0
     (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     assert [row["seeds_finished"] for row in read(directory / "arms.csv")] == ["2"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("checkpoint=runs/a/rope-0 study=a", "checkpoint= names the runs itself: leave study= out"),
-        ("checkpoint=runs/a/rope-0 runs=runs", "leave runs= out"),
-        ("checkpoint=runs/a/rope-0,runs/a/rope-0/", "rope-0 of study=a is named twice"),
-        ("checkpoint=runs/a/gone", "checkpoint=runs/a/gone does not exist: name a run directory"),
-        ("checkpoint=runs/a/rope-0,", "checkpoint= lacks a name"),
-        ("checkpoint=runs/a", "a holds no record of a run"),
-        ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
-        ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
-        ("checkpoint=runs/a/rope-0 reference=fox", "reference=fox is no arm of this study"),
-    ],
-)
-def test_what_cannot_be_reported_is_refused_in_one_line(
-    runs: Path, arguments: str, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report(*arguments.split()) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert expected in shown.err
-    assert not Path("reports").exists()

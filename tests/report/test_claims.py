@@ -14,7 +14,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import claims_sheet, differences_sheet
 from poslab.analysis.spread import difference
-from poslab.analysis.statistics import Time, estimate, holm, normality, ratio
+from poslab.analysis.statistics import Time, estimate, holm, ratio
 from poslab.record.losses import LossSum
 from poslab.record.schema import EXTRAPOLATION
 from poslab.record.writer import RunRecord
@@ -145,15 +145,6 @@ def test_seeds_far_from_normal_are_told_by_their_arm(tmp_path: Path) -> None:
         assert not [text for text in warnings_of(quiet) if "normal" in text]
 
 
-def test_normal_seeds_are_seldom_called_uneven() -> None:
-    """Ten arms: at a tenth of 5 % each, at most one study in twenty names any."""
-    random, named = np.random.default_rng(0), 0
-    for draws in random.standard_normal((400, 10, 5)):
-        values = [p for arm in draws if (p := normality([float(value) for value in arm])) is not None]
-        named += min(values) < 0.05 / len(values)
-    assert named / 400 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
-
-
 def with_text(
     results: Results, random: np.random.Generator, noise: float, tokens: Sequence[int]
 ) -> float | None:
@@ -189,27 +180,6 @@ def test_the_error_over_text_is_what_other_text_would_change(tmp_path: Path) -> 
     for i in range(43):  # of other tokens than in the other runs
         one[str(i)] = LossSum(1.0, 63, None)  # type: ignore[index]
     assert error_over_text(results) is None
-
-
-def test_long_segments_count_by_their_tokens(tmp_path: Path) -> None:
-    """The error of a ratio of sums, as a second computation has it: by leaving out each segment in turn."""
-    results, random = made_up(tmp_path, [0.1, 0.12]), np.random.default_rng(2)
-    tokens = [64 + 8 * (i % 9) for i in range(60)]
-    error = with_text(results, random, 0.2, tokens)
-    mine, theirs = (
-        [item.arm.finished[s].segments["non_overlapping", 8.0] for s in (0, 1)]
-        for item in (results.arms[1], results.arms[0])
-    )
-    sums = np.array(
-        [
-            np.mean([a[str(i)].nll - b[str(i)].nll for a, b in zip(mine, theirs, strict=True)])
-            for i in range(60)
-        ]
-    )
-    counts = np.array(tokens)
-    without = (sums.sum() - sums) / (counts.sum() - counts)
-    jackknife = math.sqrt(59 / 60 * float(((without - without.mean()) ** 2).sum()))
-    assert error == pytest.approx(jackknife, rel=0.03)
 
 
 def test_a_report_says_of_how_many_documents_its_intervals_hold_the_noise(tmp_path: Path) -> None:

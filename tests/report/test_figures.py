@@ -19,19 +19,26 @@ from poslab.report.render.paper import MANY, NAMED, draw, draw_all
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.dashboards import write_study
+from support.forks import one_of_each
 from support.records import contents
 
 REPORT = """
 import sys
 from poslab.commands.report import main
+from poslab.report.render import paper
+from support.forks import one_of_each
+paper.draw_all = one_of_each
 status = main(sys.argv[1:])
 assert "torch" not in sys.modules
 sys.exit(status)
 """
 
 
-def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path: Path) -> None:
+def test_another_process_writes_the_same_bytes_and_loads_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a study with everything: not W&B's files, nor the place, nor the machine's settings count."""
+    monkeypatch.setattr(paper, "draw_all", one_of_each)
     write_study(tmp_path / "runs", "made_up")
     first = contents(write_report("made_up", tmp_path / "runs", tmp_path / "reports").directory)
     assert {f"figures/loss_by_position.{kind}" for kind in ("svg", "png", "pdf")} <= first.keys()
@@ -47,7 +54,7 @@ def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path: Path
     done = subprocess.run(
         [sys.executable, "-c", REPORT, "study=made_up", *options],
         cwd=moved,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120", **settings},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "COLUMNS": "120", **settings},
         capture_output=True,
         text=True,
         check=False,

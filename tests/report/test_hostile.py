@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from playwright.sync_api import Browser
 from poslab.analysis.results import gather
 from poslab.commands.status import main as status
 from poslab.record.files import write_sealed
-from poslab.report.charts import FORMATS, Chart
 from poslab.report.render import paper
 from poslab.report.render.page import page
 from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
 from poslab.report.write import Report, write_report
 from support.browser import Reader, started
+from support.forks import one_of_each
 from support.hostile import HOSTILE, RUNS, STUDY
 from support.records import read, write_run
 
@@ -78,19 +78,15 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def two_drawn(charts: Sequence[Chart]) -> list[dict[str, bytes]]:
-    return [*map(paper.draw, charts[:2]), *(dict.fromkeys(FORMATS, b"") for _ in charts[2:])]
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """A whole report, of which two figures are drawn. Its runs lie deep, so that ../.. is still watched."""
+    """A whole report, a figure of each kind drawn. Its runs lie deep, so that ../.. is still watched."""
     home = tmp_path_factory.mktemp("hostile")
     deep = home / "a" / "b"
     write_records(deep / "runs", range(3))
     before = tree(home)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper, "draw_all", two_drawn)
+        patch.setattr(paper, "draw_all", one_of_each)
         report = write_report(STUDY, deep / "runs", deep / "reports")
     made, after = report.directory, tree(home)
     assert made == deep / "reports" / STUDY
@@ -108,11 +104,8 @@ def report(written: Report) -> Path:
     return written.directory
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_nothing_runs_and_nothing_is_fetched(
-    page_path: Path, report: Path, browser: Browser, whole: bool
-) -> None:
-    reader = Reader(browser, report / "index.html" if whole else page_path, width=390)
+def test_nothing_runs_and_nothing_is_fetched(page_path: Path, browser: Browser) -> None:
+    reader = Reader(browser, page_path, width=390)
     shown = reader.page
     for figure in shown.locator(".plot").all():
         figure.press("End")

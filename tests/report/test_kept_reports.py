@@ -188,34 +188,6 @@ def test_kept_records_are_read_from_the_folder_that_is_named(
     assert "study=a has no records" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["study=a", "keep=yes"], "keep=yes is unknown; there is keep=true"),
-        (["study=a", "keep=false"], "keep=false is unknown"),
-        (["study=a,b", "keep=true"], "keep=true keeps the records of one study"),
-        (["checkpoint=runs/b/rope-0", "keep=true"], "leave keep= out"),
-        (["study=a", "keep=true"], "keep=true keeps one study's records, and runs has none of 'a'"),
-        (["study=gone"], "study=gone has no records; studies with records: c, a"),
-        (["study=../reports/a"], "has no records"),
-        (["study=c", "keep=true"], "study=c has no finished run: 1 failed"),
-        (["runs=nowhere"], "no records in nowhere; train a study first"),
-    ],
-)
-def test_what_cannot_be_kept_or_made_is_refused_in_one_line(
-    two: Path, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.rmtree("runs")
-    write_run(two / "runs", "dead", study="c", status="failed")
-    capsys.readouterr()
-    before = sorted(two.rglob("*"))
-    assert report(*arguments) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert expected in shown.err
-    assert sorted(two.rglob("*")) == before
-
-
 def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(
     two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.analysis.sheets import Row
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
-from poslab.report.render.terminal import terminal_table
 from poslab.report.tables import Cell
 from poslab.report.write import write_report
 from support.commands import ROOT
@@ -184,15 +181,6 @@ def test_cells_sort_by_the_number_that_they_stand_for(
     assert orders == sorted(set(orders))
     for cell, row in zip(shown, rows, strict=True):
         assert cell.value is None or cell.value in row.values()
-
-
-def test_a_scheme_has_the_colour_of_the_figures_in_the_terminal(study: Path) -> None:
-    report = write_report("made_up", study / "runs", study / "reports")
-    console = Console(force_terminal=True, color_system="truecolor", width=120)
-    with console.capture() as capture:
-        console.print(terminal_table(report, 120))
-    red, green, blue = (int(COLOURS[SCHEMES.index("rope")][0][i : i + 2], 16) for i in (1, 3, 5))
-    assert f"38;2;{red};{green};{blue}mrope" in capture.get()
 
 
 def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> None:

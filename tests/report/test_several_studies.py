@@ -7,7 +7,6 @@ import pytest
 
 from poslab.analysis.facts import report_command
 from poslab.analysis.results import Results, gather
-from poslab.commands.report import main
 from poslab.record.reader import ReportError
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
@@ -128,12 +127,6 @@ def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path: Path) -> None:
     assert results.comparisons == ()
 
 
-def test_losses_on_other_data_are_not_compared(tmp_path: Path) -> None:
-    two(tmp_path, seeds=2, data={"name": "stdlib", "fingerprint": "beef", "vocabulary": 256})
-    results = gather("a,b", tmp_path, "a: rope")
-    assert {item.arm.label for item in results.comparisons} == {"a: alibi"}
-
-
 def test_the_report_of_two_studies_lies_beside_theirs(tmp_path: Path) -> None:
     two(tmp_path / "runs", seeds=2)
     write_run(tmp_path / "runs", "dead", pos="t5", study="b", status="failed", reason="out of memory")
@@ -157,32 +150,3 @@ def test_the_report_of_two_studies_lies_beside_theirs(tmp_path: Path) -> None:
     assert markdown.startswith("# a+b\n")
     assert "b/dead (failed)" in markdown
     assert "python report.py study=a,b" in markdown
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ("a,a", "study=a,a names a twice"),
-        ("a,b,gone", "study=gone has no records; studies with records: "),
-        ("a,", "study=a, lacks a name; studies with records: "),
-        (",", "study=, lacks a name"),
-        ("a,c", "study=c has no finished run: 1 failed (out of memory); run its command again"),
-        ("a,../b", "study=../b has no records"),
-    ],
-)
-def test_studies_that_cannot_be_reported_are_refused_in_one_line(
-    tmp_path: Path,
-    asked: str,
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    two(tmp_path / "runs")
-    write_run(tmp_path / "runs", "c", study="c", status="failed", reason="out of memory")
-    monkeypatch.chdir(tmp_path)
-    assert main([f"study={asked}"]) == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert expected in shown.err.replace("'", "")
-    assert shown.err.count("\n") == 1
-    assert not (tmp_path / "reports").exists()

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import kendalltau
 
 from poslab.analysis.results import Results, gather
 from poslab.analysis.texts import agreements, orders
@@ -47,8 +48,20 @@ def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int =
     return gather("made_up", runs, None)
 
 
-def test_differences_are_paired_within_a_text_and_counted_over_texts(tmp_path: Path) -> None:
-    results = study(tmp_path)
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of three texts, four arms and five seeds."""
+    runs = tmp_path_factory.mktemp("texts")
+    study(runs)
+    return runs
+
+
+@pytest.fixture(scope="module")
+def results(runs: Path) -> Results:
+    return gather("made_up", runs, None)
+
+
+def test_differences_are_paired_within_a_text_and_counted_over_texts(results: Results) -> None:
     assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
     assert {text.reference.arm.label for text in results.texts} == {"rope"}
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
@@ -149,19 +162,15 @@ def test_bits_are_called_bits(tmp_path: Path) -> None:
     assert "nats" not in tested
 
 
-def test_the_tests_of_all_texts_are_corrected_together(tmp_path: Path) -> None:
-    alone = study(tmp_path / "a", {"code": LOSSES["code"]})
+def test_the_tests_of_all_texts_are_corrected_together(results: Results, tmp_path: Path) -> None:
+    alone = study(tmp_path, {"code": LOSSES["code"]})
     assert alone.texts == ()
-    together = study(tmp_path / "b").texts[1]
-    for single, shared in zip(alone.claims, together.claims, strict=True):
+    for single, shared in zip(alone.claims, results.texts[1].claims, strict=True):
         assert (single.arm, single.figure, single.p) == (shared.arm, shared.figure, shared.p)
         assert shared.p_holm == pytest.approx(min(1, 3 * single.p_holm))
 
 
-def test_kendalls_tau_is_that_of_scipy(tmp_path: Path) -> None:
-    from scipy.stats import kendalltau
-
-    results = study(tmp_path, seeds=2)
+def test_kendalls_tau_is_that_of_scipy(results: Results) -> None:
     for order in orders(results.texts, "sliding_8x"):
         first, second = (next(text for text in results.texts if text.text == name) for name in order.texts)
         losses = [[item.mean("sliding_8x") for item in text.arms] for text in (first, second)]
@@ -172,8 +181,7 @@ def test_kendalls_tau_is_that_of_scipy(tmp_path: Path) -> None:
     assert reverse.changed == (("alibi", "rope"),)
 
 
-def test_a_report_compares_no_losses_of_different_texts(tmp_path: Path) -> None:
-    results = study(tmp_path)
+def test_a_report_compares_no_losses_of_different_texts(runs: Path, results: Results, tmp_path: Path) -> None:
     made = document(results)
     names = [section.name for section in made.sections]
     assert len(names) == len(set(names))
@@ -183,8 +191,7 @@ def test_a_report_compares_no_losses_of_different_texts(tmp_path: Path) -> None:
             assert {*table.sources} <= {f"{name}.csv" for name in made.sheets}, table.title
             arms = [row["arm"] for row in table.records if "arm" in row]
             assert table.title == "Runs" or all(label in LOSSES["code"] for label in arms)
-    write_report("made_up", tmp_path, tmp_path / "reports")
-    folder = tmp_path / "reports" / "made_up"
+    folder = write_report("made_up", runs, tmp_path).directory
     rows = {(row["figure"], row["arm"]): row for row in read(folder / "texts.csv")}
     assert rows["sliding_8x", "t5"]["lower"] == "3"
     assert float(rows["sliding_8x", "t5"]["code_mean"]) == pytest.approx(-0.1, abs=0.02)
@@ -209,8 +216,10 @@ def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp
         gather("made_up", tmp_path / "a", "rope")
 
 
-def test_a_paper_has_the_arms_of_each_text_by_themselves(tmp_path: Path) -> None:
-    results = study(tmp_path)
+def test_a_paper_has_the_arms_of_each_text_by_themselves(
+    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poslab.paper.write.draw", lambda charts: {})  # which takes seconds
     table = paper_table(results, ["sliding_8x", "difference"])
     assert [heading for heading, _ in table.blocks] == ["The sotu", "The code", "The docs"]
     for (_, rows), losses in zip(table.blocks, LOSSES.values(), strict=True):

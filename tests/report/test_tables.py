@@ -1,6 +1,5 @@
 """What a table shows is in the CSV file that it names; a section is written whole, and files are known."""
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,88 +9,35 @@ from poslab.analysis.curves import point
 from poslab.analysis.results import gather
 from poslab.analysis.sheets import Row, sheet
 from poslab.analysis.statistics import Estimate
+from poslab.measures.attention_distance import AttentionDistance
+from poslab.measures.retrieval import Retrieval
+from poslab.measures.scheme_rotation import Rotation
+from poslab.record.writer import RunRecord
 from poslab.report import cells
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.sections.contents import document
 from poslab.report.tables import Column, Table
 from poslab.report.write import write_document
-from support.records import (
-    LINES,
-    L,
-    add_rescaled,
-    answers,
-    biases,
-    bounds,
-    plan,
-    reaches,
-    rescaling_config,
-    turns,
-    write_scheme,
-)
+from support.pages import write_study
+from support.records import answers, reaches, seal, turns
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-
-SEEDS = 3
-# The loss at L over rope's, and what each doubling past L adds to it.
-ARMS = {
-    "rope": (0.0, 0.15), "rope_500": (0.02, 0.12), "t5": (-0.05, 0.02), "alibi": (-0.1, -0.01),
-    "kerple_log": (-0.02, 0.0), "fire": (-0.03, 0.1), "learned": (0.1, 0.0),
-    "nope": (0.2, 0.3),
-}  # fmt: skip
-BIASED = ("alibi", "kerple_log")
-TURNING = {"rope": 100.0, "rope_500": 57.25}
-
-
-def write_study(runs: Path) -> None:
-    """Eight arms of three seeds; one run diverged, one failed, nope misses targets, learned ends at L."""
-    names = []
-    for number, (pos, (shift, slope)) in enumerate(ARMS.items()):
-        for seed in range(SEEDS):
-            name, noise = f"{pos}-s{seed}", random.Random(f"{pos} {seed}")
-            here = shift + random.Random(seed).gauss(0, 0.03) + noise.gauss(0, 0.01)
-            sliding = {2.0**i: 2 + slope * i + (noise.gauss(0, 0.005) if i else 0) for i in range(4)}
-            lengths = (1.0, 2.0, 8.0)
-            ends = {}
-            if pos == "learned":
-                sliding, lengths, ends = {1.0: 2.0}, (1.0,), {"max_length": L}
-            lost = {
-                ("fire", 2): ("diverged", "the loss is not finite at step 73"),
-                ("t5", 1): ("failed", "out of 16 GiB"),
-            }
-            if (pos, seed) in lost:
-                ends["status"], ends["reason"] = lost[pos, seed]
-            cells = {(k, d): noise.randrange(11) for k in lengths for d in (0.0, 0.25, 1.0)}
-            directory = write_scheme(
-                runs,
-                name,
-                answers(cells, nats=1 + noise.random()),
-                biases([0.5 + noise.random() / 10, 0.25], list(range(40))) if pos in BIASED else None,
-                turns([6.25, TURNING[pos], None]) if pos in TURNING else None,
-                bounds({1: 0.9, 2: 0.7, 8: 0.3 + noise.random() / 10}) if pos in TURNING else None,
-                reaches([[1 + noise.random(), 2.0], [0.5, 3 + noise.random()]]),
-                pos=pos,
-                seed=seed,
-                shift=here,
-                sliding=sliding,
-                config=rescaling_config("pi", "yarn") if pos == "rope" else rescaling_config(),
-                parameters=1000 + 8 * number,
-                seconds=100 + 10 * noise.random(),
-                versions={"torch": "2.13.0", "python": "3.14"},
-                code=f"{17 * number:02d}e4b{number}",
-                wandb={"mode": "offline"},
-                **ends,
-            )  # fmt: skip
-            if pos == "rope":
-                add_rescaled(directory, LINES, here)
-            names.append(name)
-    plan(runs, names, "rope")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
+    """The report of a study of all kinds of arms, two of which also have tables of measurements."""
     runs = tmp_path_factory.mktemp("tables")
     write_study(runs)
+    for arm in ("rope", "learned"):
+        for seed in range(3):
+            record = RunRecord(runs / "made_up" / f"{arm}-{seed}")
+            exact = {(k, depth): 3 * seed + i for k in (1.0, 8.0) for i, depth in enumerate((0.0, 0.5, 1.0))}
+            record.write_table(Retrieval.table, answers(exact, nats=1.5 + seed))
+            record.write_table(Rotation.table, turns([6.25 + seed, 100.0, None]))
+            record.write_table(AttentionDistance.table, reaches([[1.25 + seed, 2.0], [0.5, 3.25]]))
+            seal(record.directory)
     return document(gather("made_up", runs, None))
 
 

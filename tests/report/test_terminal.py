@@ -1,8 +1,10 @@
 """The table of arms in a terminal: no line longer than the terminal, and nothing left out without a word."""
 
 import pytest
+from rich.console import Console
 
-from poslab.report.render.terminal import LEFT_OUT, show
+from poslab.analysis.palette import COLOURS, SCHEMES
+from poslab.report.render.terminal import LEFT_OUT, show, terminal_table
 from poslab.report.write import Report, write_report
 from support.commands import ROOT
 from support.records import write_run
@@ -74,3 +76,12 @@ def test_a_wide_terminal_has_every_column(
     text = shown(six, 132, monkeypatch, capsys)
     assert "lack of room" not in text
     assert text.count("flash") == len(six.table)
+
+
+@pytest.mark.parametrize("scheme", ["rope", "alibi"])
+def test_a_scheme_has_its_colour_whatever_else_its_label_says(many: Report, scheme: str) -> None:
+    console = Console(force_terminal=True, color_system="truecolor", width=200)
+    with console.capture() as capture:
+        console.print(terminal_table(many, 200))
+    red, green, blue = (int(COLOURS[SCHEMES.index(scheme)][0][i : i + 2], 16) for i in (1, 3, 5))
+    assert f"38;2;{red};{green};{blue}m{scheme}" in capture.get()

@@ -56,12 +56,6 @@ def test_the_fewest_seeds_make_a_comparison_exploratory(tmp_path: Path) -> None:
     assert "3 seeds, so exploratory" in words(results)
 
 
-def test_a_reference_whose_runs_all_diverged_leaves_a_report(tmp_path: Path) -> None:
-    results = study(tmp_path, {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}, 3, missing={"rope": 0})
-    assert not results.reference.arm.finished
-    assert "the reference, rope, has no finished run" in words(results)
-
-
 @pytest.mark.parametrize(("seeds", "places"), [(1, {"–"}), (3, {"1–16"})])
 def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int, places: set[str]) -> None:
     arms = {**ROPE, **{f"arm{i}": (0.0, 0.15) for i in range(15)}}

@@ -12,6 +12,13 @@ FIGURE = "sliding_8x"
 ONE_EACH = [1] * 20  # segments of each document
 
 
+def of_rows(label: str, *rows: dict[str, float]) -> ArmFigures:
+    """An arm of made-up figures, a row for each seed."""
+    return ArmFigures(
+        Arm(label, "", "", (), {}), {}, tuple({"seed": seed, **row} for seed, row in enumerate(rows))
+    )
+
+
 def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -> ArmFigures:
     """An arm of the losses (seed, document), each the same in all segments of the document, of 16 tokens."""
     documents = np.arange(len(counts)).repeat(counts)

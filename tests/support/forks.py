@@ -81,6 +81,15 @@ def undrawn(charts: Sequence[Any]) -> list[dict[str, bytes]]:
     return [dict.fromkeys(FORMATS, PIXEL) for _ in charts]
 
 
+def one_of_each(charts: Sequence[Any]) -> list[dict[str, bytes]]:
+    """Draw the first figure of each kind; of the others every file is empty."""
+    from poslab.report.charts import FORMATS
+    from poslab.report.render.paper import draw
+
+    first = {type(chart): chart for chart in reversed(charts)}
+    return [draw(chart) if chart is first[type(chart)] else dict.fromkeys(FORMATS, b"") for chart in charts]
+
+
 @cache
 def _forking(tests: str) -> socket.socket:
     """The other end of its socket, one for this process; it ends when this process does."""

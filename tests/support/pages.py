@@ -16,9 +16,8 @@ from support.records import FLAT, LINES, STEEP, plan, write_rescaled, write_run
 HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
 
 
-def write_page(home: Path) -> Path:
+def write_study(runs: Path) -> None:
     """Arms of three seeds: rescaled, never at the target, sometimes at it, not defined past L, hostile."""
-    runs = home / "runs"
     same = {"config": {"evaluate": {"longest": 8}}}
     for seed in range(3):
         write_rescaled(runs, f"rope-{seed}", LINES, shift=0.01 * seed, seed=seed)
@@ -30,8 +29,13 @@ def write_page(home: Path) -> Path:
     write_run(runs, "gone", "t5", status="failed", reason="out of memory", **same)
     names = [f"{arm}-{seed}" for arm in ("rope", "alibi", "late", "learned", "hostile") for seed in range(3)]
     plan(runs, names, "rope")
+
+
+def write_page(home: Path) -> Path:
+    """The page of that study, and its CSV files."""
+    write_study(home / "runs")
     # As write_report does, without the seconds that the paper figures take.
-    made = document(gather("made_up", runs, None))
+    made = document(gather("made_up", home / "runs", None))
     (home / "index.html").write_text(whole_page(made))
     write_sheets(home, made.sheets)
     return home

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from poslab.analysis.statistics import Estimate, estimate
-from poslab.record.measures import Bin, Value, mean_bits, mean_loss, name, position_bins
+from poslab.record.measures import Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 
 STEADY = 0.7  # slow over fast speed between validations, at least, of a run that has its machine to itself
@@ -95,8 +95,9 @@ def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
 
 def by_position(run: Run, unit: int, start: float = 0) -> Values:
     """Return the loss in each bin of positions from `start` on, by the tokens seen there over `unit`."""
-    return {(item.center / unit, _bin(item)): item.loss for item in position_bins(run) if item.first >= start}
-
-
-def _bin(item: Bin) -> tuple[tuple[str, Value], ...]:
-    return ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)
+    losses: Values = {}
+    for item in position_bins(run):
+        if item.first >= start:
+            keys = ("first_position", item.first), ("last_position", item.last), ("tokens_seen", item.center)
+            losses[item.center / unit, keys] = item.loss
+    return losses

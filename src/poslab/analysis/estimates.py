@@ -17,6 +17,7 @@ from poslab.analysis.statistics import (
 from poslab.record import measures
 from poslab.record.measures import Value
 from poslab.record.reader import Run
+from poslab.record.summary import Target
 
 # Families of figures with a column per multiple of L; the first two come first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
@@ -86,18 +87,19 @@ def arm_figures(
     arm: Arm,
     rows: Mapping[str, Mapping[str, Value]],
     multiples: tuple[float, ...],
-    diverged: Times,
+    targets: Iterable[Target],
+    comparable: Set[str],
     reference: ArmFigures | None,
 ) -> ArmFigures:
-    """Return the figures of `arm` from the rows of its runs; `reference` is None for the reference itself."""
+    """Return the figures of `arm` from the rows of its runs; `reference` is None for the reference itself.
+
+    Times to the `targets` are of the runs whose names are in `comparable`.
+    """
     finished_rows = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]
     figures = estimates(finished_rows, (*columns, *SINGLE))
-    times = {
-        suffix: dict(sorted({**diverged.get(suffix, {}), **_times(arm, finished_rows, suffix)}.items()))
-        for suffix in TARGETS.values()
-    }
-    times = {suffix: by_seed for suffix, by_seed in times.items() if by_seed}
+    timed = [run for run in _timed(arm) if run.name in comparable]
+    times = {at.suffix: {run.seed: _time(run, at.loss) for run in timed} for at in targets if timed}
     for suffix, by_seed in times.items():
         if all(time.reached for time in by_seed.values()):
             # A mean without the runs that did not get there would flatter the arm.
@@ -108,15 +110,22 @@ def arm_figures(
     return ArmFigures(arm, figures, finished_rows, times, known)
 
 
-def _times(arm: Arm, rows: Iterable[Mapping[str, Value]], suffix: str) -> dict[int, Time]:
-    """Return tokens to a target by seed, from the rows of finished runs that have an answer."""
-    times = {}
-    for run, row in zip(arm.finished, rows, strict=True):
-        if f"reached{suffix}" in row:
-            reached = row[f"reached{suffix}"] is True
-            tokens = row[f"tokens_to_target{suffix}" if reached else f"tokens_without_target{suffix}"]
-            times[run.seed] = Time(float(tokens), reached, measures.last_crossing(run.validations))  # type: ignore[arg-type]
-    return times
+def _timed(arm: Arm) -> list[Run]:
+    """Return the runs with a time to a target, by seed: those that diverged too, unless the seed finished."""
+    finished = {run.seed for run in arm.finished}
+    lost = [run for run in arm.runs if run.status == "diverged" and run.seed not in finished]
+    return sorted([*lost, *arm.finished], key=lambda run: run.seed)
+
+
+def _time(run: Run, target: float) -> Time:
+    """Return the tokens to a loss; a run that diverged has reached it before, or never."""
+    crossing = measures.crossing(run.validations, target)
+    done = run.status == "done"
+    if crossing is None:
+        return Time(measures.tokens_without(run.validations, target) if done else float(run.budget), False)
+    # Evaluated on its way as the others are, one that diverged would have had until the end of its budget.
+    limit = measures.last_crossing(run.validations) if done else float(run.budget)
+    return Time(crossing.tokens, True, limit)
 
 
 def _mean_time(times: Sequence[Time]) -> Estimate:
@@ -127,28 +136,6 @@ def _mean_time(times: Sequence[Time]) -> Estimate:
     if summary.half_width is None or not near_budget(times):
         return summary
     return replace(summary, half_width=half_width_of_next(tokens))
-
-
-def diverged_times(arm: Arm, comparable: Set[str], targets: Mapping[str, float]) -> Times:
-    """Return tokens to each target, by its suffix, of runs that diverged: reached before, or never.
-
-    A seed that was run again counts anew.
-    """
-    finished = {run.seed for run in arm.finished}
-    lost = [
-        run
-        for run in arm.runs
-        if run.status == "diverged" and run.name in comparable and run.seed not in finished
-    ]
-    return {suffix: {run.seed: _before(run, target) for run in lost} for suffix, target in targets.items()}
-
-
-def _before(run: Run, target: float) -> Time:
-    crossing = measures.crossing(run.validations, target)
-    if crossing is None:
-        return Time(float(run.budget), False)
-    # Evaluated on its way as the others are, it would have had until the end of its budget.
-    return Time(crossing.tokens, True, float(run.budget))
 
 
 def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Value]:

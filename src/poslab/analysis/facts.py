@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from poslab.analysis.results import Results
@@ -15,35 +15,33 @@ from poslab.record.measures import Value
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
 
-OF_RUNS: Mapping[str, Callable[[Run], object]] = {
-    "context_length": lambda run: run.context_length,
-    "budget": lambda run: None if is_pretrained(run) else run.budget,
-    **{
-        key: lambda run, key=key: (run.config.get("model") or {}).get(key)  # type: ignore[misc]
-        for key in ("layers", "width", "heads")
-    },
-    "learning_rate": lambda run: run.config["trainer"].get("learning_rate"),
-    "parameters": lambda run: run.manifest.parameters,
-    "tokens_per_parameter": lambda run: tokens_per_parameter(run),
-    "data": lambda run: run.data_name,
-    "data_fingerprint": lambda run: run.data_fingerprint,
-    "vocabulary": lambda run: run.vocabulary,
-    "device": lambda run: run.manifest.device,
-    "precision": lambda run: run.manifest.precision,
-    "code": lambda run: run.manifest.code,
-    **{
-        f"from_{key}": lambda run, key=key: origin_of(run, key)  # type: ignore[misc]
-        for key in ("study", "run", "identity", "checkpoint", "steps", "tokens", "context_length")
-    },
-    "from_validation_loss": lambda run: _loss_before(run),
-    "commit": lambda run: run.manifest.source and run.manifest.source.commit,
-    "modified": lambda run: run.manifest.source and run.manifest.source.modified,
-    "gpu": lambda run: _of_hardware(run, "gpus"),
-    "processor": lambda run: _of_hardware(run, "processor"),
-    "cores": lambda run: _of_hardware(run, "cores"),
-    "memory_bytes": lambda run: _of_hardware(run, "memory_bytes"),
-    "system": lambda run: _of_hardware(run, "system"),
-}
+ORIGIN = "study", "run", "identity", "checkpoint", "steps", "tokens", "context_length"
+
+
+def _facts(run: Run) -> dict[str, object]:
+    """Return what is on record of a run, by its key in facts.csv; None for what is not."""
+    model, manifest = run.config.get("model") or {}, run.manifest
+    source, hardware = manifest.source, manifest.hardware
+    gpus = getattr(hardware, "gpus", None)
+    return {
+        "context_length": run.context_length,
+        "budget": None if is_pretrained(run) else run.budget,
+        **{key: model.get(key) for key in ("layers", "width", "heads")},
+        "learning_rate": run.config["trainer"].get("learning_rate"),
+        "parameters": manifest.parameters,
+        "tokens_per_parameter": tokens_per_parameter(run),
+        "data": run.data_name,
+        "data_fingerprint": run.data_fingerprint,
+        "vocabulary": run.vocabulary,
+        "device": manifest.device,
+        "precision": manifest.precision,
+        "code": manifest.code,
+        **{f"from_{key}": origin_of(run, key) for key in ORIGIN},
+        "from_validation_loss": _loss_before(run),
+        **{key: getattr(source, key, None) for key in ("commit", "modified")},
+        "gpu": None if gpus is None else ", ".join(gpus),
+        **{key: getattr(hardware, key, None) for key in ("processor", "cores", "memory_bytes", "system")},
+    }
 
 
 def tokens_per_parameter(run: Run) -> float | None:
@@ -56,6 +54,7 @@ def tokens_per_parameter(run: Run) -> float | None:
 
 def facts_sheet(results: Results) -> Sheet:
     """Return facts.csv: a row per value, several with the same key where the finished runs differ."""
+    known = list(map(_facts, results.finished))
     values: list[tuple[str, object]] = [
         ("study", results.study),
         *(("question", question) for question in results.questions),
@@ -66,7 +65,7 @@ def facts_sheet(results: Results) -> Sheet:
         ("runs", len(results.runs)),
         ("runs_finished", len(results.finished)),
         ("seeds_most", results.seeds),
-        *((key, value) for key, of in OF_RUNS.items() for value in _different(map(of, results.finished))),
+        *((key, value) for key in known[0] for value in _different(each[key] for each in known)),
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
         *(("multiple", k) for k in results.multiples),
         ("primary", results.primary),
@@ -75,7 +74,7 @@ def facts_sheet(results: Results) -> Sheet:
         *_versions(results),
         *(("command", line) for line in results.commands),
         ("report_command", report_command(results)),
-        ("configuration_of", shown_run(results).name),
+        ("configuration_of", results.first.name),
         *(
             (f"configuration.{key}", item)
             for key, value in flat_settings(shown_configuration(results)).items()
@@ -114,15 +113,9 @@ def _cell(value: Any) -> Value:
     return value if value is None or isinstance(value, int | float) else plain(value)
 
 
-def _of_hardware(run: Run, name: str) -> object:
-    """Return a fact of the machine that trained a run; several GPUs as one text."""
-    value = None if run.manifest.hardware is None else getattr(run.manifest.hardware, name)
-    return ", ".join(value) if isinstance(value, list) else value
-
-
 def origin_of(run: Run, name: str = "run") -> object:
     """Return a fact of the finished run that this one started from; None for initial weights."""
-    return run.manifest.origin and getattr(run.manifest.origin, name)
+    return getattr(run.manifest.origin, name, None)
 
 
 def _loss_before(run: Run) -> float | None:
@@ -139,14 +132,9 @@ def report_command(results: Results) -> str:
     return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
 
 
-def shown_run(results: Results) -> Run:
-    """Return the run that stands for the study: the reference's, where that finished."""
-    return (results.reference.arm.finished or results.finished)[0]
-
-
 def shown_configuration(results: Results) -> Any:
     """Return the whole configuration of that run, with no path of the machine."""
-    return _without_paths(shown_run(results).config)
+    return _without_paths(results.first.config)
 
 
 def _without_paths(value: Any) -> Any:

@@ -115,8 +115,6 @@ def both_protocols(
         beside = difference(*ends, figure)
         if beside is not None:
             known.append((pair, beside, difference(*ends, primary, less=figure)))
-    tests = {str(i): gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
+    tests = {i: gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
     adjusted = holm(tests)
-    return tuple(
-        BothProtocols(pair, beside, adjusted.get(str(i))) for i, (pair, beside, _) in enumerate(known)
-    )
+    return tuple(BothProtocols(pair, beside, adjusted.get(i)) for i, (pair, beside, _) in enumerate(known))

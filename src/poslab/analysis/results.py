@@ -20,14 +20,7 @@ from poslab.analysis.comparisons import (
     same_text,
     scored_by,
 )
-from poslab.analysis.estimates import (
-    FIXED,
-    TARGETS,
-    ArmFigures,
-    arm_figures,
-    diverged_times,
-    fixed_limit,
-)
+from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, fixed_limit
 from poslab.analysis.interactions import Interaction, interactions
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
@@ -104,11 +97,11 @@ class Results:
     @property
     def one_text(self) -> bool:
         """Whether all finished runs read the text of the reference, in whatever tokens."""
-        return all(same_text(run, self._first) for run in self.finished)
+        return all(same_text(run, self.first) for run in self.finished)
 
     @property
-    def _first(self) -> Run:
-        """A finished run, of the reference if it has one."""
+    def first(self) -> Run:
+        """The run that stands for the study: the reference's, where that finished."""
         return (self.reference.arm.finished or self.finished)[0]
 
     @property
@@ -119,7 +112,7 @@ class Results:
     @property
     def text(self) -> str:
         """The name of the reference's text."""
-        return plain(self._first.data_name, 40)
+        return plain(self.first.data_name, 40)
 
     @property
     def is_about_learning(self) -> bool:
@@ -270,12 +263,9 @@ def _figures(
     limit = fixed_limit(rows[run.name] for run in against.finished)
     for run in finished:
         rows[run.name] |= measures.usable_up_to(run, limit if run.name in same_data else None, FIXED)
-    aims = {target.suffix: target.loss for target in targets}
-    base = arm_figures(against, rows, multiples, diverged_times(against, same_data, aims), None)
+    base = arm_figures(against, rows, multiples, targets, same_data, None)
     all_figures = tuple(
-        base
-        if arm is against
-        else arm_figures(arm, rows, multiples, diverged_times(arm, same_data, aims), base)
+        base if arm is against else arm_figures(arm, rows, multiples, targets, same_data, base)
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)

@@ -70,7 +70,7 @@ def differences_sheet(results: Results) -> Sheet:
             "reference": results.reference.arm.label,
             "figure": item.figure,
             "primary": item.figure == results.primary,
-            **paired(item.difference),
+            **_paired(item.difference),
             # A p beside each of the figures that are not tested would be a hunt for a small one.
             "p": None if item.p_holm is None else item.difference.p,
             "seed_deviations": item.difference.deviations,
@@ -92,12 +92,9 @@ def interactions_sheet(results: Results) -> Sheet:
             "arm": item.arm.arm.label,
             "against": item.against.arm.label,
             "figure": results.primary,
-            **{
-                f"{part}_{end}": value
-                for part in ("with_own", "with_reference", "change")
-                for end, value in paired(getattr(item, part)).items()
-                if end != "p"  # nothing of it is tested
-            },
+            **difference_columns("with_own", item.with_own),
+            **difference_columns("with_reference", item.with_reference),
+            **difference_columns("change", item.change),
             "documents": item.change.documents,
         }
         for item in results.interactions
@@ -118,7 +115,8 @@ def pairs_sheet(results: Results) -> Sheet:
             "arm": pair.arm.label,
             "other": pair.against.label,
             "figure": results.primary,
-            **paired(pair.difference),
+            **_paired(pair.difference),
+            "p": pair.difference.p,
             "p_holm": pair.p_holm,
             "separated": pair.separated,
             **_beside(beside.get(id(pair)), results),
@@ -133,15 +131,19 @@ def _beside(protocols: BothProtocols | None, results: Results) -> Row:
         return {}
     return {
         "counterpart": counterpart(results.primary),
-        **{f"counterpart_{end}": value for end, value in paired(protocols.beside).items() if end != "p"},
+        **difference_columns("counterpart", protocols.beside),
         "change_p_holm": protocols.change_p_holm,
         "changes_places": protocols.changes_places,
     }
 
 
-def paired(difference: Difference) -> Row:
-    """Return the cells of a difference that every sheet has."""
-    return {end: getattr(difference, end) for end in ("n", "mean", "half_width", "p")}
+def _paired(between: Difference) -> Row:
+    return {end: getattr(between, end) for end in estimates.ESTIMATE}
+
+
+def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:
+    """Return the cells of a paired difference whose columns begin with `name`; empty ones for None."""
+    return {f"{name}_{end}": getattr(between, end, None) for end in estimates.ESTIMATE}
 
 
 def claims_sheet(results: Results) -> Sheet:

@@ -117,15 +117,12 @@ def paired(
         return None
     if summary.n < 2:
         return Difference(summary.n, summary.mean, None, None, None, text)
+    half, p = summary.half_width, p_value(differences)
+    if text is not None and text.documents:
+        half, p = _over_seeds_and_text(differences, text)
     noise = _deviation([reference[seed] for seed in shared])
-    by_seeds = summary.half_width, p_value(differences)
-    return Difference(
-        summary.n,
-        summary.mean,
-        *(_over_seeds_and_text(differences, text) if text and text.documents else by_seeds),
-        summary.mean / noise if noise > 0 and summary.n > 2 else None,  # two may be alike by chance
-        text,
-    )
+    deviations = summary.mean / noise if noise > 0 and summary.n > 2 else None  # two may be alike by chance
+    return Difference(summary.n, summary.mean, half, p, deviations, text)
 
 
 def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple[float, float | None]:

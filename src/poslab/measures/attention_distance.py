@@ -115,7 +115,7 @@ def _cells(heads: "pandas.DataFrame") -> "dict[tuple[float, float], Estimate | N
 def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
     """Layers by heads, a panel an arm."""
     from poslab.report.cells import arms, half_widths, heat_panel
-    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.charts import HeatPanels
     from poslab.report.formatting import number
 
     panels, rows, even = [], [], _even(study)
@@ -142,7 +142,6 @@ def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
         "Layer",
         "Head",
         "Tokens",
-        SCALE_FROM,
         max(cell.mean for panel in panels for cell, _, _ in panel.known),
         False,
         tuple(panels),

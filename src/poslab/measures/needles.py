@@ -150,7 +150,7 @@ def is_above_guessing(share: "Estimate", asked: int) -> bool:
 def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatPanels":
     from poslab.analysis.statistics import estimate
     from poslab.report.cells import arms, half_widths, heat_panel
-    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.charts import HeatPanels
     from poslab.report.formatting import multiple
 
     depths, lengths = sorted(table.depth.unique()), sorted(table.multiple.unique())
@@ -174,7 +174,6 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
         "Depth",
         "Length of the window",
         "Percent of answers right",
-        SCALE_FROM,
         1.0,
         True,
         tuple(panels),

@@ -278,7 +278,7 @@ def _table(study: "StudyTables", tasks: Sequence[_Task], rows: list[dict[str, An
 def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
     from poslab.analysis.statistics import estimate
     from poslab.report.cells import arms, half_widths, heat_panel, span
-    from poslab.report.charts import SCALE_FROM, HeatPanels
+    from poslab.report.charts import HeatPanels
     from poslab.report.formatting import multiple
 
     panels: list[HeatPanel] = []
@@ -312,7 +312,6 @@ def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
         "Depth",
         "Length of the window",
         "Percent of answers exact",
-        SCALE_FROM,
         EVERY_ANSWER,
         True,
         tuple(panels),

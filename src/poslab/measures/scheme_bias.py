@@ -134,7 +134,6 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | Non
                 drawn.append((title, lines))
     if not drawn:
         return None
-    legend = sorted({head for _, lines in drawn for head, _, _ in lines})
     every = [Series(0, "", line) for _, lines in drawn for _, _, line in lines]
     panels = tuple(
         LineChart(
@@ -163,7 +162,6 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | Non
         "Bias by distance",
         caption,
         panels,
-        tuple((head_number(head), f"head {head}") for head in legend),
         "Heads",
         rows,
     )

@@ -5,12 +5,15 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from poslab.report.tables import Column
 
+TEMPLATES = Path(__file__).parent / "templates"
+BREAKABLE = re.compile(r"([=,/._+-])")
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {
     **{character: f"\\{character}" for character in "#$%&_{}"},
@@ -25,10 +28,10 @@ _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 
 
 @cache
-def latex_environment(loader: FileSystemLoader) -> Environment:
-    """Return an environment for LaTeX templates, which escapes every value but Markup."""
+def latex_environment() -> Environment:
+    """Return an environment for this package's templates, which escapes every value but Markup."""
     environment = Environment(
-        loader=loader,
+        loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         finalize=lambda text: text if isinstance(text, Markup) else escape_latex(text),
         keep_trailing_newline=True,
@@ -39,12 +42,18 @@ def latex_environment(loader: FileSystemLoader) -> Environment:
         variable_end_string=">>",
     )
     environment.filters |= {"groups": _groups, "reference": _reference, "as_it_is": Markup}
+    environment.filters |= {"breakable": _breakable}
     return environment
 
 
 def _reference(name: str) -> Markup:
     """Return a name with only the characters of a LaTeX label."""
     return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
+
+
+def _breakable(text: str) -> Markup:
+    """Return a command line that may continue in the next line after any of its separators."""
+    return Markup(BREAKABLE.sub("\\1\\\\allowbreak{}", escape_latex(text)))
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:

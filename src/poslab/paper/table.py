@@ -10,7 +10,7 @@ from markupsafe import Markup
 from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
-from poslab.analysis.statistics import FALSE_ALARMS
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.text import listing
 from poslab.measures import figures
 from poslab.paper.latex import escape_latex
@@ -19,7 +19,7 @@ from poslab.record.reader import ReportError
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import quantity
-from poslab.report.sections.answer import HOLM, difference, how_sure, ranked_rows
+from poslab.report.sections.answer import difference, ranked_rows
 from poslab.report.sections.overview import arms_table
 from poslab.report.tables import Cell, Column
 
@@ -142,14 +142,22 @@ def _caption(results: Results, names: Sequence[str]) -> str:
         for counted in dict.fromkeys(map(unit, lengths))
     ]
     if "rank" in names:
-        sentences.append(cells.rank_words(results, HOLM).strip())
+        sentences.append(cells.rank_words(results, "paired t tests with Holm's correction").strip())
     if "difference" in names:
         sentences.append(
             f"The difference is that from {results.reference.arm.label} in the tested loss, paired by "
             f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
         )
-    sentences.append(how_sure(results))
+    sentences.append(_how_sure(results))
     if results.seeds > 1 and lengths:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         sentences.append(f"Bold: the lowest mean of a column{tested}.")
     return " ".join(filter(None, sentences))
+
+
+def _how_sure(results: Results) -> str:
+    if results.seeds < 2:
+        return "One seed per arm: no interval, no winner claimed."
+    settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
+    fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
+    return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."

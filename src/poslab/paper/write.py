@@ -1,17 +1,12 @@
 """A study's paper kit, reports/STUDY/paper/: figure, tables, methods, references, and a paper of them."""
 
-import re
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
 
 from poslab.analysis.facts import facts_sheet
 from poslab.analysis.results import Results
 from poslab.config.schema import CAUSAL
-from poslab.paper.latex import escape_latex, latex_environment
+from poslab.paper.latex import latex_environment
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
 from poslab.paper.references import bibliography, used, without_source
@@ -22,8 +17,6 @@ from poslab.report.sections.answer import sentences
 
 FOLDER = "paper"
 SUFFIXES = (".tex", ".bib", ".pdf", ".pgf")
-TEMPLATES = Path(__file__).parent / "templates"
-BREAKABLE = re.compile(r"([=,/._+-])")  # where a long command line may continue in the next line
 SETTING = "configuration."
 
 
@@ -76,16 +69,4 @@ def _settings(results: Results) -> list[tuple[str, str]]:
 
 
 def _fill(template: str, **values: object) -> str:
-    return _environment().get_template(template).render(**values)
-
-
-@cache
-def _environment() -> Environment:
-    environment = latex_environment(FileSystemLoader(TEMPLATES))
-    environment.filters |= {"breakable": _breakable}
-    return environment
-
-
-def _breakable(text: str) -> Markup:
-    """Return a command line or a key that may continue in the next line after any of its separators."""
-    return Markup(BREAKABLE.sub("\\1\\\\allowbreak{}", escape_latex(text)))
+    return latex_environment().get_template(template).render(**values)

@@ -22,7 +22,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
         return None
     import pandas  # takes a second: only where there is a table to read
 
-    frames = []
+    frames, each = [], []  # tables, and for each of their rows the columns that say of which run it is
     for run in having:
         try:
             rows = pandas.read_csv(io.BytesIO(run.tables[schema.file]))
@@ -30,9 +30,10 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
             raise ReportError(f"{run.name}: {schema.file} cannot be read: {error}") from None
         if absent := [column for column in schema.columns if column not in rows]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
-        if rows.empty:  # its columns have no type, and would change the type of the result's
-            continue
-        keys = {"run": run.name, "pos": run.pos, "attention": run.attention, "seed": run.seed}
-        columns = dict.fromkeys([*keys, *schema.columns, *schema.optional])
-        frames.append(rows.assign(**keys).reindex(columns=list(columns)))
-    return pandas.concat(frames, ignore_index=True) if frames else None
+        if not rows.empty:  # its columns have no type, and would change the type of the result's
+            frames.append(rows)
+            each += [(run.name, run.pos, run.attention, run.seed)] * len(rows)
+    if not frames:
+        return None
+    whole = pandas.concat(frames, ignore_index=True).reindex(columns=[*schema.columns, *schema.optional])
+    return pandas.concat([pandas.DataFrame(each, columns=["run", "pos", "attention", "seed"]), whole], axis=1)

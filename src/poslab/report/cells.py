@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from poslab.analysis.estimates import ESTIMATE, FIXED, RELATIVE, ArmFigures
+from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
-from poslab.analysis.statistics import Difference, Estimate
+from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
@@ -108,11 +108,6 @@ loss = mean()
 nats = mean(partial(interval, digits=3, sign=True))  # of differences, so with a sign
 percent = mean(share)
 price = mean(partial(share, digits=2, sign="+"))  # a relative change
-
-
-def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:
-    """Return a paired difference as cells of a CSV file, which `nats` shows; empty ones for None."""
-    return {f"{name}_{end}": getattr(between, end, None) for end in ESTIMATE}
 
 
 def difference(row: Row, key: str = "") -> Cell:

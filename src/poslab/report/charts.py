@@ -12,7 +12,6 @@ from poslab.report.formatting import DASH, number, quantity, share
 from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
-SCALE_FROM = 0.0  # where the scales of shaded tables and of tokens to target begin
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,11 @@ class LineChart(Figure):
         return [{"arm": series.label, **point.row} for series in self.series for point in series.points]
 
     @property
+    def legend(self) -> list[tuple[int, str]]:
+        """The number of each line's look, and what it stands for."""
+        return [(series.arm, series.label) for series in self.series]
+
+    @property
     def description(self) -> str:
         ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
         marked = [f"{span.label} from {self._x(span.low)} to {self._x(span.high)}" for span in self.spans]
@@ -108,9 +112,14 @@ class PanelChart(Figure):
     """Line charts of several arms beside each other, under one legend."""
 
     panels: tuple[LineChart, ...]  # each has its arm's label as its title; their names do not count
-    legend: tuple[tuple[int, str], ...]  # of all panels: the number of each look, and what it stands for
     legend_of: str  # what its lines are: rotations, heads
     rows: Rows
+    first: tuple[tuple[int, str], ...] = ()  # entries of the legend that go before those of the panels
+
+    @property
+    def legend(self) -> list[tuple[int, str]]:
+        """The number of each look in the panels, and what it stands for, once."""
+        return list(dict.fromkeys([*self.first, *(entry for panel in self.panels for entry in panel.legend)]))
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,7 @@ class HeatPanels(Figure):
     row_label: str
     column_label: str
     unit: str
-    low: float  # where the scale begins
-    high: float
+    high: float  # where the scale ends, which begins at 0
     in_percent: bool  # whether the numbers are shares
     panels: tuple[HeatPanel, ...]
     rows: Rows
@@ -166,8 +174,7 @@ class HeatPanels(Figure):
 
     def fraction(self, value: float) -> float:
         """Return the position of a number along the scale, from 0 to 1."""
-        extent = self.high - self.low
-        return min(1.0, max(0.0, (value - self.low) / extent)) if extent > 0 else 0.0
+        return min(1.0, max(0.0, value / self.high)) if self.high > 0 else 0.0
 
     @property
     def description(self) -> str:

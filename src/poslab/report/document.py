@@ -93,6 +93,7 @@ class Document:
     origin: Origin
     arms: Mapping[int, str]  # their labels, by the numbers of their looks
     terminal: tuple[Mapping[str, str], ...]  # one row per arm, by column title
+    looks: tuple[int | None, ...]  # the number of the look of each of these rows
 
     @property
     def summary(self) -> str:

@@ -82,7 +82,7 @@ def _read(folder: Path) -> Listed | None:
         ended = [row["finished"] for row in _rows(summary)] if summary.exists() else []
     except (OSError, KeyError, ValueError, csv.Error):
         return None
-    title = facts.get("title") or facts.get("question") or facts.get("study") or folder.name
+    title = facts.get("title", folder.name)
     compared = facts.get("compared", "")
     return Listed(
         folder.name,

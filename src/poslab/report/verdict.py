@@ -73,12 +73,6 @@ def convergence(results: Results) -> tuple[str, ...]:
     return _sentences(f"{on_text(results)}, {target}" if target and results.seeds > 1 else target)
 
 
-def belief(results: Results) -> tuple[str, ...]:
-    """Return the error rate of the tests."""
-    text = "At most 5 % of studies claim anything false (Holm's correction over claims.csv)."
-    return (text,) if results.claims else ()
-
-
 def _joined(*clauses: str) -> str:
     return "; ".join(filter(None, clauses))
 

@@ -129,8 +129,10 @@ def _measurements(runs: tuple[Run, ...]) -> list[Run]:
 
 
 def remarks_on(results: Results) -> list[str]:
-    """Return remarks on the resolution and limits of the figures."""
+    """Return remarks on the error rate of the tests, and on the resolution and limits of the figures."""
     remarks = []
+    if results.claims:
+        remarks.append("At most 5 % of studies claim anything false (Holm's correction over claims.csv).")
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(f"{fewest} validations a run: tokens to target are coarse.")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from poslab.analysis.results import Results, Subject, figures, subject_of
+from poslab.analysis.results import Results, Subject, figures, gather, subject_of
 from poslab.analysis.sheets import Sheet
 from poslab.config.text import counted, plain
 from poslab.record.chosen import load_chosen
@@ -36,7 +36,7 @@ FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula 
 
 @dataclass(frozen=True)
 class Report:
-    """A report on disk; `table` holds the rows for a terminal, by column title.
+    """A report on disk; `table` holds the rows for a terminal, by column title, `looks` their arms' looks.
 
     `notices` are lines for the terminal: the segments of held-out text, and where its records are archived.
     """
@@ -46,6 +46,7 @@ class Report:
     table: tuple[Mapping[str, str], ...]
     summary: str
     title: str
+    looks: tuple[int | None, ...]
     notices: tuple[str, ...] = ()
 
 
@@ -170,7 +171,8 @@ def write_document(document: Document, reports: Path) -> Report:
     write_atomic(index, page(document))
     write_list(reports)
     scored = tuple(f"{label}: {value}." for label, value in document.answer.belief if label == HELD_OUT)
-    return Report(directory, index, document.terminal, document.summary, document.title, scored)
+    shown = document.terminal, document.summary, document.title, document.looks
+    return Report(directory, index, *shown, scored)
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:
@@ -191,8 +193,7 @@ def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, 
     """
     from poslab.report.render.page import page
 
-    results = figures(load_available(study, runs, None), subject_of(study, False), None, None)
-    content = document_of(results)
+    content = document_of(gather(study, runs, None))
     return page(content, status, seconds), page(content)
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import look
-from poslab.report.charts import SCALE_FROM, LineChart, PanelChart, Span
+from poslab.report.charts import LineChart, PanelChart, Span
 from poslab.report.document import Chapter, Document, Section
 from poslab.report.formatting import interval, quantity
 from poslab.report.tables import Cell, Column, Table
@@ -76,13 +76,12 @@ def templates(**options: Any) -> Environment:
 @cache
 def _environment() -> Environment:
     environment = templates(autoescape=True)
-    environment.globals |= {"scale_from": SCALE_FROM, "long": LONG}
+    environment.globals |= {"long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,
         "quantity": quantity,
         "hundredths": lambda fraction: f"{100 * fraction:g}",
         "dashes": lambda number: " ".join(f"{part:g}" for part in look(number).dash),
-        "entries": lambda chart: [(series.arm, series.label) for series in chart.series],
         "spans": _spans,
         "bodies": _bodies,
         "halves": _halves,

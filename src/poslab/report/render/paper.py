@@ -304,7 +304,7 @@ def _heat(chart: charts.HeatPanels) -> Figure:
     height = down * (rows * CELL + heading + 0.28) + 0.3
     figure = canvas(width, height)
     grid = figure.subplots(down, across, squeeze=False).flatten()
-    norm, shades = Normalize(chart.low, chart.high), matplotlib.colormaps["Blues"].resampled(SHADES)
+    norm, shades = Normalize(0, chart.high), matplotlib.colormaps["Blues"].resampled(SHADES)
     for axes, panel, lines in zip(grid, chart.panels, titles, strict=False):
         _cells(axes, chart, panel, norm, shades, cell)
         axes.set_title(verbatim("\n".join(lines)), fontsize=8.5)
@@ -313,7 +313,7 @@ def _heat(chart: charts.HeatPanels) -> Figure:
     )
     bar.outline.set_linewidth(0.5)
     if chart.in_percent:
-        ticks = [chart.low + (chart.high - chart.low) * k / 4 for k in range(5)]
+        ticks = [chart.high * k / 4 for k in range(5)]
         bar.set_ticks(ticks, labels=[f"{100 * tick:g}" for tick in ticks])
     bar.set_label(verbatim(chart.unit), fontsize=8)
     _label(figure, grid[n:], chart.column_label, chart.row_label)

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from poslab.analysis.palette import COLOURS, GREY, arm_numbers, look
+from poslab.analysis.palette import COLOURS, GREY, look
 from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED, Segments
 from poslab.record.measures import mean_loss
@@ -60,19 +60,16 @@ def _table_without(report: "Report", out: Sequence[str]) -> Table:
         head = re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title)
         table.add_column(head, justify=side, no_wrap=title != "scheme", overflow="fold")
     table.columns[0].max_width = WIDEST
-    for row, colour in zip(report.table, _colours(report), strict=True):
+    for row, look_number in zip(report.table, report.looks, strict=True):
         rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
-        table.add_row(Text(row["scheme"], style=colour), *map(Text, rest))
+        table.add_row(Text(row["scheme"], style=_colour(look_number)), *map(Text, rest))
     return table
 
 
-def _colours(report: "Report") -> list[str]:
-    """Return the colour of each arm's scheme; "" for grey, which is hard to read on dark."""
-    # A label begins with its study where there are several, and ends with what else differs.
-    schemes = [row["scheme"].rpartition(": ")[2].partition(",")[0] for row in report.table]
-    arms = zip(schemes, (row["attention"] for row in report.table), strict=True)
-    colours = [look(number).light for number in arm_numbers(arms)]
-    return ["" if colour == COLOURS[GREY][0] else colour for colour in colours]
+def _colour(number: int | None) -> str:
+    """Return the colour of an arm with this look; "" for grey, which is hard to read on dark."""
+    colour = "" if number is None else look(number).light
+    return "" if colour == COLOURS[GREY][0] else colour
 
 
 def evaluation_table(run: Run, width: int) -> Table:

@@ -21,7 +21,7 @@ from poslab.record.summary import is_pretrained
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Answer
-from poslab.report.formatting import count, number, quantity
+from poslab.report.formatting import DASH, count, number, quantity
 from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
 from poslab.report.sections import ladder_sentences, longer, pretrained, texts
@@ -43,15 +43,13 @@ from poslab.report.verdict import (
     without_winner,
 )
 
-SOURCES = ("arms.csv", "differences.csv")
-HOLM = "paired t tests with Holm's correction"
 EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 2022: fewer are early training
 
 
 def answer(results: Results) -> Answer:
     """Return words, figure and table of the tested comparison."""
     said, sure = tuple(sentences(results)), tuple(belief(results))
-    if (led := leading(results)) is not None:
+    if (led := lead(results)) is not None:
         return Answer(said, sure, *led)
     if results.texts and results.primary is not None:
         return Answer(said, sure, texts.chart(results), texts.table(results))
@@ -61,7 +59,7 @@ def answer(results: Results) -> Answer:
     return Answer(said, sure, chart, table(results))
 
 
-def leading(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
+def lead(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
     """Return the figure and the table that a report begins with where it tests no loss, as of a task."""
     if results.primary is not None:
         return None
@@ -198,7 +196,7 @@ def table(results: Results) -> Table:
             title = "Tokens to target"
             columns.append(Column("tokens_to_target_ratio", title, cells.over_reference, about=over))
         columns.append(Column("difference", f"Against {label}", against, about=paired))
-    return Table("Answer", "", tuple(columns), ranked_rows(results), SOURCES)
+    return Table("Answer", "", tuple(columns), ranked_rows(results), ("arms.csv", "differences.csv"))
 
 
 def difference(results: Results, row: Row) -> Cell:
@@ -208,7 +206,7 @@ def difference(results: Results, row: Row) -> Cell:
     for item in results.tested:
         if item.arm.label == row["arm"]:
             return cells.difference(vars(item.difference))
-    return Cell("–")
+    return Cell(DASH)
 
 
 def ranked_rows(results: Results) -> Rows:
@@ -271,12 +269,3 @@ def _rate(results: Results) -> str:
     times = [f"{plain(label, 40)} × {rate:g}" for label, rate in factors.items()]
     scaled = f"; own parameters: {listing(times, NAMED)}" if times else ""
     return f"{listing(texts, NAMED)}, not tuned{scaled}"
-
-
-def how_sure(results: Results) -> str:
-    """Return a sentence on the certainty of a paper's table."""
-    if results.seeds < 2:
-        return "One seed per arm: no interval, no winner claimed."
-    settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
-    fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
-    return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."

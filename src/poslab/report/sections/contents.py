@@ -61,12 +61,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         (convergence.section, cost.section, learning_rates.section),
     ),
     ("what", "What the schemes do", lambda results: (), ()),
-    (
-        MADE,
-        "How it was made",
-        lambda results: (*verdict.belief(results), *remarks_on(results)),
-        (overview.runs, overview.earlier),
-    ),
+    (MADE, "How it was made", remarks_on, (overview.runs, overview.earlier)),
 )
 
 
@@ -99,6 +94,11 @@ def document(results: Results) -> Document:
             sections += [texts.of_text(each, name, part.text) for each in _sections(part, chapter, builds)]
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(said), tuple(sections)))
+    rows = [
+        (look, {**row, "scheme": f"{row['scheme']} {name}".rstrip()})
+        for name, part in (texts.names(results) or {"": results}).items()
+        for look, row in overview.terminal_rows(part)
+    ]
     return Document(
         name=results.study,
         title=titles.title(results),
@@ -108,9 +108,6 @@ def document(results: Results) -> Document:
         chapters=tuple(chapters),
         origin=provenance.origin(results, first_screen.sentences[0]),
         arms={number: item.arm.label for number, item in arms(results)},
-        terminal=tuple(
-            {**row, "scheme": f"{row['scheme']} {name}".rstrip()}
-            for name, part in (texts.names(results) or {"": results}).items()
-            for row in overview.terminal_rows(part)
-        ),
+        terminal=tuple(row for _, row in rows),
+        looks=tuple(look for look, _ in rows),
     )

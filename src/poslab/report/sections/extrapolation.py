@@ -47,9 +47,9 @@ def _by_attention(results: Results) -> list[PanelChart]:
             f"{tested.title}, by attention",
             f"The first figure again, each attention by itself. {bars(results)}",
             tuple(replace(tested, title=kind, series=s) for kind, s in drawn.items() if s),
-            tuple((series.arm, series.label) for series in tested.series),
             "Arms",
             tested.rows,
+            tuple(tested.legend),
         )
     ]
 
@@ -114,29 +114,23 @@ def _by_length(
 
 
 def _loss_by_position(results: Results) -> LineChart:
-    shared = results.context_length
-    series = lines(results, lambda run: by_position(run, 1 if shared else run.context_length))
-    return LineChart(
+    return position_chart(
+        results,
         "loss_by_position",
         "Loss by position",
         f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}",
-        f"Position in the window, in tokens{training_length(results)}",
-        "Loss (nats per token)",
-        2,
-        octaves(series, count if shared else multiple),
-        float(shared) if shared else 1.0,
-        series,
+        lines(results, lambda run: by_position(run, 1 if results.context_length else run.context_length)),
     )
 
 
 def _position_less_reference(results: Results) -> LineChart:
     """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
-    shared, label = results.context_length, results.reference.arm.label
+    label = results.reference.arm.label
     references = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
     longest = max((max(run.positions, default=0) for run in results.reference.arm.finished), default=0)
     series = []
     for number, item in arms(results):
-        if shared is None or item is results.reference:
+        if results.context_length is None or item is results.reference:
             continue
         paired = [(by_position(run, 1), references.get(run.seed, {})) for run in item.arm.finished]
         over_seeds = points([{k: arm[k] - base[k] for k in arm if k in base} for arm, base in paired])
@@ -144,18 +138,30 @@ def _position_less_reference(results: Results) -> LineChart:
         alike = {max(run.positions, default=0) for run in item.arm.finished} == {longest}
         if over_seeds and alike and all(comparable(run, results.reference.arm) for run in item.arm.finished):
             series.append(Series(number, item.arm.label, over_seeds))
-    return LineChart(
+    return position_chart(
+        results,
         "loss_by_position_less_reference",
         f"Loss by position less that of {label}",
         f"The figure above as a difference from {label} on the same seed: where the text is hard for both, "
         f"that cancels. Below 0 an arm is better. {bars(results)}",
-        f"Position in the window, in tokens{training_length(results)}",
+        series,
         f"Loss less that of {label} (nats per token)",
-        2,
-        octaves(series, count),
-        float(shared or 1),
-        tuple(series),
     )
+
+
+def position_chart(
+    results: Results,
+    name: str,
+    title: str,
+    caption: str,
+    series: Sequence[Series],
+    y_label: str = "Loss (nats per token)",
+) -> LineChart:
+    """Return lines over the position in the window: in tokens, or in multiples of L where L differs."""
+    shared = results.context_length
+    x_label = f"Position in the window, in tokens{training_length(results)}"
+    ticks = octaves(series, count if shared else multiple)
+    return LineChart(name, title, caption, x_label, y_label, 2, ticks, float(shared or 1), tuple(series))
 
 
 def lines(

@@ -7,7 +7,7 @@ from poslab.analysis.estimates import estimate_columns
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, ladder, trend
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Rows
+from poslab.analysis.sheets import Row, Rows, difference_columns
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
 from poslab.record.measures import Value, unit
@@ -35,7 +35,7 @@ def table(results: Results, rungs: Ladder) -> Table:
             row["order"] = ", ".join(rung.order(figure))
             for arm in rungs.others:
                 gap = rung.gap(arm, rungs.reference, figure)
-                row |= cells.difference_columns(f"gap_{arm}", gap)
+                row |= difference_columns(f"gap_{arm}", gap)
             rows.append(row)
     sizes = [Column("parameters", "Parameters", cells.rounded(quantity), number=False)]
     columns = (
@@ -132,9 +132,8 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     rows: Rows = [
         {"arm": line.label, **point.row} for lines in drawn for line in lines for point in line.points
     ]
-    legend = tuple((numbers[arm], arm) for arm in rungs.contenders if any(s.label == arm for s in every))
     return PanelChart(
-        f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), legend, "Arms", rows
+        f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), "Arms", rows
     )
 
 
@@ -207,7 +206,7 @@ def _gaps_table(results: Results, rungs: Ladder) -> Table:
             for figure in rungs.figures:
                 row |= estimate_columns(rung.arms[arm].figures, [figure])
                 gap = None if row["reference"] else rung.gap(arm, rungs.reference, figure)
-                row |= cells.difference_columns(f"gap_{figure}", gap)
+                row |= difference_columns(f"gap_{figure}", gap)
                 row[f"gap_{figure}_p"] = None if gap is None else gap.p
             rows.append(row)
 
@@ -271,8 +270,8 @@ def _crossings_table(rungs: Ladder) -> Table:
                 "against": cross.against,
                 "before": named(rungs, cross.before),
                 "after": named(rungs, cross.after),
-                **cells.difference_columns("gap_before", cross.gap_before),
-                **cells.difference_columns("gap_after", cross.gap_after),
+                **difference_columns("gap_before", cross.gap_before),
+                **difference_columns("gap_after", cross.gap_after),
                 "p_holm": cross.p_holm,
             }
             for cross in crossed
@@ -300,9 +299,9 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
             "arm": found.arm,
             "flops_from": found.low,
             "flops_to": found.high,
-            **cells.difference_columns("per_tenfold", found.per_tenfold),
-            **cells.difference_columns("per_tenfold_share", found.per_tenfold_share),
-            **cells.difference_columns("last", found.last),
+            **difference_columns("per_tenfold", found.per_tenfold),
+            **difference_columns("per_tenfold_share", found.per_tenfold_share),
+            **difference_columns("last", found.last),
             "residual": found.residual,
             "steady": found.steady,
             "reading": found.reading,

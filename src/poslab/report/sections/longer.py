@@ -6,7 +6,7 @@ from itertools import chain
 from poslab.analysis.ladder import decided
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row
+from poslab.analysis.sheets import Row, difference_columns
 from poslab.analysis.statistics import Difference
 from poslab.config.text import listing
 from poslab.report import cells
@@ -65,7 +65,7 @@ def _row(found: Control) -> Row:
         "loss_mean": found.losses[0],
         "longer": found.longer.arm.label,
         "longer_loss_mean": found.losses[1],
-        **cells.difference_columns("difference", found.difference),
+        **difference_columns("difference", found.difference),
     }
 
 

@@ -24,7 +24,7 @@ from poslab.report import cells
 from poslab.report.charts import Place, RankChart
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
-from poslab.report.sections.answer import leading
+from poslab.report.sections.answer import lead
 from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # runs from which on a column of one value is taken out of their table
@@ -91,20 +91,21 @@ def arms_table(results: Results) -> Table:
     )
 
 
-def terminal_rows(results: Results) -> list[dict[str, str]]:
-    """Return one row per arm for the terminal, by column title; losses are in the tested protocol and unit.
+def terminal_rows(results: Results) -> list[tuple[int | None, dict[str, str]]]:
+    """Return one row per arm for the terminal, by column title, with the number of the arm's look.
 
-    Both usable lengths stand in one cell, the fixed one below, since a terminal has no room for two columns.
+    Losses are in the tested protocol and unit. Both usable lengths stand in one cell, the fixed one below,
+    since a terminal has no room for two columns.
     """
-    if (led := leading(results)) is not None:
+    if (led := lead(results)) is not None:
         return _led_rows(led[1])
     protocol = cells.loss_family(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     tested = results.tested_multiple
     farther = FARTHER if tested <= FARTHER[-1] else [share * tested for share in SHARES]
-    rows = []
-    for item, record in zip(results.arms, arms_sheet(results)[1], strict=True):
+    rows: list[tuple[int | None, dict[str, str]]] = []
+    for (look, item), record in zip(cells.arms(results), arms_sheet(results)[1], strict=True):
         scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
         row = {"scheme": scheme, "attention": item.arm.attention}
         if results.seeds < 2:
@@ -118,19 +119,20 @@ def terminal_rows(results: Results) -> list[dict[str, str]]:
             row["usable: own, fixed"] = "\n".join(lengths)
         if not all(map(is_pretrained, results.finished)):
             row["to target"] = cells.to_target(record, "tokens_to_target").text
-        rows.append(row)
+        rows.append((look, row))
     return rows
 
 
-def _led_rows(table: Table) -> list[dict[str, str]]:
-    """Return the rows of the table that the report begins with, by column title."""
+def _led_rows(table: Table) -> list[tuple[int | None, dict[str, str]]]:
+    """Return the rows of the table that the report begins with."""
     rows = []
     for record, row in zip(table.records, table.rows, strict=True):
         attention = str(record["attention"])
         scheme = str(record["name"]).replace(f" / {attention}", "", 1)
         shown = zip(table.columns, row, strict=True)
         told = {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
-        rows.append({"scheme": scheme, "attention": attention} | told)
+        look = next((cell.arm for cell in row if cell.arm is not None), None)
+        rows.append((look, {"scheme": scheme, "attention": attention} | told))
     return rows
 
 

@@ -11,7 +11,6 @@ from poslab.analysis.facts import (
     report_command,
     settings_sheet,
     shown_configuration,
-    shown_run,
 )
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Sheet
@@ -35,7 +34,7 @@ def origin(results: Results, answer: str) -> Origin:
         tuple(facts(results)),
         tuple(_origins(results)),
         settings_table(results),
-        plain(shown_run(results).name, 80),
+        plain(results.first.name, 80),
         json.dumps(shown_configuration(results), indent=2, ensure_ascii=False),
         sheets if settings is None else {**sheets, "settings": settings},
     )

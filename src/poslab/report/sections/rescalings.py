@@ -1,6 +1,7 @@
 """Trained models under other rotations: what they reach, and what it costs at the training length."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
 from poslab.analysis.palette import line_number
@@ -13,9 +14,10 @@ from poslab.record.measures import MULTIPLES, TOLERANCES, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
-from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.charts import LineChart, PanelChart, Series
 from poslab.report.document import Section
-from poslab.report.formatting import count, multiple, number
+from poslab.report.formatting import multiple, number
+from poslab.report.sections.extrapolation import position_chart
 from poslab.report.tables import Cell, Column, Table
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
@@ -55,7 +57,7 @@ def rescaled_table(results: Results) -> Table:
 
     unit = "Multiples of L" if results.context_length is None else "Tokens"
     columns = (
-        Column("arm", "Arm", cells.text, number=False),
+        cells.words("arm", "Arm"),
         cells.named(looks, "line", "Rotation"),
         *(Column(f"loss_{name(k)}", multiple(k), cells.loss, "Loss, nats per token") for k in lengths),
         Column(PRICE, "Price at L", price, "Percent"),
@@ -159,33 +161,27 @@ def _loss_by_length(results: Results) -> PanelChart:
         f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
-    return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", _rows(drawn))
+    return PanelChart(chart, title, caption, tuple(panels), "Rotations", _rows(drawn))
 
 
 def _loss_by_position(results: Results) -> PanelChart:
-    chart, shared = "rescaled_loss_by_position", results.context_length
+    chart = "rescaled_loss_by_position"
 
     def values(run: Run) -> Values:
         length = run.context_length
-        return by_position(run, 1 if shared else length, START * length)
+        return by_position(run, 1 if results.context_length else length, START * length)
 
     drawn = _drawn(results, values)
     plateaus = [rescaled.item.mean("plateau") for rescaled, _ in drawn]
     levels = [None if plateau is None else (1 + TOLERANCES[""]) * plateau for plateau in plateaus]
-    every = [series for _, lines in drawn for _, series in lines]
+    whole = position_chart(results, chart, "", "", [series for _, lines in drawn for _, series in lines])
     panels = [
-        LineChart(
-            chart,
-            rescaled.item.arm.label,
-            "",
-            f"Position in the window, in tokens{cells.training_length(results)}",
-            "Loss (nats per token)",
-            2,
-            octaves(every, count if shared else multiple),
-            float(shared) if shared else 1.0,
-            tuple(series for _, series in lines),
-            level,
-            max((CEILING * plateau for plateau in plateaus if plateau), default=None),
+        replace(
+            whole,
+            title=rescaled.item.arm.label,
+            series=tuple(series for _, series in lines),
+            level=level,
+            ceiling=max((CEILING * plateau for plateau in plateaus if plateau), default=None),
         )
         for (rescaled, lines), level in zip(drawn, levels, strict=True)
     ]
@@ -196,7 +192,7 @@ def _loss_by_position(results: Results) -> PanelChart:
         f"{cells.scale(panels)}{cells.bars(results)}"
     )
     title, rows = "Loss by position under other rotations", _rows(drawn, levels)
-    return PanelChart(chart, title, caption, tuple(panels), _legend(drawn), "Rotations", rows)
+    return PanelChart(chart, title, caption, tuple(panels), "Rotations", rows)
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
@@ -210,12 +206,6 @@ def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
         lines = [(line, Series(line_number(line.place), line.label, over)) for line, over in by_line if over]
         drawn += [(rescaled, tuple(lines))] if lines else []
     return drawn
-
-
-def _legend(drawn: list[Drawn]) -> tuple[tuple[int, str], ...]:
-    by_label = {line.label: line for _, lines in drawn for line, _ in lines}
-    ordered = sorted(by_label.values(), key=lambda line: line.place)
-    return tuple((line_number(line.place), line.label) for line in ordered)
 
 
 def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:

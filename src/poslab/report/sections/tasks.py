@@ -1,7 +1,7 @@
 """Tasks in a report: which arm still solves one, at how many times the longest size of training."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scipy.stats import rankdata, wilcoxon
@@ -42,7 +42,7 @@ def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
         return None
     if len(tasks) > 1:
         return _panels(study, tasks), _by_task(study, tasks)
-    return _chart(study, tasks, next(iter(tasks))), _table(study, tasks)
+    return _chart(study, tasks, next(iter(tasks)), _shares(study)), _table(study, tasks)
 
 
 def section(study: StudyTables) -> Section | None:
@@ -52,7 +52,7 @@ def section(study: StudyTables) -> Section | None:
         return None
     low, high = zip(*map(wilson, table.exact, table.samples), strict=True)
     by_run = table.assign(exact_share=table.exact / table.samples, wilson_low=low, wilson_high=high)
-    several = len(tasks) > 1
+    several, shares = len(tasks) > 1, _shares(study)
     sheets = {"task_arms": sheet(_rows(study, tasks)), "task": sheet(study.records(by_run))}
     if several:
         sheets |= {"task_schemes": sheet(_schemes(study, tasks))}
@@ -65,7 +65,7 @@ def section(study: StudyTables) -> Section | None:
         f"with {100 * LEARNED:g} % exact answers at the longest size of training: the others have not "
         "learned the task.",
         (),
-        tuple(_by_seed(study, tasks, task) for task in tasks),
+        tuple(_by_seed(study, tasks, task, shares) for task in tasks),
         (_table(study, tasks),) if several else (),
         sheets,
     )
@@ -272,9 +272,9 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
 
 
-def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
+def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Values]) -> LineChart:
     """Return exact answers by size, means over the seeds, in the colours that arms have in all `tasks`."""
-    items, shares, looks = tasks[task], _shares(study), _looks(study, tasks)
+    items, looks = tasks[task], _looks(study, tasks)
     series = tuple(
         Series(
             looks[_name(item, task)],
@@ -301,17 +301,17 @@ def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
 
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
     """Return exact answers by size, a panel for each task."""
-    drawn = [(task, _chart(study, tasks, task)) for task in tasks]
+    shares = _shares(study)
+    drawn = [(task, _chart(study, tasks, task, shares)) for task in tasks]
     panels = tuple(replace(chart, title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
-    legend = tuple((look, name) for name, look in _looks(study, tasks).items())
     title = "Exact answers by size, task by task"
-    return PanelChart("tasks", title, drawn[0][1].caption, panels, legend, "Arms", rows)
+    return PanelChart("tasks", title, drawn[0][1].caption, panels, "Arms", rows)
 
 
-def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
+def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Values]) -> PanelChart:
     """Return the same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
-    items, whole, shares = tasks[task], _chart(study, tasks, task), _shares(study)
+    items, whole = tasks[task], _chart(study, tasks, task, shares)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
     for line in whole.series:
@@ -332,14 +332,13 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
         f"{whole.title}, each seed",
         "The share of exact answers again, a line for each seed. The mark is the longest size of training.",
         tuple(panels),
-        tuple((head_number(place), f"seed {seed}") for place, seed in enumerate(seeds)),
         "Seeds",
         rows,
     )
 
 
 def _shares(study: StudyTables) -> dict[str, Values]:
-    """Return the share of exact answers by size, of each run."""
+    """Return the share of exact answers by size, of each run: a table a run is read for it."""
     table = study.table(Task())
     shares: dict[str, Values] = {}
     for row in () if table is None else table.itertuples():

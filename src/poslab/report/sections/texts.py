@@ -8,7 +8,7 @@ from typing import Any
 
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Rows, sheet
+from poslab.analysis.sheets import Row, Rows, difference_columns, sheet
 from poslab.analysis.statistics import EXPLORATORY
 from poslab.analysis.texts import Agreement, agreements, orders
 from poslab.config.text import listing
@@ -106,13 +106,11 @@ def chart(results: Results) -> PanelChart:
     """Return the tested loss by length, a panel for each text."""
     drawn = [(text, shown) for text in results.texts if (shown := tested_chart(text)) is not None]
     first = drawn[0][1]
-    legend = dict.fromkeys((series.arm, series.label) for _, shown in drawn for series in shown.series)
     return PanelChart(
         f"{first.name}_by_text",
         f"{first.title}, text by text",
         f"{first.caption} Losses of different texts do not compare.",
         tuple(replace(shown, title=text.text) for text, shown in drawn),
-        tuple(legend),
         "Arms",
         [{"text": text.text, **row} for text, shown in drawn for row in shown.rows],
     )
@@ -125,7 +123,7 @@ def rows(results: Results) -> Rows:
         for item in agreements(results.texts, figure):
             row: dict[str, Value] = {"figure": figure, "arm": item.arm}
             for name, compared in zip(names(results), item.comparisons, strict=True):
-                row |= cells.difference_columns(name, getattr(compared, "difference", None))
+                row |= difference_columns(name, getattr(compared, "difference", None))
                 row |= {f"{name}_p_holm": getattr(compared, "p_holm", None)}
                 row |= {f"{name}_reading": getattr(compared, "reading", None)}
             row |= {"texts": len(item.means), "lower": item.lower, "agreement": _sides(item)}

@@ -1,0 +1,68 @@
+"""What cannot be reported is refused in one line, and nothing is written."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from poslab.commands.report import main
+from support.records import write_run
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Studies a and b with a finished run, b and c with a failed one; of k only the archive is left."""
+    home = tmp_path_factory.mktemp("home")
+    for study in ("a", "b", "k"):
+        write_run(home / "runs", "rope-0", study=study)
+    for study in ("b", "c"):
+        write_run(home / "runs", "dead", pos="t5", study=study, status="failed", reason="out of memory")
+    assert main(["study=k", f"runs={home}/runs", f"reports={home}/reports", "keep=true"]) == 0
+    shutil.rmtree(home / "runs" / "k")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("study=a,a", "study=a,a names a twice"),
+        ("study=a,b,gone", "study=gone has no records; studies with records: "),
+        ("study=a,", "study=a, lacks a name; studies with records: "),
+        ("study=,", "study=, lacks a name"),
+        ("study=a,c", "study=c has no finished run: 1 failed (out of memory); run its command again"),
+        ("study=a,../b", "study=../b has no records"),
+        ("study=../reports/k", "has no records"),
+        ("runs=nowhere", "no records in nowhere; train a study first"),
+        ("study=k keep=yes", "keep=yes is unknown; there is keep=true"),
+        ("study=k keep=false", "keep=false is unknown"),
+        ("study=a,b keep=true", "keep=true keeps the records of one study"),
+        ("study=k keep=true", "keep=true keeps one study's records, and runs has none of 'k'"),
+        ("study=c keep=true", "study=c has no finished run: 1 failed"),
+        ("checkpoint=runs/b/rope-0 keep=true", "leave keep= out"),
+        ("checkpoint=runs/a/rope-0 study=a", "checkpoint= names the runs itself: leave study= out"),
+        ("checkpoint=runs/a/rope-0 runs=runs", "leave runs= out"),
+        ("checkpoint=runs/a/rope-0,runs/a/rope-0/", "rope-0 of study=a is named twice"),
+        ("checkpoint=runs/a/gone", "checkpoint=runs/a/gone does not exist: name a run directory"),
+        ("checkpoint=runs/a/rope-0,", "checkpoint= lacks a name"),
+        ("checkpoint=runs/a", "a holds no record of a run"),
+        ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
+        ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
+        ("checkpoint=runs/a/rope-0 reference=fox", "reference=fox is no arm of this study"),
+    ],
+)
+def test_it_is_refused_in_one_line(
+    home: Path,
+    arguments: str,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(home)
+    before = sorted(home.rglob("*"))
+    assert main(arguments.split()) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert expected.replace("'", "") in shown.err.replace("'", "")
+    assert sorted(home.rglob("*")) == before
