@@ -11,6 +11,7 @@ from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
+from poslab.record.recipes import recipe
 from poslab.record.summary import is_pretrained
 from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity
@@ -161,9 +162,9 @@ QUESTIONS = (  # that on the text is the first
         "The data differ (fingerprints {})",
         ": no difference in nats per token and no target is taken across them",
     ),
-    Question(lambda run: run.manifest.code, "The runs were trained by different code ({})"),
+    Question(lambda run: recipe(run.manifest.code), "The runs were trained by different code ({})"),
     Question(
-        lambda run: run.manifest.code_evaluation,
+        lambda run: recipe(run.manifest.code_evaluation),
         "The runs were evaluated by different code ({})",
         ": evaluate them again by their studies' commands",
     ),

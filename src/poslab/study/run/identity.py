@@ -3,8 +3,7 @@
 That is the checked configuration, the content of the data and the meaning of the code that is reached from
 the run's own parts (meaning.py: no comment, no docstring). The code that only measures a trained model has a
 fingerprint of its own: when it changes, the weights are measured again. Rewritten code that was seen to train
-to the same losses, or to measure the same, counts as the code that it replaced: recipes.json lists such
-fingerprints together.
+to the same losses, or to measure the same, counts as the code that it replaced (record/recipes.py).
 """
 
 import ast
@@ -21,6 +20,7 @@ from poslab.config.registry import module_name, named_in, part_names, source_of
 from poslab.config.request import Start
 from poslab.config.schema import SHARING, ConfigError, RunConfig
 from poslab.data.directories import planning_directory
+from poslab.record.recipes import recipe
 from poslab.record.remembered import Remembered
 from poslab.study.run.meaning import deciding, meaning
 
@@ -33,7 +33,6 @@ TRAINING = (  # what turns a configuration and data into weights
     "poslab.training.loop",
 )
 MEASURES = "poslab.measures"
-RECIPES = Path(__file__).with_name("recipes.json")
 DURING_TRAINING = {"validations", "validation_windows"}  # the settings of evaluate that training reads
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
 PARSED = 2000  # sources of which imports and meaning are cached
@@ -51,18 +50,7 @@ class Code:
 def code_fingerprints(config: RunConfig) -> Code:
     """Return the fingerprints of a run's code; of code that is seen to act alike, that of the first."""
     code = own_fingerprints(config)
-    return Code(_recipe(code.shared), _recipe(code.parts), _recipe(code.evaluation))
-
-
-def _recipe(fingerprint: str) -> str:
-    """Return the first fingerprint of code that was seen to act alike; else the fingerprint itself."""
-    return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
-
-
-@lru_cache
-def _recipes() -> list[list[str]]:
-    """Return lists of fingerprints of code that trained to the same losses, or measured the same."""
-    return [*json.loads(RECIPES.read_text()).values()]
+    return Code(recipe(code.shared), recipe(code.parts), recipe(code.evaluation))
 
 
 def own_fingerprints(config: RunConfig) -> Code:

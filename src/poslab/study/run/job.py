@@ -10,6 +10,7 @@ from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
 from poslab.record.facts import Manifest
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.recipes import recipe
 from poslab.record.schema import ENDED, FINAL
 from poslab.record.seal import DamagedError
 from poslab.study.run.budget import Size, check_disk
@@ -65,7 +66,7 @@ class Job:
         if manifest.status not in ENDED:  # it resumes from a checkpoint: its files need no check
             return standing
         damaged = damaged_files(self.directory, manifest.files)
-        outdated = manifest.status == "done" and manifest.code_evaluation != self.code.evaluation
+        outdated = manifest.status == "done" and recipe(manifest.code_evaluation) != self.code.evaluation
         if not (self.directory / FINAL).exists():  # from an archive, or removed for room
             damaged = damaged if outdated else [name for name in damaged if name != FINAL]
             outdated = False  # without weights it cannot be evaluated again

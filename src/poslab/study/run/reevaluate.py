@@ -28,6 +28,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
+from poslab.record.recipes import recipe
 from poslab.record.schema import MANIFEST, TOKENIZER
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord, now
@@ -251,8 +252,8 @@ def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
             f"evaluated on {_text(evaluation)}, not on the training text, {_text(run)}: the part that is "
             "scored here may be a part of the training text"
         )
-    codes = [(facts.code, facts.code_parts, facts.code_evaluation) for facts in (run, evaluation)]
-    if codes[0] != codes[1]:
+    codes = ((facts.code, facts.code_parts, facts.code_evaluation) for facts in (run, evaluation))
+    if len({tuple(map(recipe, of_one)) for of_one in codes}) > 1:
         notes.append("evaluated by other code than the run: the change may have changed the numbers")
     torch_versions = [(facts.versions or {}).get("torch") for facts in (run, evaluation)]
     for key, (old, new) in {"device": (run.device, evaluation.device), "PyTorch": torch_versions}.items():
