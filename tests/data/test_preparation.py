@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, documents, verification
+from poslab.data import build, verification
 from poslab.data.cache import prepare
 from poslab.data.sources import text
 from poslab.record.seal import read_sealed
@@ -22,13 +22,12 @@ SMALL_STEPS = {"SHARD": 2_000}
 
 KILLED = """
 import json, os, signal, sys
-from poslab.data import build, documents
+from poslab.data import build
 from poslab.data.cache import prepare
 
-data, sizes, spooled, shards = json.loads(sys.argv[1])
+data, sizes, shards = json.loads(sys.argv[1])
 for name, value in sizes.items():
     setattr(build, name, value)
-documents.SPOOLED = spooled
 append = build.Parts.append
 
 def append_and_die(self, *arguments):
@@ -57,7 +56,6 @@ def script(source: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SMALL_STEPS.items():
         monkeypatch.setattr(build, name, value)
-    monkeypatch.setattr(documents, "SPOOLED", 3_000)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     if source == "one file":
         patched += "from poslab.data import tokens\ntokens.CHUNK = 1000\n"
     for _ in range(2):  # killed again while it resumes
-        ended = script(patched + KILLED, data, SMALL_STEPS, 3_000, 3)
+        ended = script(patched + KILLED, data, SMALL_STEPS, 3)
         assert ended.returncode == -signal.SIGKILL, ended.stderr
     (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
     assert len((left / "written.jsonl").read_text().splitlines()) == 6
@@ -114,7 +112,7 @@ def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
     data = options("text", path=str(novels))
     whole = prepare(data).fingerprint
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
-    assert script(KILLED, data, SMALL_STEPS, 3_000, 4).returncode == -signal.SIGKILL
+    assert script(KILLED, data, SMALL_STEPS, 4).returncode == -signal.SIGKILL
     (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
     content = (left / damaged).read_bytes()
     (left / damaged).write_bytes(content[:-9] + b"!" + content[-8:-1])

@@ -2,7 +2,7 @@
 
 DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     plan.npz            the documents and which part of each is to train on
-    text.000000, ...    their text, where it may be a download (documents.py)
+    text                their text, where it may be a download (documents.py)
     tokenizer.json      of a BPE that was trained on them
     written.jsonl       a line per shard whose tokens are written: where the next one begins, how long the
                         files are, and the SHA-256 of what the shard has added to them
@@ -13,10 +13,11 @@ import io
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from zipfile import BadZipFile
@@ -25,24 +26,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
-from poslab.data.blocks import BlockHash, content_digest
 from poslab.data.corpus import FILES, FORMAT, MANIFEST
-from poslab.data.documents import Documents, ReadAgain, Spool, Spooled, Survey, survey
+from poslab.data.documents import Survey, copied, read_again, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
-from poslab.data.tokenizer_file import TokenizerFile
-from poslab.data.tokens import Bpe, Bytes, Tokenizer, character_start, chunks, lengths, sample_of, train_bpe
-from poslab.data.verification import fingerprint
+from poslab.data.tokenizer_file import read_tokenizer
+from poslab.data.tokens import (
+    BYTES,
+    Text,
+    Tokenizer,
+    byte_level,
+    character_start,
+    chunks,
+    lengths,
+    sample_of,
+    train_bpe,
+)
+from poslab.data.verification import block_digests, content_digest, fingerprint
 from poslab.record.seal import DamagedError, sealed
 
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, TOKENIZER, WRITTEN = "plan.npz", "tokenizer.json", "written.jsonl"
+PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.jsonl"
 DUPLICATE = -1  # in place of where the training part of a document ends
 
 Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
 Shard = list["Piece"]  # that are encoded by one thread and written at once
 Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # of Encoder.encode
+Documents = Callable[[int], Iterator[tuple[int, Text]]]  # from a number on, with their numbers
 
 
 @dataclass(frozen=True)
@@ -80,14 +91,9 @@ def build(
         shards = _shards(_pieces(plan, documents, parts.place))
         for shard, (tokens, counts) in _encoded(shards, tokenizer):
             parts.append(shard, tokens, counts)
-            documents.written(parts.place[0])
-        blocks = parts.finish()
-    for name, part in (
-        ("lengths.bin", lengths(tokenizer.spellings).tobytes()),
-        ("spellings.bin", b"".join(tokenizer.spellings)),
-    ):
-        _write(directory / name, part)
-        blocks[name] = BlockHash(part).digests()
+        parts.sync()
+    _write(directory / "lengths.bin", lengths(tokenizer.spellings).tobytes())
+    _write(directory / "spellings.bin", b"".join(tokenizer.spellings))
     facts = {
         "dtype": tokenizer.dtype.str,
         "vocabulary": len(tokenizer.spellings),
@@ -95,27 +101,34 @@ def build(
         "documents": int((plan.ends != DUPLICATE).sum()),
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
+    blocks = block_digests(directory, FILES)
     manifest = {
         "format": FORMAT,
         "key": key,
         **facts,
         "sizes": sizes,
         "blocks": blocks,
-        "content": content_digest(directory, FILES, blocks),
+        "content": content_digest(directory, FILES),
         "fingerprint": fingerprint(facts, sizes, blocks),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
-    for name in (WRITTEN, TOKENIZER, PLAN):
+    for name in (WRITTEN, TOKENIZER, PLAN, TEXT):
         (directory / name).unlink(missing_ok=True)
 
 
 def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:
-    return Spooled(directory, sizes) if source.pinned else ReadAgain(source, sizes, content)
+    if source.pinned:
+        return partial(copied, directory / TEXT, sizes)
+    return partial(read_again, source, sizes, content)
 
 
 def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None, directory: Path) -> Plan:
     """Decide what is held out, and write that; read the text first where it was not."""
-    found = surveyed or survey(source, Spool(directory) if source.pinned else None)
+    if source.pinned:
+        with (directory / TEXT).open("wb") as copy:
+            found = survey(source, copy)
+    else:
+        found = surveyed or survey(source)
     if content not in (None, found.digest):
         raise ConfigError(f"{source.label()} changed while it was read; try again")
     sizes, hashes = found.sizes, found.hashes
@@ -133,7 +146,7 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)
         if ((ends > 0) & (ends < sizes)).any():
-            for number, document in _documents(source, sizes, found.digest, directory).since(0):
+            for number, document in _documents(source, sizes, found.digest, directory)(0):
                 ends[number] = character_start(document, int(ends[number]))
     stored = io.BytesIO()
     np.savez(stored, sizes=sizes, ends=ends, content=found.digest)
@@ -156,21 +169,21 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
     """Return the tokenizer of `data.vocabulary`; a BPE is trained unless a killed process has done that."""
     vocabulary = source.vocabulary
     if vocabulary == "bytes":
-        return Bytes()
+        return BYTES
     if is_tokenizer_file(vocabulary):
-        return TokenizerFile(Path(str(vocabulary)))
+        return read_tokenizer(Path(str(vocabulary)))
     path, entries = directory / TOKENIZER, int(vocabulary)
     if not path.exists():
         size = int(np.maximum(plan.ends, 0).sum())
         training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
         _write(path, train_bpe(sample_of(training, size), entries).encode())
-    return Bpe(path.read_text(), entries)
+    return byte_level(path.read_text())
 
 
 def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:
     """Yield all text from `place` on, without duplicates."""
     first, behind = place
-    for number, document in documents.since(first):
+    for number, document in documents(first):
         cut, size = int(plan.ends[number]), int(plan.sizes[number])
         if cut == DUPLICATE:
             continue
@@ -234,11 +247,9 @@ class Parts:
     def __init__(self, directory: Path, tokenizer: Tokenizer, stack: ExitStack) -> None:
         """Open the files, in `stack`, behind the last shard that a killed process has written in full."""
         self.place: Place = (0, 0)  # where the next shard begins
-        self._directory = directory
         self._itemsize = tokenizer.dtype.itemsize
         self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
         self._sizes = [0, 0, 0]  # bytes of each file
-        self._blocks = [BlockHash() for _ in PARTS]
         self._log = stack.enter_context(_opened(directory / WRITTEN))
         self._files = [stack.enter_context(_opened(directory / name)) for name in PARTS]
         end = 0
@@ -259,7 +270,7 @@ class Parts:
                 for file, size, before in zip(self._files, entry["sizes"], self._sizes, strict=True)
             ]
             if line.endswith(b"\n") and entry["sha256"] == _digest(added):
-                self._count(added)
+                self._sizes = entry["sizes"]
                 self.place = (entry["place"][0], entry["place"][1])
                 return True
         return False
@@ -287,25 +298,19 @@ class Parts:
         for file, content in zip(self._files, joined, strict=True):
             file.write(content)
             file.flush()
-        self._count(joined)
+        self._sizes = [size + len(part) for size, part in zip(self._sizes, joined, strict=True)]
         self.place = pieces[-1].after
         entry = {"place": self.place, "sizes": self._sizes, "sha256": _digest(joined)}
         self._log.write(json.dumps(entry).encode() + b"\n")
         self._log.flush()
 
-    def finish(self) -> dict[str, list[str]]:
-        """Return the digests of the blocks of each file, which has reached the disk."""
+    def sync(self) -> None:
+        """Wait until the files have reached the disk."""
         for file in self._files:
             os.fsync(file.fileno())
-        return {name: blocks.digests() for name, blocks in zip(PARTS, self._blocks, strict=True)}
 
     def _position(self, size: int) -> bytes:
         return np.array([size // self._itemsize], dtype="<i8").tobytes()
-
-    def _count(self, added: list[bytes]) -> None:
-        for blocks, part in zip(self._blocks, added, strict=True):
-            blocks.update(part)
-        self._sizes = [size + len(part) for size, part in zip(self._sizes, added, strict=True)]
 
 
 def _opened(path: Path) -> BinaryIO:

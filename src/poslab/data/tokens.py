@@ -7,7 +7,7 @@ separator stands between documents; it counts as the one byte that it would be i
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,31 +28,6 @@ class Text(Protocol):
         """Return its bytes."""
 
     def __getitem__(self, part: slice, /) -> bytes: ...
-
-
-class Tokenizer(Protocol):
-    @property
-    def spellings(self) -> Sequence[bytes]:
-        """The bytes that each token stands for."""
-
-    @property
-    def separator(self) -> int: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def encoder(self) -> "Encoder | None":
-        """What turns text into tokens; None where bytes are tokens."""
-
-
-class Bytes:
-    """A token a byte."""
-
-    spellings: Sequence[bytes] = tuple(bytes([value]) for value in range(256))
-    separator = 0
-    dtype = np.dtype("u1")
-    encoder = None
 
 
 class Encoder:
@@ -102,19 +77,32 @@ class Encoder:
         return joined, np.array([len(part) for part in tokens], dtype=np.int64)
 
 
-class Bpe:
-    """A byte-level BPE of `entries` tokens, the separator among them, from its tokenizer.json (train_bpe)."""
+class Tokenizer(NamedTuple):
+    """The tokens of a text, and what cuts it into them."""
 
-    def __init__(self, content: str, entries: int) -> None:
-        from tokenizers import Tokenizer as Library
+    spellings: Sequence[bytes]  # the bytes that each token stands for
+    separator: int  # the token between documents
+    dtype: np.dtype[Any]  # that holds the numbers of all tokens
+    encoder: Encoder | None  # None where bytes are tokens
 
-        numbers = Library.from_str(content).get_vocab()
-        byte_of = byte_of_letter()
-        ordered = sorted(numbers, key=numbers.__getitem__)
-        self.spellings = (*(bytes(byte_of[letter] for letter in token) for token in ordered), SEPARATOR)
-        self.separator = entries - 1
-        self.dtype = token_dtype(entries)
-        self.encoder = Encoder(content, self.spellings, self.dtype)
+
+BYTES = Tokenizer(tuple(bytes([value]) for value in range(256)), 0, np.dtype("u1"), None)
+
+
+def with_separator(content: str, spellings: Iterable[bytes], checked: str | None = None) -> Tokenizer:
+    """Return a BPE and one more token, which separates documents. The arguments are those of `Encoder`."""
+    spelled = (*spellings, SEPARATOR)
+    dtype = np.dtype("<u2" if len(spelled) <= 2**16 else "<u4")
+    return Tokenizer(spelled, len(spelled) - 1, dtype, Encoder(content, spelled, dtype, checked))
+
+
+def byte_level(content: str) -> Tokenizer:
+    """Return the byte-level BPE of a tokenizer.json that `train_bpe` has made, with a separator."""
+    from tokenizers import Tokenizer as Library
+
+    numbers, byte_of = Library.from_str(content).get_vocab(), byte_of_letter()
+    ordered = sorted(numbers, key=numbers.__getitem__)
+    return with_separator(content, (bytes(byte_of[letter] for letter in token) for token in ordered))
 
 
 def train_bpe(sample: Iterable[str], entries: int) -> str:
@@ -148,11 +136,6 @@ def sample_of(pieces: Iterable[bytes], size: int) -> Iterator[str]:
 def lengths(spellings: Sequence[bytes]) -> NDArray[np.int64]:
     """Return (vocabulary,) the bytes that each token stands for."""
     return np.array([len(spelling) for spelling in spellings], dtype="<i8")
-
-
-def token_dtype(entries: int) -> np.dtype[Any]:
-    """Return the type that holds the numbers of so many tokens."""
-    return np.dtype("<u2" if entries <= 2**16 else "<u4")
 
 
 def chunks(text: Text, begin: int, end: int) -> Iterator[bytes]:

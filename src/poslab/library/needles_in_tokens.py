@@ -11,7 +11,7 @@ from jaxtyping import Int
 from poslab.config.schema import ConfigError, longest_length
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, LINE, ROOM, needles
 from poslab.data.segments import extrapolation_segments
-from poslab.data.tokenizer_file import TokenizerFile
+from poslab.data.tokenizer_file import read_tokenizer
 from poslab.evaluation.extrapolation import lengths_up_to
 from poslab.evaluation.losses import token_losses
 from poslab.measures import Row, Trained
@@ -82,7 +82,7 @@ def _questions(kind: str, count: int, tokenizer: Path | None) -> list[Question]:
 
     The right answer is the first, and the places behind shorter answers are UNSCORED.
     """
-    encoder = None if tokenizer is None else TokenizerFile(tokenizer).encoder
+    encoder = None if tokenizer is None else read_tokenizer(tokenizer).encoder
 
     def encoded(text: Iterable[int]) -> Int[np.ndarray, "T"]:
         spelled = bytes(list(text))
