@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Int
 
 from poslab.config.schema import ConfigError, longest_length
@@ -15,7 +14,7 @@ from poslab.data.tokenizer_file import read_tokenizer
 from poslab.evaluation.extrapolation import lengths_up_to
 from poslab.evaluation.losses import token_losses
 from poslab.measures import Row, Trained
-from poslab.measures.needles import DEPTHS, right_answers
+from poslab.measures.needles import answered
 from poslab.objectives import UNSCORED
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Question(NamedTuple):
 
 
 def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
-    """Yield the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
+    """Return the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
 
     The answers of a question may differ in tokens; each begins at the same place, and is scored by the sum
     of its tokens' losses. Lengths without room for facts and question are left out. Raise ConfigError where
@@ -49,26 +48,11 @@ def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
             f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window has them: "
             "leave it out, or give longer lengths="
         )
-    half = config.trainer.precision == "bfloat16"
-    work, done = len(KINDS) * sum(length for _, length in lengths), 0
-    with (
-        trained.progress.phase("evaluating needles"),
-        torch.autocast(config.trainer.accelerator, dtype=torch.bfloat16, enabled=half),
-    ):
-        for kind, questions in asked.items():
-            for multiple, length in lengths:
-                for depth in DEPTHS:
-                    losses = _answer_losses(gpt, segments[:, -length:], questions, depth)
-                    yield {
-                        "kind": kind,
-                        "multiple": f"{multiple:g}",
-                        "length": length,
-                        "depth": depth,
-                        "samples": len(segments),
-                        "right": right_answers(losses),
-                    }
-                done += length
-                trained.progress.share(f"needles at {multiple:g} L", done / work)
+    return answered(
+        trained,
+        lengths,
+        lambda kind, length, depth: _answer_losses(gpt, segments[:, -length:], asked[kind], depth),
+    )
 
 
 def room(questions: Sequence[Question]) -> int:
