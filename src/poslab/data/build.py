@@ -43,7 +43,7 @@ from poslab.data.tokens import (
     train_bpe,
 )
 from poslab.data.verification import block_digests, content_digest, fingerprint
-from poslab.record.seal import DamagedError, sealed
+from poslab.record.seal import sealed
 
 SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
 PARTS = ("train.bin", "validation.bin", "documents.bin")
@@ -81,10 +81,10 @@ def build(
     """Fill `directory`, which may hold what a killed process has left of the same text.
 
     `content` is the digest of the text and `surveyed` what is known of it, where it was read already. Raises
-    ConfigError, OSError, and DamagedError where the files are not as they were written.
+    ConfigError and OSError.
     """
     plan = _stored_plan(directory) or _make_plan(source, content, surveyed, directory)
-    documents = _documents(source, plan.sizes, plan.content, directory)
+    documents = _documents(source, plan, directory)
     tokenizer = _tokenizer(source, plan, documents, directory)
     with ExitStack() as stack:
         parts = Parts(directory, tokenizer, stack)
@@ -116,10 +116,10 @@ def build(
         (directory / name).unlink(missing_ok=True)
 
 
-def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:
+def _documents(source: TextSource, plan: Plan, directory: Path) -> Documents:
     if source.pinned:
-        return partial(copied, directory / TEXT, sizes)
-    return partial(read_again, source, sizes, content)
+        return partial(copied, directory / TEXT, plan.sizes)
+    return partial(read_again, source, plan.sizes, plan.content)
 
 
 def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None, directory: Path) -> Plan:
@@ -135,6 +135,7 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
     given = len(sizes) if found.given is None else found.given
     first = np.concatenate([first_of_each(hashes[:given]), first_of_each(hashes[given:])])
     ends = np.where(first, sizes, DUPLICATE)
+    plan = Plan(sizes, ends, found.digest)
     if found.given is not None:
         if source.held_out != HELD_OUT:
             raise ConfigError(
@@ -146,23 +147,21 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)
         if ((ends > 0) & (ends < sizes)).any():
-            for number, document in _documents(source, sizes, found.digest, directory)(0):
+            for number, document in _documents(source, plan, directory)(0):
                 ends[number] = character_start(document, int(ends[number]))
     stored = io.BytesIO()
     np.savez(stored, sizes=sizes, ends=ends, content=found.digest)
     _write(directory / PLAN, stored.getvalue())
-    return Plan(sizes, ends, found.digest)
+    return plan
 
 
 def _stored_plan(directory: Path) -> Plan | None:
-    """Return the plan that a killed process has left, None where there is none."""
+    """Return the plan that a killed process has left, None where there is none or it is damaged."""
     try:
         with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
             return Plan(stored["sizes"], stored["ends"], str(stored["content"]))
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        raise DamagedError(f"{directory / PLAN} is damaged") from None
+        return None
 
 
 def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: Path) -> Tokenizer:

@@ -44,11 +44,7 @@ def write(
             except DamagedError as error:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
-            try:
-                _build(source, key, content, surveyed, directory)
-            except DamagedError as error:  # what a killed process has left may be
-                print(f"poslab: {error}; the text is prepared from its beginning", file=sys.stderr)
-                _build(source, key, content, surveyed, directory)
+            _build(source, key, content, surveyed, directory)
             corpus = load(directory, name)
     except OSError as error:
         raise ConfigError(
