@@ -71,7 +71,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("name", "field"), zip(FORMS, 3 * ("text", "body"), strict=True))
+@pytest.mark.parametrize(("name", "field"), list(zip(FORMS, 3 * ("text", "body"), strict=True)))
 def test_rows_give_the_tokens_of_the_same_documents_in_files(name: str, field: str, tmp_path: Path) -> None:
     files = write_documents(tmp_path / "files", 0)
     for index, text in enumerate(TEXTS):

@@ -32,7 +32,8 @@ from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
 from poslab.data.tokenizer_file import read_tokenizer
 from poslab.data.tokens import (
-    BYTES,
+    Bytes,
+    Encoded,
     Text,
     Tokenizer,
     byte_level,
@@ -45,14 +46,15 @@ from poslab.data.tokens import (
 from poslab.data.verification import block_digests, content_digest, fingerprint
 from poslab.record.seal import sealed
 
-SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
+# Bytes of text, of a shard at least. Each core has one or two; what the library returns of the one that is
+# encoded takes some 45 times as much.
+SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
 PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.jsonl"
 DUPLICATE = -1  # in place of where the training part of a document ends
 
 Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
 Shard = list["Piece"]  # that are encoded by one thread and written at once
-Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # of Encoder.encode
 Documents = Callable[[int], Iterator[tuple[int, Text]]]  # from a number on, with their numbers
 
 
@@ -168,7 +170,7 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
     """Return the tokenizer of `data.vocabulary`; a BPE is trained unless a killed process has done that."""
     vocabulary = source.vocabulary
     if vocabulary == "bytes":
-        return BYTES
+        return Bytes()
     if is_tokenizer_file(vocabulary):
         return read_tokenizer(Path(str(vocabulary)))
     path, entries = directory / TOKENIZER, int(vocabulary)
@@ -211,19 +213,12 @@ def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
 
 def _encoded(shards: Iterator[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
     """Yield the shards with their tokens, encoded in threads: the library leaves Python's lock."""
-    encoder = tokenizer.encoder
-    texts = ((shard, [piece.text for piece in shard]) for shard in shards)
-    if encoder is None:
-        for shard, pieces in texts:
-            sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
-            yield shard, (np.frombuffer(b"".join(pieces), dtype=np.uint8), sizes)
-        return
     count = _cores()
     pool = ThreadPoolExecutor(count)
     waiting: deque[tuple[Shard, Future[Encoded]]] = deque()
     try:
-        for shard, pieces in texts:
-            waiting.append((shard, pool.submit(encoder.encode, pieces)))
+        for shard in shards:
+            waiting.append((shard, pool.submit(tokenizer.encode, [piece.text for piece in shard])))
             if len(waiting) > count + count // 2 + 1:
                 shard, future = waiting.popleft()
                 yield shard, future.result()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import ConfigError
-from poslab.data.tokens import Tokenizer, byte_of_letter, with_separator
+from poslab.data.tokens import Bpe, byte_of_letter
 
 SPACE = "\u2581"  # by which SentencePiece writes a space
 BYTE_TOKENS = {f"<0x{value:02X}>": bytes([value]) for value in range(256)}
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Bpe:
     """Return its tokens, and one more that separates documents. Text that spells a special token stays text.
 
     A space that the tokenizer would put before each text is left out: no text has it.
@@ -27,7 +27,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """
     where, content = f"data.vocabulary={path}", _content(path)
     spellings = _spellings(content, where)
-    return with_separator(_without_prefix(content), spellings, checked=where)
+    return Bpe(_without_prefix(content), spellings, checked=where)
 
 
 def digest(path: Path) -> str:

@@ -11,6 +11,7 @@ from poslab.config.schema import ConfigError, longest_length
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, LINE, ROOM, needles
 from poslab.data.segments import extrapolation_segments
 from poslab.data.tokenizer_file import read_tokenizer
+from poslab.data.tokens import Bytes
 from poslab.evaluation.extrapolation import lengths_up_to
 from poslab.evaluation.losses import token_losses
 from poslab.measures import Row, Trained
@@ -66,12 +67,10 @@ def _questions(kind: str, count: int, tokenizer: Path | None) -> list[Question]:
 
     The right answer is the first, and the places behind shorter answers are UNSCORED.
     """
-    encoder = None if tokenizer is None else read_tokenizer(tokenizer).encoder
+    cut = Bytes() if tokenizer is None else read_tokenizer(tokenizer)
 
     def encoded(text: Iterable[int]) -> Int[np.ndarray, "T"]:
-        spelled = bytes(list(text))
-        tokens = np.frombuffer(spelled, np.uint8) if encoder is None else encoder.encode([spelled])[0]
-        return tokens.astype(np.int64)
+        return cut.encode([bytes(list(text))])[0].astype(np.int64)
 
     blank = np.full((count, ROOM), ord(" "))
     questions = []
