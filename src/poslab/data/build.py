@@ -257,7 +257,7 @@ class Parts:
 
     def _resumed(self, line: bytes) -> bool:
         """Return whether what a line of the log says is in the files, and count it as written if so."""
-        with suppress(ValueError, KeyError):  # a line that was cut off
+        with suppress(ValueError, KeyError, TypeError):  # a line that was cut off, or is damaged
             entry = json.loads(line)
             added = [
                 file.read(size - before)
