@@ -204,28 +204,22 @@ def requested_studies(names: str, known: list[str]) -> list[str]:
 def load_study(folder: Path, several: bool = False) -> Records:
     """Load the records in a study's folder; with `several`, names of runs begin with the study's."""
     listed = study_list_of(folder)
-    names = dict.fromkeys([*listed.latest, *listed.runs, *recorded_runs(folder)])
+    latest = listed.latest  # where only the runs of the last command are compared
+    names = dict.fromkeys([*latest, *listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
     runs = tuple(
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
-    records = Records(
+    return Records(
         folder.name,
-        runs,
+        tuple(run for run in runs if not latest or run.directory in latest),
         bool(listed.runs),
         listed.reference,
-        listed.commands,
+        listed.commands[-1:] if latest else listed.commands,
         listed.question,
         listed.primary,
-    )
-    if not listed.latest:
-        return records
-    return replace(
-        records,
-        runs=tuple(run for run in runs if run.directory in listed.latest),
-        commands=listed.commands[-1:],
-        earlier=tuple(run for run in runs if run.directory not in listed.latest),
-        earlier_commands=listed.commands[:-1],
+        earlier=tuple(run for run in runs if latest and run.directory not in latest),
+        earlier_commands=listed.commands[:-1] if latest else (),
     )
 
 
