@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from poslab.config.schema import ConfigError
@@ -20,13 +19,6 @@ from poslab.data.build import build
 from poslab.data.cache import prepare
 from poslab.record.seal import read_sealed, sealed
 from support.texts import options, write_documents
-
-
-def test_second_time_is_read_from_the_cache(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = prepare(options("text", path=str(novels)))
-    monkeypatch.setattr("poslab.data.cache.write", None)
-    assert prepare(options("text", path=str(novels))).fingerprint == first.fingerprint
-    assert not list(first.directory.parent.glob("*.unfinished"))
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
@@ -187,11 +179,3 @@ def test_cache_that_cannot_be_written_is_told(
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "occupied"))
     with pytest.raises(ConfigError, match=r"cannot write prepared data to .*; set POSLAB_CACHE"):
         prepare(options("text", path=str(novels)))
-
-
-def test_a_text_is_mapped_from_its_files(novels: Path) -> None:
-    corpus = prepare(options("text", path=str(novels)))
-    assert isinstance(corpus.train, np.memmap)
-    assert set(corpus.describe()) == {
-        "name", "fingerprint", "content", "vocabulary", "train_tokens", "validation_tokens", "documents"
-    }  # fmt: skip

@@ -1,5 +1,6 @@
 """Texts that are prepared on all cores, in bounded memory, and resumed where the process was killed."""
 
+import itertools
 import json
 import os
 import signal
@@ -11,53 +12,37 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, documents, verification
+from poslab.data import build, verification
 from poslab.data.cache import prepare
+from poslab.data.directories import cache_directory
 from poslab.data.sources import text
 from poslab.record.seal import read_sealed
 from support.commands import ROOT
 from support.texts import ODD, options, trained_tokenizer, words, write_documents
 
-SMALL_STEPS = {"SHARD": 2_000}
-
-KILLED = """
-import json, os, signal, sys
-from poslab.data import build, documents
-from poslab.data.cache import prepare
-
-data, sizes, spooled, shards = json.loads(sys.argv[1])
-for name, value in sizes.items():
-    setattr(build, name, value)
-documents.SPOOLED = spooled
-append = build.Parts.append
-
-def append_and_die(self, *arguments):
-    global shards
-    append(self, *arguments)
-    shards -= 1
-    if not shards:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-build.Parts.append = append_and_die
-print(prepare(data).fingerprint)
-"""
+SMALL = 2_000  # bytes of a shard, of which a text then has several
 
 
-def script(source: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    """The end of a Python process of this source, which gets the arguments as JSON."""
-    return subprocess.run(
-        [sys.executable, "-c", source, json.dumps(arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def killed_after(shards: int, data: dict[str, Any]) -> Path:
+    """Prepare a text in a process that is killed when it has written so many shards; what it leaves."""
+    if (child := os.fork()) == 0:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the library's threads are not in this process
+        written, append = itertools.count(1), build.Parts.append
 
+        def append_and_die(self: build.Parts, *arguments: Any) -> None:
+            append(self, *arguments)
+            if next(written) == shards:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in SMALL_STEPS.items():
-        monkeypatch.setattr(build, name, value)
-    monkeypatch.setattr(documents, "SPOOLED", 3_000)
+        build.Parts.append = append_and_die  # type: ignore[method-assign]
+        build.SHARD = SMALL
+        try:
+            prepare(data)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (left,) = cache_directory().glob("*.unfinished")
+    return left
 
 
 @pytest.mark.parametrize(
@@ -67,27 +52,20 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     source: str, vocabulary: Any, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (novels / "odd.txt").write_text(ODD * 30)
+    path = novels
     if source == "one file":
         monkeypatch.setattr("poslab.data.tokens.CHUNK", 1_000)
         path = tmp_path / "one.txt"
         path.write_bytes(b"\n".join(file.read_bytes() for file in sorted(novels.iterdir())))
-    else:
-        path = novels
+    monkeypatch.setattr(text.Source, "pinned", source == "pinned")
     data = options("text", path=str(path), vocabulary=vocabulary)
-    if source == "pinned":
-        monkeypatch.setattr(text.Source, "pinned", True)
     whole = prepare(data)
     content = (whole.directory / "train.bin").read_bytes()
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
-    patched = "from poslab.data.sources import text\ntext.Source.pinned = True\n" * (source == "pinned")
-    if source == "one file":
-        patched += "from poslab.data import tokens\ntokens.CHUNK = 1000\n"
     for _ in range(2):  # killed again while it resumes
-        ended = script(patched + KILLED, data, SMALL_STEPS, 3_000, 3)
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-    (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
+        left = killed_after(3, data)
     assert len((left / "written.jsonl").read_text().splitlines()) == 6
-    in_small_steps(monkeypatch)
+    monkeypatch.setattr(build, "SHARD", SMALL)
     written: list[int] = []
     append = build.Parts.append
 
@@ -100,7 +78,7 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     assert resumed.fingerprint == whole.fingerprint
     assert (resumed.directory / "train.bin").read_bytes() == content
     total = sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
-    assert sum(written) <= total - 6 * SMALL_STEPS["SHARD"]  # what was written before is not encoded again
+    assert sum(written) <= total - 6 * SMALL  # what was written before is not encoded again
     assert {file.name for file in resumed.directory.iterdir()} == {
         file.name for file in whole.directory.iterdir()
     }
@@ -114,8 +92,7 @@ def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
     data = options("text", path=str(novels))
     whole = prepare(data).fingerprint
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
-    assert script(KILLED, data, SMALL_STEPS, 3_000, 4).returncode == -signal.SIGKILL
-    (left,) = (tmp_path / "killed" / "data").glob("*.unfinished")
+    left = killed_after(4, data)
     content = (left / damaged).read_bytes()
     (left / damaged).write_bytes(content[:-9] + b"!" + content[-8:-1])
     assert prepare(data).fingerprint == whole
@@ -129,7 +106,7 @@ def test_shards_of_any_size_give_the_same_tokens(
     texts = [options("text", path=str(novels), vocabulary=entries) for entries in (300, str(tokenizer))]
     alone = [prepare(data).fingerprint for data in texts]
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "another"))
-    in_small_steps(monkeypatch)
+    monkeypatch.setattr(build, "SHARD", SMALL)
     assert [prepare(data).fingerprint for data in texts] == alone
 
 
@@ -137,7 +114,7 @@ def test_what_encoding_or_training_raises_is_the_error_and_leaves_nothing(
     tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (novels / "00.txt").write_text("The Whale " * 99)
-    in_small_steps(monkeypatch)
+    monkeypatch.setattr(build, "SHARD", SMALL)
     path = trained_tokenizer(tmp_path / "lower.json", [words(300, 1)])
     path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "Lowercase"}}))
     with pytest.raises(ConfigError, match="changes text"):
@@ -153,9 +130,8 @@ MEASURED = """
 import json, resource, sys
 from poslab.data.cache import prepare
 
-(data,) = json.loads(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-prepare(data)
+prepare(json.loads(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
@@ -171,7 +147,13 @@ def test_memory_does_not_grow_with_the_text(form: str, tmp_path: Path) -> None:
             file.write(document if form == "one document" else json.dumps({"text": document}) + "\n")
     size = path.stat().st_size
     assert size > 90_000_000
-    ended = script(MEASURED, options("text", path=str(path)))
+    ended = subprocess.run(
+        [sys.executable, "-c", MEASURED, json.dumps(options("text", path=str(path)))],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) * 1024 < 0.8 * size
 
@@ -201,6 +183,7 @@ def test_a_text_in_files_is_found_again_without_reading_them(
     with monkeypatch.context() as patched:
         patched.setattr(text.Source, "read", read)
         patched.setattr("poslab.data.verification.block_digests", None)
+        patched.setattr("poslab.data.cache.write", None)
         assert prepare(data).fingerprint == first
         with pytest.raises(AssertionError):  # another field of rows, or another name, is another text
             prepare(options("text", path=str(write_documents(tmp_path / "another", 11))))

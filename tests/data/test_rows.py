@@ -71,7 +71,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("name", "field"), zip(FORMS, 3 * ("text", "body"), strict=True))
+@pytest.mark.parametrize(("name", "field"), list(zip(FORMS, 3 * ("text", "body"), strict=True)))
 def test_rows_give_the_tokens_of_the_same_documents_in_files(name: str, field: str, tmp_path: Path) -> None:
     files = write_documents(tmp_path / "files", 0)
     for index, text in enumerate(TEXTS):
@@ -145,13 +145,3 @@ def test_saved_splits_and_fields_that_nothing_has_are_refused(tmp_path: Path) ->
     (tmp_path / "x.txt").write_text("text")
     with pytest.raises(ConfigError, match=r"data\.field=body is for files of rows"):
         prepare(options("text", path=str(tmp_path / "x.txt"), field="body"))
-
-
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    text = words(300, 1).encode()
-    (tmp_path / "with.txt").write_bytes(b"\xef\xbb\xbf" + text)
-    (tmp_path / "without.txt").write_bytes(text)
-    marked, plain = (
-        prepare(options("text", path=str(tmp_path / name))) for name in ("with.txt", "without.txt")
-    )
-    assert marked.fingerprint == plain.fingerprint

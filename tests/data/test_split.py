@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from poslab.data.cache import prepare
+from poslab.record.facts import DataFacts
 from support.texts import ODD, documents, options, words
 
 # The split
@@ -80,6 +81,7 @@ def test_tokens_are_lossless_and_know_their_bytes(
     corpus = prepare(options("text", path=str(root), vocabulary=entries))
     assert corpus.train.dtype == corpus.validation.dtype == np.dtype(dtype)
     assert isinstance(corpus.train, np.memmap)
+    assert corpus.describe().keys() == DataFacts.model_fields.keys()
     assert len(corpus.token_bytes) == corpus.vocabulary == (256 if entries == "bytes" else entries)
     assert sorted(documents(corpus, "train") + documents(corpus, "validation")) == sorted(texts)
     for part in (corpus.train, corpus.validation):
@@ -92,11 +94,3 @@ def test_large_vocabularies_take_four_bytes_a_token() -> None:
     corpus = prepare(options("copy", symbols=52, tokens=320_000, vocabulary=66_000))
     assert corpus.train.dtype == np.dtype("uint32")
     assert corpus.token_bytes[corpus.train].sum() == 288_000
-
-
-def test_bpe_is_trained_on_the_training_part_and_the_same_each_time(
-    tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = prepare(options("text", path=str(novels), vocabulary=320))
-    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "another"))
-    assert prepare(options("text", path=str(novels), vocabulary=320)).fingerprint == first.fingerprint

@@ -1,6 +1,7 @@
 """Windows of text: for training by seed and step, for evaluation without a target twice."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,11 @@ from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.segments import extrapolation_segments, joined
 from poslab.data.windows import Starts, training_batch, validation_windows
 from support.texts import options, write_documents, write_short_documents
+
+
+def of_places(corpus: Corpus) -> Corpus:
+    """The text with its tokens replaced by their places, so that a window says where it lies."""
+    return replace(corpus, validation=np.arange(len(corpus.validation)))
 
 
 def test_training_batches_are_a_function_of_seed_and_step(novels: Path) -> None:
@@ -67,10 +73,8 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count:
     write_documents(tmp_path / "varied", 40)
     (tmp_path / "varied" / "short.txt").write_text("too short")
     corpus = prepare(options("text", path=str(tmp_path / "varied")))
-    # Tokens are replaced by their positions, so that a window says where it lies.
-    places = dict(corpus.__dict__, validation=np.arange(len(corpus.validation)))
-    longest = 100
-    segments, documents = extrapolation_segments(Corpus(**places), count, longest)
+    places, longest = of_places(corpus), 100
+    segments, documents = extrapolation_segments(places, count, longest)
     assert (documents == extrapolation_segments(corpus, count, longest)[1]).all()
     assert segments.shape[1] == 2 * longest + 1
     assert 1 <= len(segments) <= count
@@ -86,7 +90,7 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count:
     if count == 10_000:  # as many as there is room for
         room = np.diff(corpus.validation_documents)[:, 0] - longest - 1
         assert len(segments) == (np.maximum(room, 0) // longest).sum()
-    windows = validation_windows(Corpus(**places), count, 50)
+    windows = validation_windows(places, count, 50)
     assert len(set(windows[:, 1:].ravel())) == windows[:, 1:].size
     assert len(windows) == min(count, (len(corpus.validation) - 1) // 50)
 
@@ -108,8 +112,7 @@ def test_no_document_gives_a_second_segment_before_each_has_given_one(
     sizes = np.array([30, 80, 30, 50, 20])  # of which 2 x 10 + 1 tokens make a segment
     ends = np.cumsum(sizes)
     cut = np.stack([ends - sizes, ends], axis=1)
-    documents = Corpus(**dict(corpus.__dict__, validation_documents=cut))
-    _, document = extrapolation_segments(documents, count, 10)
+    _, document = extrapolation_segments(replace(corpus, validation_documents=cut), count, 10)
     assert np.bincount(document, minlength=5).tolist() == expected
 
 
@@ -123,8 +126,7 @@ def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path: P
     with pytest.raises(ConfigError, match=r"evaluate\.documents=joined"):
         extrapolation_segments(corpus, count, longest)
     check_lengths(corpus, 10, longest, "joined")
-    places = Corpus(**dict(corpus.__dict__, validation=np.arange(len(corpus.validation))))
-    segments, groups = extrapolation_segments(places, count, longest, "joined")
+    segments, groups = extrapolation_segments(of_places(corpus), count, longest, "joined")
     assert 1 <= len(segments) <= count
     assert (np.diff(segments) == 1).all()
     targets = segments[:, -longest:].ravel()
@@ -158,8 +160,7 @@ def test_a_text_too_short_for_joined_documents_is_refused_without_naming_them(tm
 
 
 def test_fixed_windows_are_spread_over_all_of_the_text() -> None:
-    corpus = prepare(options("copy", tokens=100_000))
-    places = Corpus(**dict(corpus.__dict__, validation=np.arange(len(corpus.validation))))
+    places = of_places(prepare(options("copy", tokens=100_000)))
     starts = validation_windows(places, 10, 64)[:, 0]
     assert (np.abs(np.diff(starts) - 1000) <= 64).all()
     assert abs(starts[0] - 500) <= 64

@@ -1,20 +1,19 @@
 """How much context a model uses: by the plain sums of one window a target block, and what a report says."""
 
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 
 from poslab.analysis.results import Results, gather
+from poslab.data.windows import validation_windows
 from poslab.measures import context_used as measure
 from poslab.measures.context_used import ContextUsed, contexts, ends
 from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.study_tables import StudyTables
-from support.evaluation import plain_losses
+from support.evaluation import plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.records import L, plan, seal, write_protocols, write_run
 
@@ -25,18 +24,14 @@ def test_the_same_targets_are_scored_in_every_context(monkeypatch: pytest.Monkey
     monkeypatch.setattr(measure, "WINDOWS", 5)
     text = np.random.default_rng(0).integers(0, 50, 1000)
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
-    trained = SimpleNamespace(
-        gpt=gpt,
-        config=SimpleNamespace(context_length=LENGTH, objective={"kind": "causal"}),
-        corpus=SimpleNamespace(validation=text, validation_documents=np.array([[0, 1000]]), vocabulary=50),
-        progress=SimpleNamespace(phase=lambda name: nullcontext()),
-    )
+    model = trained(gpt, LENGTH, text, np.array([[0, 1000]]))
+    windows = validation_windows(model.corpus, 5, LENGTH)
     starts = [
         place
         for place in range(1000 - LENGTH)
-        if any(np.array_equal(text[place : place + LENGTH + 1], window) for window in windows(trained))
+        if any(np.array_equal(text[place : place + LENGTH + 1], window) for window in windows)
     ]
-    rows = {row["context"]: row for row in ContextUsed().measure(trained)}
+    rows = {row["context"]: row for row in ContextUsed().measure(model)}
     assert list(rows) == [2, 4, 8, 16, 32, 64]
     for context, row in rows.items():
         scored = max(1, context // 8)
@@ -44,12 +39,6 @@ def test_the_same_targets_are_scored_in_every_context(monkeypatch: pytest.Monkey
         cut = np.stack([text[place - context : place + 1] for place in places])
         assert row["tokens"] == 5 * 8
         assert row["nll"] == pytest.approx(plain_losses(gpt, cut, scored).sum())
-
-
-def windows(trained: SimpleNamespace) -> np.ndarray:
-    from poslab.data.windows import validation_windows
-
-    return validation_windows(trained.corpus, 5, LENGTH)
 
 
 @pytest.mark.parametrize("length", [128, 64, 48, 100, 7, 1])

@@ -1,7 +1,6 @@
 """Repeated text by distance: against plain windows, models that copy and that cannot, and its intervals."""
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from poslab.measures.repeated_text import CUE, PASSAGE, RepeatedText, _points, w
 from poslab.record.writer import RunRecord
 from poslab.report.charts import LineChart
 from poslab.report.study_tables import StudyTables
-from support.evaluation import plain_losses
+from support.evaluation import plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.records import plan, seal, write_run
 
@@ -27,20 +26,9 @@ DOCUMENTS = np.arange(3)[:, None] * (2 * LONGEST + 1) + np.array([0, 2 * LONGEST
 
 
 def measured(gpt: object) -> pandas.DataFrame:
-    trained = SimpleNamespace(
-        gpt=gpt,
-        config=SimpleNamespace(
-            context_length=LENGTH,
-            objective={"kind": "causal"},
-            evaluate=SimpleNamespace(longest=LONGEST // LENGTH, segments=3, documents="single"),
-            trainer=SimpleNamespace(accelerator="cpu", precision="float32"),
-        ),
-        corpus=SimpleNamespace(
-            validation=TEXT, validation_documents=DOCUMENTS, vocabulary=VOCABULARY, name="made_up"
-        ),
-        progress=SimpleNamespace(phase=lambda name: nullcontext()),
-    )
-    return pandas.DataFrame(list(RepeatedText().measure(trained) or ()))  # type: ignore[arg-type]
+    settings = {"longest": LONGEST // LENGTH, "segments": 3, "documents": "single"}
+    found = RepeatedText().measure(trained(gpt, LENGTH, TEXT, DOCUMENTS, **settings))
+    return pandas.DataFrame(list(found or ()))
 
 
 class Model(nn.Module):

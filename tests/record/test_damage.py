@@ -45,20 +45,20 @@ def damage(path: Path, chance: random.Random) -> None:
     path.write_bytes(data)
 
 
-def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: random.Random, capsys) -> str:
-    """Damage one file after the other, look at what is said of it and what comes of it; its name."""
-    shutil.copytree(whole / "runs", folder / "runs")
-    study = folder / "runs" / "damaged"
-    done, stopped = (plan(request(seed=seed, **WANTED), folder / "runs") for seed in (0, 1))
+@pytest.mark.parametrize("number", range(9))
+def test_a_damaged_file_is_named_and_made_again(number, whole, tmp_path, capsys):
+    shutil.copytree(whole / "runs", tmp_path / "runs")
+    study = tmp_path / "runs" / "damaged"
+    done, stopped = (plan(request(seed=seed, **WANTED), tmp_path / "runs") for seed in (0, 1))
     checkpoints = sorted((stopped.directory / "checkpoints").glob("*.pt"))
     ended = [done.directory / name for name in OF_A_FINISHED_RUN]
     paths = [*ended, stopped.directory / "manifest.json", *checkpoints, study / "study.json"]
-    path = paths[number % len(paths)]
-    damage(path, chance)
-    _is_reported(path, folder)
+    path = paths[number]
+    damage(path, random.Random(number))
+    _is_reported(path, tmp_path)
     capsys.readouterr()
     if path.name == "study.json":
-        return path.name
+        return
     job, expected = (
         (done, whole / "runs" / "damaged")
         if done.directory in path.parents
@@ -72,7 +72,6 @@ def damaged_and_made_again(whole: Path, folder: Path, number: int, chance: rando
     assert "Traceback" not in said
     assert_equal_results(expected / job.directory.name, job.directory)
     assert job.settled
-    return path.name
 
 
 def _is_reported(path: Path, folder: Path) -> None:
@@ -87,12 +86,6 @@ def _is_reported(path: Path, folder: Path) -> None:
         said = ""
     of_the_finished = "seed0" in path.parent.name and path.suffix != ".pt"
     assert (path.name in said) == (of_the_finished or path.name == "study.json")
-
-
-def test_one_damage_of_each_file(whole, tmp_path, capsys):
-    chance = random.Random(0)
-    for number in range(9):
-        damaged_and_made_again(whole, tmp_path / str(number), number, chance, capsys)
 
 
 def test_every_bit_of_a_sealed_file_counts(tmp_path):

@@ -20,12 +20,11 @@ from poslab.config.text import plain, without_paths
 from poslab.record.files import write_sealed
 from poslab.record.kept import KEPT, load_available, pack, unpack
 from poslab.record.manifest import read_manifest
-from poslab.record.reader import ReportError, load, load_run
+from poslab.record.reader import ReportError, load_run
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
 from support.records import plan, write_run
 
-GOLDEN = Path(__file__).parent / "golden"
 Change = Callable[[bytes], bytes]
 
 
@@ -121,15 +120,6 @@ def test_run_directories_come_before_what_is_kept(home: Path) -> None:
     write_run(runs, "rope-9", study="a")
     (one,) = load_available("a", runs, home / "reports")
     assert (one.kept, [run.name for run in one.runs]) == (None, ["rope-9"])
-
-
-def test_records_are_kept_to_the_byte(tmp_path: Path) -> None:
-    packed = pack(GOLDEN / "format3")
-    records = unpack(packed, tmp_path / KEPT, "format3")
-    assert replace(records, kept=None) == load("format3", GOLDEN)
-    assert {"done"} == {run.status for run in records.runs if run.status != "not started"}
-    for name, content in contents(packed).items():
-        assert (GOLDEN / name).read_bytes() == content
 
 
 def test_no_path_of_the_machine_is_kept_and_links_to_wandb_are(home: Path) -> None:

@@ -1,5 +1,7 @@
 """Extrapolation the plain way: every window is run whole, whichever other windows have the same losses."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,11 +9,27 @@ import torch
 from torch.nn.functional import cross_entropy, linear
 
 from poslab.evaluation.extrapolation import lengths_up_to, spread
+from poslab.measures import Trained
 from poslab.model.gpt import GPT
 
 TOKENS_A_BATCH = 4096
 
 Losses = dict[tuple[str, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def trained(
+    gpt: Any, context_length: int, text: np.ndarray, documents: np.ndarray, /, **evaluate: Any
+) -> Trained:
+    """A model of 50 tokens with a made-up text, as a measurement finds it; `evaluate` are its settings."""
+    config = SimpleNamespace(
+        context_length=context_length,
+        objective={"kind": "causal"},
+        evaluate=SimpleNamespace(**evaluate),
+        trainer=SimpleNamespace(accelerator="cpu", precision="float32"),
+    )
+    corpus = SimpleNamespace(validation=text, validation_documents=documents, vocabulary=50, name="made_up")
+    shown = SimpleNamespace(phase=lambda name: nullcontext())
+    return Trained(gpt, config, corpus, shown, lambda: None)  # type: ignore[arg-type]
 
 
 def examples(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     plan.npz            the documents and which part of each is to train on
-    text.000000, ...    their text, where it may be a download (documents.py)
+    text                their text, where it may be a download (documents.py)
     tokenizer.json      of a BPE that was trained on them
     written.jsonl       a line per shard whose tokens are written: where the next one begins, how long the
                         files are, and the SHA-256 of what the shard has added to them
@@ -13,10 +13,11 @@ import io
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from zipfile import BadZipFile
@@ -25,24 +26,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
-from poslab.data.blocks import BlockHash, content_digest
 from poslab.data.corpus import FILES, FORMAT, MANIFEST
-from poslab.data.documents import Documents, ReadAgain, Spool, Spooled, Survey, survey
+from poslab.data.documents import Survey, copied, read_again, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
-from poslab.data.tokenizer_file import TokenizerFile
-from poslab.data.tokens import Bpe, Bytes, Tokenizer, character_start, chunks, lengths, sample_of, train_bpe
-from poslab.data.verification import fingerprint
-from poslab.record.seal import DamagedError, sealed
+from poslab.data.tokenizer_file import read_tokenizer
+from poslab.data.tokens import (
+    Bytes,
+    Encoded,
+    Text,
+    Tokenizer,
+    byte_level,
+    character_start,
+    chunks,
+    lengths,
+    sample_of,
+    train_bpe,
+)
+from poslab.data.verification import block_digests, content_digest, fingerprint
+from poslab.record.seal import sealed
 
-SHARD = 2**21  # bytes of text, of a shard at least; each core has one or two
+# Bytes of text, of a shard at least. Each core has one or two; what the library returns of the one that is
+# encoded takes some 45 times as much.
+SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, TOKENIZER, WRITTEN = "plan.npz", "tokenizer.json", "written.jsonl"
+PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.jsonl"
 DUPLICATE = -1  # in place of where the training part of a document ends
 
 Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
 Shard = list["Piece"]  # that are encoded by one thread and written at once
-Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # of Encoder.encode
+Documents = Callable[[int], Iterator[tuple[int, Text]]]  # from a number on, with their numbers
 
 
 @dataclass(frozen=True)
@@ -70,24 +83,19 @@ def build(
     """Fill `directory`, which may hold what a killed process has left of the same text.
 
     `content` is the digest of the text and `surveyed` what is known of it, where it was read already. Raises
-    ConfigError, OSError, and DamagedError where the files are not as they were written.
+    ConfigError and OSError.
     """
     plan = _stored_plan(directory) or _make_plan(source, content, surveyed, directory)
-    documents = _documents(source, plan.sizes, plan.content, directory)
+    documents = _documents(source, plan, directory)
     tokenizer = _tokenizer(source, plan, documents, directory)
     with ExitStack() as stack:
         parts = Parts(directory, tokenizer, stack)
         shards = _shards(_pieces(plan, documents, parts.place))
         for shard, (tokens, counts) in _encoded(shards, tokenizer):
             parts.append(shard, tokens, counts)
-            documents.written(parts.place[0])
-        blocks = parts.finish()
-    for name, part in (
-        ("lengths.bin", lengths(tokenizer.spellings).tobytes()),
-        ("spellings.bin", b"".join(tokenizer.spellings)),
-    ):
-        _write(directory / name, part)
-        blocks[name] = BlockHash(part).digests()
+        parts.sync()
+    _write(directory / "lengths.bin", lengths(tokenizer.spellings).tobytes())
+    _write(directory / "spellings.bin", b"".join(tokenizer.spellings))
     facts = {
         "dtype": tokenizer.dtype.str,
         "vocabulary": len(tokenizer.spellings),
@@ -95,33 +103,41 @@ def build(
         "documents": int((plan.ends != DUPLICATE).sum()),
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
+    blocks = block_digests(directory, FILES)
     manifest = {
         "format": FORMAT,
         "key": key,
         **facts,
         "sizes": sizes,
         "blocks": blocks,
-        "content": content_digest(directory, FILES, blocks),
+        "content": content_digest(directory, FILES),
         "fingerprint": fingerprint(facts, sizes, blocks),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
-    for name in (WRITTEN, TOKENIZER, PLAN):
+    for name in (WRITTEN, TOKENIZER, PLAN, TEXT):
         (directory / name).unlink(missing_ok=True)
 
 
-def _documents(source: TextSource, sizes: NDArray[np.int64], content: str, directory: Path) -> Documents:
-    return Spooled(directory, sizes) if source.pinned else ReadAgain(source, sizes, content)
+def _documents(source: TextSource, plan: Plan, directory: Path) -> Documents:
+    if source.pinned:
+        return partial(copied, directory / TEXT, plan.sizes)
+    return partial(read_again, source, plan.sizes, plan.content)
 
 
 def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None, directory: Path) -> Plan:
     """Decide what is held out, and write that; read the text first where it was not."""
-    found = surveyed or survey(source, Spool(directory) if source.pinned else None)
+    if source.pinned:
+        with (directory / TEXT).open("wb") as copy:
+            found = survey(source, copy)
+    else:
+        found = surveyed or survey(source)
     if content not in (None, found.digest):
         raise ConfigError(f"{source.label()} changed while it was read; try again")
     sizes, hashes = found.sizes, found.hashes
     given = len(sizes) if found.given is None else found.given
     first = np.concatenate([first_of_each(hashes[:given]), first_of_each(hashes[given:])])
     ends = np.where(first, sizes, DUPLICATE)
+    plan = Plan(sizes, ends, found.digest)
     if found.given is not None:
         if source.held_out != HELD_OUT:
             raise ConfigError(
@@ -133,23 +149,21 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)
         if ((ends > 0) & (ends < sizes)).any():
-            for number, document in _documents(source, sizes, found.digest, directory).since(0):
+            for number, document in _documents(source, plan, directory)(0):
                 ends[number] = character_start(document, int(ends[number]))
     stored = io.BytesIO()
     np.savez(stored, sizes=sizes, ends=ends, content=found.digest)
     _write(directory / PLAN, stored.getvalue())
-    return Plan(sizes, ends, found.digest)
+    return plan
 
 
 def _stored_plan(directory: Path) -> Plan | None:
-    """Return the plan that a killed process has left, None where there is none."""
+    """Return the plan that a killed process has left, None where there is none or it is damaged."""
     try:
         with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
             return Plan(stored["sizes"], stored["ends"], str(stored["content"]))
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        raise DamagedError(f"{directory / PLAN} is damaged") from None
+        return None
 
 
 def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: Path) -> Tokenizer:
@@ -158,19 +172,19 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
     if vocabulary == "bytes":
         return Bytes()
     if is_tokenizer_file(vocabulary):
-        return TokenizerFile(Path(str(vocabulary)))
+        return read_tokenizer(Path(str(vocabulary)))
     path, entries = directory / TOKENIZER, int(vocabulary)
     if not path.exists():
         size = int(np.maximum(plan.ends, 0).sum())
         training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
         _write(path, train_bpe(sample_of(training, size), entries).encode())
-    return Bpe(path.read_text(), entries)
+    return byte_level(path.read_text())
 
 
 def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:
     """Yield all text from `place` on, without duplicates."""
     first, behind = place
-    for number, document in documents.since(first):
+    for number, document in documents(first):
         cut, size = int(plan.ends[number]), int(plan.sizes[number])
         if cut == DUPLICATE:
             continue
@@ -199,19 +213,12 @@ def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
 
 def _encoded(shards: Iterator[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
     """Yield the shards with their tokens, encoded in threads: the library leaves Python's lock."""
-    encoder = tokenizer.encoder
-    texts = ((shard, [piece.text for piece in shard]) for shard in shards)
-    if encoder is None:
-        for shard, pieces in texts:
-            sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
-            yield shard, (np.frombuffer(b"".join(pieces), dtype=np.uint8), sizes)
-        return
     count = _cores()
     pool = ThreadPoolExecutor(count)
     waiting: deque[tuple[Shard, Future[Encoded]]] = deque()
     try:
-        for shard, pieces in texts:
-            waiting.append((shard, pool.submit(encoder.encode, pieces)))
+        for shard in shards:
+            waiting.append((shard, pool.submit(tokenizer.encode, [piece.text for piece in shard])))
             if len(waiting) > count + count // 2 + 1:
                 shard, future = waiting.popleft()
                 yield shard, future.result()
@@ -234,11 +241,9 @@ class Parts:
     def __init__(self, directory: Path, tokenizer: Tokenizer, stack: ExitStack) -> None:
         """Open the files, in `stack`, behind the last shard that a killed process has written in full."""
         self.place: Place = (0, 0)  # where the next shard begins
-        self._directory = directory
         self._itemsize = tokenizer.dtype.itemsize
         self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
         self._sizes = [0, 0, 0]  # bytes of each file
-        self._blocks = [BlockHash() for _ in PARTS]
         self._log = stack.enter_context(_opened(directory / WRITTEN))
         self._files = [stack.enter_context(_opened(directory / name)) for name in PARTS]
         end = 0
@@ -252,14 +257,14 @@ class Parts:
 
     def _resumed(self, line: bytes) -> bool:
         """Return whether what a line of the log says is in the files, and count it as written if so."""
-        with suppress(ValueError, KeyError):  # a line that was cut off
+        with suppress(ValueError, KeyError, TypeError):  # a line that was cut off, or is damaged
             entry = json.loads(line)
             added = [
                 file.read(size - before)
                 for file, size, before in zip(self._files, entry["sizes"], self._sizes, strict=True)
             ]
             if line.endswith(b"\n") and entry["sha256"] == _digest(added):
-                self._count(added)
+                self._sizes = entry["sizes"]
                 self.place = (entry["place"][0], entry["place"][1])
                 return True
         return False
@@ -287,25 +292,19 @@ class Parts:
         for file, content in zip(self._files, joined, strict=True):
             file.write(content)
             file.flush()
-        self._count(joined)
+        self._sizes = [size + len(part) for size, part in zip(self._sizes, joined, strict=True)]
         self.place = pieces[-1].after
         entry = {"place": self.place, "sizes": self._sizes, "sha256": _digest(joined)}
         self._log.write(json.dumps(entry).encode() + b"\n")
         self._log.flush()
 
-    def finish(self) -> dict[str, list[str]]:
-        """Return the digests of the blocks of each file, which has reached the disk."""
+    def sync(self) -> None:
+        """Wait until the files have reached the disk."""
         for file in self._files:
             os.fsync(file.fileno())
-        return {name: blocks.digests() for name, blocks in zip(PARTS, self._blocks, strict=True)}
 
     def _position(self, size: int) -> bytes:
         return np.array([size // self._itemsize], dtype="<i8").tobytes()
-
-    def _count(self, added: list[bytes]) -> None:
-        for blocks, part in zip(self._blocks, added, strict=True):
-            blocks.update(part)
-        self._sizes = [size + len(part) for size, part in zip(self._sizes, added, strict=True)]
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -121,7 +121,7 @@ def load(directory: Path, name: str) -> Corpus | None:
     """
     if not directory.is_dir():
         return None
-    manifest = read_manifest(directory)
+    manifest = _read_manifest(directory)
     verify(directory, manifest["sizes"], manifest["blocks"])
     try:
         dtype = np.dtype(manifest["dtype"])
@@ -142,7 +142,7 @@ def load(directory: Path, name: str) -> Corpus | None:
         raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
 
 
-def read_manifest(directory: Path) -> Mapping[str, Any]:
+def _read_manifest(directory: Path) -> Mapping[str, Any]:
     """Return the manifest, checked except for the files. Raises DamagedError."""
     path = directory / MANIFEST
     try:

@@ -7,33 +7,27 @@ That is a byte-level BPE (GPT-2, Llama 3, Qwen), or a BPE of characters that spe
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import ConfigError
-from poslab.data.tokens import SEPARATOR, Encoder, byte_of_letter, token_dtype
+from poslab.data.tokens import Bpe, byte_of_letter
 
 SPACE = "\u2581"  # by which SentencePiece writes a space
 BYTE_TOKENS = {f"<0x{value:02X}>": bytes([value]) for value in range(256)}
 
 
-class TokenizerFile:
-    """Its tokens, and one more that separates documents. Text that spells a special token stays text.
+def read_tokenizer(path: Path) -> Bpe:
+    """Return its tokens, and one more that separates documents. Text that spells a special token stays text.
 
     A space that the tokenizer would put before each text is left out: no text has it.
     Raises ConfigError where the file is no such tokenizer, and when it encodes where it does not give a text
     back.
     """
-
-    def __init__(self, path: Path) -> None:
-        where = f"data.vocabulary={path}"
-        content = _content(path)
-        self.spellings: Sequence[bytes] = (*_spellings(content, where), SEPARATOR)
-        self.separator = len(self.spellings) - 1
-        self.dtype = token_dtype(len(self.spellings))
-        self.encoder = Encoder(_without_prefix(content), self.spellings, self.dtype, checked=where)
+    where, content = f"data.vocabulary={path}", _content(path)
+    spellings = _spellings(content, where)
+    return Bpe(_without_prefix(content), spellings, checked=where)
 
 
 def digest(path: Path) -> str:

@@ -6,7 +6,6 @@ separator stands between documents; it counts as the one byte that it would be i
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,10 +14,11 @@ from numpy.typing import NDArray
 from poslab.config.schema import ConfigError
 
 CHUNK = 2**18  # bytes that are encoded as one text, by which the tokens of longer documents are decided
-TOGETHER = 2**20  # bytes that are encoded at once: what the library returns takes some 45 times as much
 SAMPLE = 2**28  # bytes that a BPE is trained on at most
 
 SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes
+
+Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # tokens of n pieces of text, 1-d; how many each has, (n,)
 
 
 class Text(Protocol):
@@ -30,47 +30,36 @@ class Text(Protocol):
     def __getitem__(self, part: slice, /) -> bytes: ...
 
 
-class Tokenizer(Protocol):
-    @property
-    def spellings(self) -> Sequence[bytes]:
-        """The bytes that each token stands for."""
-
-    @property
-    def separator(self) -> int: ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    def encoder(self) -> "Encoder | None":
-        """What turns text into tokens; None where bytes are tokens."""
-
-
 class Bytes:
     """A token a byte."""
 
     spellings: Sequence[bytes] = tuple(bytes([value]) for value in range(256))
     separator = 0
     dtype = np.dtype("u1")
-    encoder = None
+
+    def encode(self, pieces: Sequence[bytes]) -> Encoded:
+        """Return the tokens of all pieces of text, and how many each has."""
+        sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
+        return np.frombuffer(b"".join(pieces), dtype=self.dtype), sizes
 
 
-class Encoder:
-    """A byte-level BPE by the content of its tokenizer.json; `spellings` are the bytes of its tokens.
+class Bpe:
+    """A BPE by the content of its tokenizer.json, and one more token, which separates documents.
 
-    Special tokens are text where text spells them. `checked` is how a message names a tokenizer that may
-    change text. Raises ConfigError where the library does not read it.
+    `spellings` are the bytes of its tokens. Special tokens are text where text spells them. `checked` is how
+    a message names a tokenizer that may change text. Raises ConfigError where the library does not read it.
     """
 
-    def __init__(
-        self, content: str, spellings: Sequence[bytes], dtype: np.dtype[Any], checked: str | None = None
-    ) -> None:
+    def __init__(self, content: str, spellings: Iterable[bytes], checked: str | None = None) -> None:
         # Set to anything, this variable stops the library's warning when a data loader forks later.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer as Library
 
-        self.content, self.spellings, self.dtype, self.checked = content, spellings, dtype, checked
-        self._lengths = lengths(spellings)
+        self.spellings: Sequence[bytes] = (*spellings, SEPARATOR)
+        self.separator = len(self.spellings) - 1
+        self.dtype = np.dtype("<u2" if len(self.spellings) <= 2**16 else "<u4")
+        self.checked = checked
+        self._lengths = lengths(self.spellings)
         try:
             self._tokenizer = Library.from_str(content)
         except Exception as error:  # the library raises Exception itself
@@ -79,42 +68,38 @@ class Encoder:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
-    def encode(self, pieces: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Return the tokens of all pieces of text, 1-d, and how many each has, (pieces,).
+    def encode(self, pieces: Sequence[bytes]) -> Encoded:
+        """Return the tokens of all pieces of text, and how many each has.
 
         Raises ConfigError where the tokenizer does not give a text back.
         """
+        texts = [str(piece, "utf-8") for piece in pieces]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         tokens: list[NDArray[Any]] = []
-        for together in _batches(pieces):
-            texts = [str(piece, "utf-8") for piece in together]
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-            for piece, encoding in zip(together, encodings, strict=True):
-                numbers = encoding.ids
-                if self.checked and b"".join(map(self.spellings.__getitem__, numbers)) != piece:
-                    raise ConfigError(
-                        f"{self.checked} changes text (it normalises it, or adds spaces): take another"
-                    )
-                tokens.append(np.array(numbers, dtype=self.dtype))
-        joined = np.concatenate([*tokens, np.empty(0, dtype=self.dtype)])
+        for piece, encoding in zip(pieces, encodings, strict=True):
+            numbers = encoding.ids
+            if self.checked and b"".join(map(self.spellings.__getitem__, numbers)) != piece:
+                raise ConfigError(
+                    f"{self.checked} changes text (it normalises it, or adds spaces): take another"
+                )
+            tokens.append(np.array(numbers, dtype=self.dtype))
+        joined = np.concatenate(tokens)
         # No text can cause this: a tokenizer that lost bytes would make every bits per byte wrong.
         spelled = int(self._lengths[joined].sum())
         assert spelled == sum(map(len, pieces)), f"{spelled} bytes after tokenization"
         return joined, np.array([len(part) for part in tokens], dtype=np.int64)
 
 
-class Bpe:
-    """A byte-level BPE of `entries` tokens, the separator among them, from its tokenizer.json (train_bpe)."""
+Tokenizer = Bytes | Bpe
 
-    def __init__(self, content: str, entries: int) -> None:
-        from tokenizers import Tokenizer as Library
 
-        numbers = Library.from_str(content).get_vocab()
-        byte_of = byte_of_letter()
-        ordered = sorted(numbers, key=numbers.__getitem__)
-        self.spellings = (*(bytes(byte_of[letter] for letter in token) for token in ordered), SEPARATOR)
-        self.separator = entries - 1
-        self.dtype = token_dtype(entries)
-        self.encoder = Encoder(content, self.spellings, self.dtype)
+def byte_level(content: str) -> Bpe:
+    """Return the BPE of a tokenizer.json that `train_bpe` has made."""
+    from tokenizers import Tokenizer as Library
+
+    numbers, byte_of = Library.from_str(content).get_vocab(), byte_of_letter()
+    ordered = sorted(numbers, key=numbers.__getitem__)
+    return Bpe(content, (bytes(byte_of[letter] for letter in token) for token in ordered))
 
 
 def train_bpe(sample: Iterable[str], entries: int) -> str:
@@ -150,11 +135,6 @@ def lengths(spellings: Sequence[bytes]) -> NDArray[np.int64]:
     return np.array([len(spelling) for spelling in spellings], dtype="<i8")
 
 
-def token_dtype(entries: int) -> np.dtype[Any]:
-    """Return the type that holds the numbers of so many tokens."""
-    return np.dtype("<u2" if entries <= 2**16 else "<u4")
-
-
 def chunks(text: Text, begin: int, end: int) -> Iterator[bytes]:
     """Yield text[begin:end] in pieces of at most CHUNK bytes.
 
@@ -175,13 +155,6 @@ def character_start(text: Text, offset: int) -> int:
     while 0 < offset < len(text) and text[offset : offset + 1][0] & 0xC0 == 0x80:
         offset -= 1
     return offset
-
-
-def _batches(pieces: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield the pieces in lists of about TOGETHER bytes."""
-    ends = np.cumsum([len(piece) for piece in pieces])
-    for _, numbered in groupby(zip(ends.tolist(), pieces, strict=True), lambda item: item[0] // TOGETHER):
-        yield [piece for _, piece in numbered]
 
 
 def byte_of_letter() -> dict[str, int]:

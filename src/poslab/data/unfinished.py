@@ -16,10 +16,9 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.data.build import build
-from poslab.data.corpus import Corpus, load, read_manifest
+from poslab.data.corpus import Corpus, load
 from poslab.data.documents import Survey
 from poslab.data.sources import TextSource
-from poslab.data.verification import remember_verified
 from poslab.record.seal import DamagedError
 
 UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
@@ -45,11 +44,7 @@ def write(
             except DamagedError as error:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
-            try:
-                _build(source, key, content, surveyed, directory)
-            except DamagedError as error:  # what a killed process has left may be
-                print(f"poslab: {error}; the text is prepared from its beginning", file=sys.stderr)
-                _build(source, key, content, surveyed, directory)
+            _build(source, key, content, surveyed, directory)
             corpus = load(directory, name)
     except OSError as error:
         raise ConfigError(
@@ -83,9 +78,6 @@ def _build(
             if not directory.exists():  # another machine can have been first
                 raise
             shutil.rmtree(unfinished, ignore_errors=True)
-        else:
-            manifest = read_manifest(directory)
-            remember_verified(directory, manifest["sizes"], manifest["blocks"])
     except Exception:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise

@@ -3,7 +3,7 @@
 The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is over all of
 these and over the facts, so it changes with the text, with how its tokens are stored and with what they mean.
 
-Files are verified once on a machine, when they are written or first read there, and again after any change of
+Files are verified once on a machine, when they are first read there, and again after any change of
 a file's size, times or inode. What was verified is remembered beside them.
 """
 
@@ -43,25 +43,32 @@ def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Bloc
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def content_digest(directory: Path, names: Sequence[str]) -> str:
+    """Return SHA-256 over the files only: the fingerprint in records of older corpora. Raises OSError."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
+        with (directory / name).open("rb") as file:
+            for content in iter(lambda: file.read(BLOCK), b""):
+                digest.update(content)
+    return digest.hexdigest()
+
+
 def verify(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
     """Raise DamagedError, which names the file, where a file differs from the manifest."""
     state = _state(directory, sizes, blocks)
-    verified = _verified(directory)
-    if verified.get(state) is not True:
-        _compare(directory, blocks)
-        verified.put(state, True)
-        verified.save()
-
-
-def remember_verified(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
-    """Have `verify` not read the files as long as they stay as they are. Raises DamagedError, see there."""
-    verified = _verified(directory)
-    verified.put(_state(directory, sizes, blocks), True)
+    verified = Remembered(directory / VERIFIED, MACHINES)
+    if verified.get(state) is True:
+        return
+    try:
+        found = block_digests(directory, list(blocks))
+    except OSError as error:
+        raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
+    for name, digests in blocks.items():
+        if found[name] != digests:
+            raise DamagedError(f"{directory / name} is damaged")
+    verified.put(state, True)
     verified.save()
-
-
-def _verified(directory: Path) -> Remembered:
-    return Remembered(directory / VERIFIED, MACHINES)
 
 
 def _state(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> str:
@@ -76,16 +83,6 @@ def _state(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> str:
             raise DamagedError(f"{directory / name} is damaged: {states[name][0]} bytes instead of {size}")
     about = [platform.node(), str(directory), states, blocks]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
-def _compare(directory: Path, blocks: Blocks) -> None:
-    try:
-        found = block_digests(directory, list(blocks))
-    except OSError as error:
-        raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
-    for name, digests in blocks.items():
-        if found[name] != digests:
-            raise DamagedError(f"{directory / name} is damaged")
 
 
 def file_state(path: str | os.PathLike[str]) -> tuple[int, ...]:

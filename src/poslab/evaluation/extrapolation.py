@@ -33,7 +33,7 @@ from torch import Tensor
 from poslab.config.schema import MULTIPLES, RunConfig, longest_length, rescaled_by
 from poslab.data.corpus import Corpus
 from poslab.data.segments import extrapolation_segments
-from poslab.evaluation.losses import token_losses
+from poslab.evaluation.losses import in_precision, token_losses
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
@@ -68,13 +68,11 @@ def evaluate(
         corpus, config.evaluate.segments, longest_length(config), config.evaluate.documents
     )
     tokens, targets = build_objective(config.objective).of_evaluation(segments, corpus.vocabulary)
-    device = torch.device(config.trainer.accelerator)
-    half = config.trainer.precision == "bfloat16"
     gpt.scheme.rescale(rescaling)
     try:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+        with in_precision(config):
             result = extrapolate(
-                gpt.to(device),
+                gpt.to(config.trainer.accelerator),
                 tokens,
                 targets,
                 config.context_length,

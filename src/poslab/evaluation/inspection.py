@@ -1,8 +1,7 @@
 """What a scheme does in a trained model: what it adds to logits, how its pairs turn, how far heads attend."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +19,6 @@ DISTANCES_AN_OCTAVE = 4
 STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
 
 Rows = list[dict[str, Any]]
-# Called with a layer's index, its attention weights and its site whenever it attends.
-Watcher = Callable[[int, Float[Tensor, "1 H T T"], Site], None]
 
 
 class Inspection(NamedTuple):
@@ -116,21 +113,35 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 @torch.no_grad()
 def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
-    """Rows of what is added by content, by layer; of attention distances; of rotated denominators."""
+    """Rows of what is added by content, by layer; of attention distances; of rotated denominators.
+
+    Each attention also forms its weights. A mixer that is no Attention has no matrix of weights, and there is
+    nothing to watch.
+    """
     sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
     denominators = _DenominatorCounts(gpt)
 
-    def watcher(layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
-        sums.add(layer, weights, site)
-        denominators.add(layer, weights)
+    def watch(layer: int, attention: Attention, inputs: Any, output: Tensor) -> None:
+        q, k, _, site = attention.projected(*inputs)
+        with torch.autocast(q.device.type, enabled=False):
+            weights = attention.weights(q, k, site)
+            sums.add(layer, weights, site)
+            denominators.add(layer, weights)
 
-    device = next(gpt.parameters()).device
-    training = gpt.training
+    hooks = [
+        block.attention.register_forward_hook(partial(watch, layer))
+        for layer, block in enumerate(gpt.blocks)
+        if isinstance(block.attention, Attention)
+    ]
+    device, training = next(gpt.parameters()).device, gpt.training
     gpt.eval()
-    with _hooks(gpt, watcher):
+    try:
         for window in windows:
             gpt(torch.from_numpy(window[None, :-1]).to(device))
-    gpt.train(training)
+    finally:
+        gpt.train(training)
+        for hook in hooks:
+            hook.remove()
     count = len(windows)
     return sums.content_rows(count), sums.distance_rows(count), denominators.rows()
 
@@ -222,27 +233,3 @@ class _DenominatorCounts:
 
 def _rotates(layer: Scheme) -> bool:
     return layer.overrides("angles") or layer.relative_rotation(torch.tensor([1])) is not None
-
-
-@contextmanager
-def _hooks(gpt: GPT, watcher: Watcher) -> Iterator[None]:
-    """Until it ends, each attention also forms its weights for `watcher`.
-
-    A mixer that is no Attention has no matrix of weights, and there is nothing to watch.
-    """
-    handles = [
-        block.attention.register_forward_hook(partial(_watch, watcher, index))
-        for index, block in enumerate(gpt.blocks)
-        if isinstance(block.attention, Attention)
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _watch(watcher: Watcher, index: int, attention: Attention, inputs: Any, output: Tensor) -> None:
-    q, k, _, site = attention.projected(*inputs)
-    with torch.autocast(q.device.type, enabled=False):
-        watcher(index, attention.weights(q, k, site), site)

@@ -11,11 +11,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from poslab.config.schema import RunConfig
 from poslab.model.gpt import GPT
 
 # No effect on the result but rounding. On a CPU fewer cost more calls a token, more leave the cache.
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
 LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32
+
+
+def in_precision(config: RunConfig) -> torch.autocast:
+    """Return the context in which a model computes in `trainer.precision`."""
+    trainer = config.trainer
+    return torch.autocast(trainer.accelerator, torch.bfloat16, enabled=trainer.precision == "bfloat16")
 
 
 def token_losses(

@@ -90,9 +90,8 @@ def _error(fit: Float[Tensor, "S S"], read: Float[Tensor, "S S"], target: int, p
     scale = spread.diagonal()[:constant].clamp(min=1e-12).sqrt()
     squares = spread[:constant, :constant] / torch.outer(scale, scale) + penalty * torch.eye(constant)
     weights = torch.linalg.solve(squares, spread[:constant, target] / scale) / scale
-    miss = torch.zeros(
-        len(fit), dtype=torch.float64
-    )  # of the probe's answer, as weights of all that is summed
+    # Of the probe's answer, as weights of all that is summed.
+    miss = torch.zeros(len(fit), dtype=torch.float64)
     miss[:constant], miss[target] = weights, -1.0
     miss[constant] = means[target] - weights @ means[:constant]
     return float(miss @ read @ miss)

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Int
 
 from poslab.config.schema import ConfigError, longest_length
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, LINE, ROOM, needles
 from poslab.data.segments import extrapolation_segments
-from poslab.data.tokenizer_file import TokenizerFile
+from poslab.data.tokenizer_file import read_tokenizer
+from poslab.data.tokens import Bytes
 from poslab.evaluation.extrapolation import lengths_up_to
 from poslab.evaluation.losses import token_losses
 from poslab.measures import Row, Trained
-from poslab.measures.needles import DEPTHS, right_answers
+from poslab.measures.needles import answered
 from poslab.objectives import UNSCORED
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Question(NamedTuple):
 
 
 def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
-    """Yield the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
+    """Return the rows of needles.csv: the questions of measures.needles in the tokens of a tokenizer.
 
     The answers of a question may differ in tokens; each begins at the same place, and is scored by the sum
     of its tokens' losses. Lengths without room for facts and question are left out. Raise ConfigError where
@@ -49,26 +49,11 @@ def needle_rows(trained: Trained, tokenizer: Path | None) -> Iterator[Row]:
             f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window has them: "
             "leave it out, or give longer lengths="
         )
-    half = config.trainer.precision == "bfloat16"
-    work, done = len(KINDS) * sum(length for _, length in lengths), 0
-    with (
-        trained.progress.phase("evaluating needles"),
-        torch.autocast(config.trainer.accelerator, dtype=torch.bfloat16, enabled=half),
-    ):
-        for kind, questions in asked.items():
-            for multiple, length in lengths:
-                for depth in DEPTHS:
-                    losses = _answer_losses(gpt, segments[:, -length:], questions, depth)
-                    yield {
-                        "kind": kind,
-                        "multiple": f"{multiple:g}",
-                        "length": length,
-                        "depth": depth,
-                        "samples": len(segments),
-                        "right": right_answers(losses),
-                    }
-                done += length
-                trained.progress.share(f"needles at {multiple:g} L", done / work)
+    return answered(
+        trained,
+        lengths,
+        lambda kind, length, depth: _answer_losses(gpt, segments[:, -length:], asked[kind], depth),
+    )
 
 
 def room(questions: Sequence[Question]) -> int:
@@ -82,12 +67,10 @@ def _questions(kind: str, count: int, tokenizer: Path | None) -> list[Question]:
 
     The right answer is the first, and the places behind shorter answers are UNSCORED.
     """
-    encoder = None if tokenizer is None else TokenizerFile(tokenizer).encoder
+    cut = Bytes() if tokenizer is None else read_tokenizer(tokenizer)
 
     def encoded(text: Iterable[int]) -> Int[np.ndarray, "T"]:
-        spelled = bytes(list(text))
-        tokens = np.frombuffer(spelled, np.uint8) if encoder is None else encoder.encode([spelled])[0]
-        return tokens.astype(np.int64)
+        return cut.encode([bytes(list(text))])[0].astype(np.int64)
 
     blank = np.full((count, ROOM), ord(" "))
     questions = []

@@ -19,6 +19,7 @@ from poslab.config.registry import find, part_names
 from poslab.config.schema import RunConfig
 from poslab.objectives import build_objective
 from poslab.record.frames import frame
+from poslab.record.measures import Value
 from poslab.record.reader import Run
 from poslab.record.schema import TableSchema
 
@@ -63,9 +64,6 @@ class Trained:
         if compute not in self._results:
             self._results[compute] = compute(self)
         return self._results[compute]
-
-
-Value = float | int | str | bool | None
 
 
 class Measurement:

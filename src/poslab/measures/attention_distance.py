@@ -80,12 +80,11 @@ def _even(study: "StudyTables") -> dict[str, float | None]:
     """The mean distance of attention spread evenly, by arm; None where some layer sees only a window."""
     even: dict[str, float | None] = {}
     for item in study.results.arms:
-        if any(_has_window(run.config.get("pos")) for run in item.arm.finished[:1]):
-            even[item.arm.label] = None
-            continue
-        objectives = [recorded_objective(run.config) for run in item.arm.finished[:1]]
-        causal = all(objective is None or objective.causal for objective in objectives)
-        even[item.arm.label] = uniform(item.arm.context_length, causal)
+        for run in item.arm.finished[:1]:
+            objective = recorded_objective(run.config)
+            causal = objective is None or objective.causal
+            windowed = _has_window(run.config.get("pos"))
+            even[item.arm.label] = None if windowed else uniform(item.arm.context_length, causal)
     return even
 
 

@@ -1,7 +1,7 @@
 """Whether a model that never trained on questions finds a fact in its window, by length and depth."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,10 +36,8 @@ class Needles(Measurement):
     def wanted(self, config: RunConfig) -> bool:
         return config.evaluate.needles > 0
 
-    def measure(self, trained: Trained) -> Iterable[Row]:
+    def measure(self, trained: Trained) -> Iterator[Row]:
         """Return a row per kind, length and depth; lengths without room for the facts are left out."""
-        import torch
-
         from poslab.data.segments import extrapolation_segments
         from poslab.evaluation.extrapolation import lengths_up_to
 
@@ -48,27 +46,11 @@ class Needles(Measurement):
         segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
         reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         lengths = [(multiple, length) for multiple, length in reached if length >= ROOM]
-        device = torch.device(config.trainer.accelerator)
-        half = config.trainer.precision == "bfloat16"
-        work, done = len(KINDS) * sum(length for _, length in lengths), 0
-        with (
-            trained.progress.phase("evaluating needles"),
-            torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
-        ):
-            for kind in KINDS:
-                for multiple, length in lengths:
-                    for depth in DEPTHS:
-                        losses = _losses(trained, segments[:, -length:], kind, depth)
-                        yield {
-                            "kind": kind,
-                            "multiple": f"{multiple:g}",
-                            "length": length,
-                            "depth": depth,
-                            "samples": len(losses[0]),
-                            "right": right_answers(losses),
-                        }
-                    done += length
-                    trained.progress.share(f"needles at {multiple:g} L", done / work)
+        return answered(
+            trained,
+            lengths,
+            lambda kind, length, depth: _losses(trained, segments[:, -length:], kind, depth),
+        )
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         sums = table.groupby(["run", "kind", "multiple"], sort=False)[["right", "samples"]].sum()
@@ -179,6 +161,36 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
         tuple(panels),
         rows,
     )
+
+
+def answered(
+    trained: Trained,
+    lengths: Sequence[tuple[float, int]],
+    losses_of: Callable[[str, int, float], list[Float[np.ndarray, "N"]]],
+) -> Iterator[Row]:
+    """Yield a row per kind, length (as a multiple of L, and in tokens) and depth.
+
+    `losses_of` returns the losses in nats of each answer to the questions of a kind, in windows of so many
+    tokens, about facts at a depth: those of the right answer first.
+    """
+    from poslab.evaluation.losses import in_precision
+
+    work, done = len(KINDS) * sum(length for _, length in lengths), 0
+    with trained.progress.phase("evaluating needles"), in_precision(trained.config):
+        for kind in KINDS:
+            for multiple, length in lengths:
+                for depth in DEPTHS:
+                    losses = losses_of(kind, length, depth)
+                    yield {
+                        "kind": kind,
+                        "multiple": f"{multiple:g}",
+                        "length": length,
+                        "depth": depth,
+                        "samples": len(losses[0]),
+                        "right": right_answers(losses),
+                    }
+                done += length
+                trained.progress.share(f"needles at {multiple:g} L", done / work)
 
 
 def right_answers(losses: list[Float[np.ndarray, "N"]]) -> int:

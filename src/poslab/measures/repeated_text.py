@@ -122,10 +122,8 @@ class RepeatedText(Measurement):
 
 def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Row]:
     """Score each passage without a copy, and with one at each distance, in windows of the same length."""
-    import torch
-
     from poslab.data.segments import extrapolation_segments
-    from poslab.evaluation.losses import token_losses
+    from poslab.evaluation.losses import in_precision, token_losses
 
     config, corpus = trained.config, trained.corpus
     longest, options = longest_length(config), config.evaluate
@@ -139,11 +137,7 @@ def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iter
         found = token_losses(trained.gpt, tokens, targets, scored)
         return found.sum(axis=1), (targets[:, -scored:] != UNSCORED).sum(axis=1)
 
-    half = config.trainer.precision == "bfloat16"
-    with (
-        trained.progress.phase("evaluating repeated text"),
-        torch.autocast(config.trainer.accelerator, dtype=torch.bfloat16, enabled=half),
-    ):
+    with trained.progress.phase("evaluating repeated text"), in_precision(config):
         for window, distances in places:
             text = segments[:, -window - 1 :]
             without, tokens = losses(text)

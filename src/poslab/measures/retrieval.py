@@ -68,11 +68,10 @@ class Retrieval(Measurement):
         `exact` counts the samples that greedy decoding would answer: every answer token was the most likely.
         Lengths past the scheme's `max_length` are left out.
         """
-        import torch
-
         from poslab.data.questions import questions
         from poslab.data.segments import extrapolation_segments
         from poslab.evaluation.extrapolation import lengths_up_to
+        from poslab.evaluation.losses import in_precision
 
         gpt, config, probe = trained.gpt, trained.config, trained.config.probe
         assert probe.samples is not None
@@ -85,17 +84,13 @@ class Retrieval(Measurement):
         lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         depths = np.linspace(0, 1, probe.depths).tolist()
         work, done, rows = len(probe.tasks) * len(depths) * sum(length for _, length in lengths), 0, []
-        half = config.trainer.precision == "bfloat16"
-        device = torch.device(config.trainer.accelerator)
-        with (
-            trained.progress.phase("evaluating retrieval"),
-            torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
-        ):
+        gpt.to(config.trainer.accelerator)
+        with trained.progress.phase("evaluating retrieval"), in_precision(config):
             for name in probe.tasks:
                 for multiple, length in lengths:
                     for depth in depths:
                         windows = questions(texts[:, -length - 1 :], QUESTIONS[name], depth)
-                        losses, likeliest = answers(gpt.to(device), windows, QUESTIONS[name].length)
+                        losses, likeliest = answers(gpt, windows, QUESTIONS[name].length)
                         rows.append(
                             {
                                 "task": name,

@@ -1,7 +1,7 @@
 """What the trained scheme adds to a logit, by layer, head and distance."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from poslab.report.tables import Table
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
-AN_OCTAVE = 12  # points of a line that are drawn, where there are more
 
 
 class Bias(Measurement):
@@ -183,21 +182,10 @@ def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> "tuple[
     return tuple(replace(point, half_width=None) if point.half_width == 0 else point for point in means)
 
 
-def drawn_part(line: "Sequence[Point]") -> "tuple[Point, ...]":
+def drawn_part(line: "tuple[Point, ...]") -> "tuple[Point, ...]":
     """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
     low = line[top].mean - DEPTH
     first = next((i + 1 for i in range(top, -1, -1) if line[i].mean < low), 0)
     last = next((i for i in range(top, len(line)) if line[i].mean < low), len(line))
-    return thinned(line[first:last])
-
-
-def thinned(line: "Sequence[Point]") -> "tuple[Point, ...]":
-    """A long line with no more than AN_OCTAVE points an octave, its ends among them."""
-    thin: list[Point] = []
-    for point in line:
-        if not thin or point.x >= thin[-1].x * 2 ** (1 / AN_OCTAVE) * (1 - 1e-9):
-            thin.append(point)
-    if line and thin[-1] is not line[-1]:
-        thin.append(line[-1])
-    return tuple(thin)
+    return line[first:last]

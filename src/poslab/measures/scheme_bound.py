@@ -46,7 +46,7 @@ class Bound(Measurement):
 
 def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "LineChart | None":
     """Return a line per arm that turns queries and keys, or None where none does."""
-    from poslab.measures.scheme_bias import over_seeds, thinned
+    from poslab.measures.scheme_bias import over_seeds
     from poslab.report.cells import arms, bars, training_length
     from poslab.report.charts import LineChart, Series, octaves
     from poslab.report.formatting import count
@@ -58,7 +58,7 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "LineChart | None
     means = means.reset_index()
     shared = means[means.layers == means.run.map(layers)]  # distances that all layers on record have
     lines = {
-        (look, item.arm.label): thinned(over_seeds(shared[shared.arm == item.arm.label], "bound"))
+        (look, item.arm.label): over_seeds(shared[shared.arm == item.arm.label], "bound")
         for look, item in arms(results)
     }
     series = tuple(Series(*arm, points) for arm, points in lines.items() if points)

@@ -40,14 +40,13 @@ class Task(Measurement):
         import torch
         from torch.nn.functional import cross_entropy
 
-        from poslab.evaluation.losses import of_logits
+        from poslab.evaluation.losses import in_precision, of_logits
         from poslab.objectives.tasks import Task as Objective
 
         objective, config = build_objective(trained.config.objective), trained.config
         assert isinstance(objective, Objective)
-        options, device = objective.options, torch.device(config.trainer.accelerator)
-        limit = trained.gpt.scheme.max_length
-        half = config.trainer.precision == "bfloat16"
+        options, gpt = objective.options, trained.gpt.to(config.trainer.accelerator)
+        limit = gpt.scheme.max_length
         sizes = sizes_of(options.shortest, options.longest, options.tested)
 
         def counted(logits: "Tensor", asked: "Tensor") -> "Tensor":
@@ -57,17 +56,12 @@ class Task(Measurement):
             columns = (right == scored).all(dim=1), right.sum(dim=1), scored.sum(dim=1), losses.sum(dim=1)
             return torch.stack([column.double() for column in columns], dim=1)
 
-        with (
-            trained.progress.phase("evaluating the task"),
-            torch.autocast(device.type, dtype=torch.bfloat16, enabled=half),
-        ):
+        with trained.progress.phase("evaluating the task"), in_precision(config):
             for size in sizes:
                 tokens, targets = objective.tests(size)
                 if limit is not None and tokens.shape[1] > limit:
                     break
-                exact, correct, scored, nll = of_logits(
-                    trained.gpt.to(device), tokens, targets, (4,), counted
-                ).sum(axis=0)
+                exact, correct, scored, nll = of_logits(gpt, tokens, targets, (4,), counted).sum(axis=0)
                 yield {
                     "task": objective.section()["kind"],
                     "size": size,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from poslab.record.reader import Records, ReportError, Run, load_run, no_collecting, study_list_of
+from poslab.record.reader import Records, ReportError, Run, load_run, study_list_of
 from poslab.record.schema import MANIFEST
 
 
@@ -15,15 +15,14 @@ def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
     """
     runs: dict[str, dict[str, Run]] = {}
     commands: dict[str, list[str]] = {}
-    with no_collecting():
-        for directory in map(Path.resolve, directories):
-            study, name = directory.parent.name, directory.name
-            if not (directory / MANIFEST).exists():
-                raise ReportError(f"{name} holds no record of a run")
-            if name in runs.setdefault(study, {}):
-                raise ReportError(f"{name} of study={study} is named twice")
-            runs[study][name] = load_run(directory)
-            commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
+    for directory in map(Path.resolve, directories):
+        study, name = directory.parent.name, directory.name
+        if not (directory / MANIFEST).exists():
+            raise ReportError(f"{name} holds no record of a run")
+        if name in runs.setdefault(study, {}):
+            raise ReportError(f"{name} of study={study} is named twice")
+        runs[study][name] = load_run(directory)
+        commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
     return tuple(
         Records(
             study,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from poslab.config.text import is_file_name
 from poslab.record.schema import MANIFEST, TableSchema
@@ -39,9 +39,9 @@ def write_atomic(
 ) -> str:
     """Replace `path` in one step that survives a crash: write beside, sync, rename, sync. Return the SHA-256.
 
-    `content` may be a function that writes it, bit by bit, to a file that cannot seek. `name` gives the
-    file's name by its SHA-256, in place of that of `path`. On a full disk it prints a line and waits for
-    room: the old file stays, and nothing is lost. `waiting` is called meanwhile, each second, and may raise.
+    `content` may be a function that writes it to a file. `name` gives the file's name by its SHA-256, in
+    place of that of `path`. On a full disk it prints a line and waits for room: the old file stays, and
+    nothing is lost. `waiting` is called meanwhile, each second, and may raise.
     """
     waited = removed = False
     while True:
@@ -79,15 +79,15 @@ def _replace(
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            hashed = _Hashed(file)
+        with os.fdopen(handle, "w+b") as file:
             if callable(content):
-                content(cast(BinaryIO, hashed))
+                content(file)
             else:
-                hashed.write(content.encode() if isinstance(content, str) else content)
+                file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        digest = hashed.digest.hexdigest()
+            file.seek(0)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.chmod(temporary, mode)
         os.replace(temporary, path.with_name(name(digest)) if name else path)
     except BaseException:
@@ -99,21 +99,6 @@ def _replace(
     finally:
         os.close(folder)
     return digest
-
-
-class _Hashed:
-    """A file that hashes what is written to it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self.file.write(data)
-
-    def flush(self) -> None:
-        self.file.flush()
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
@@ -185,8 +170,3 @@ def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | N
         places |= dict.fromkeys(lacking, len(header))
         rows = [[*row, ""] for row in rows]
     return map(itemgetter(*(places[column] for column in columns or schema.columns)), rows)
-
-
-def table_records(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
-    """Return the rows of a table by column. Raise DamagedError as `table_rows` does."""
-    return [dict(zip(schema.columns, row, strict=True)) for row in table_rows(tables, schema)]

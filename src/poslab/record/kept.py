@@ -25,7 +25,7 @@ from pathlib import Path
 from poslab.config.text import is_file_name, plain, published
 from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
-from poslab.record.reader import Records, ReportError, load_study, no_collecting, requested_studies
+from poslab.record.reader import Records, ReportError, load_study, requested_studies
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
@@ -43,13 +43,12 @@ def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Record
     archived = [] if reports is None else kept_studies(reports)
     requested = requested_studies(names, list(dict.fromkeys([*recorded, *archived])))
     several = len(requested) > 1
-    with no_collecting():
-        return tuple(
-            load_study(runs / study, several)
-            if reports is None or study in recorded
-            else unpack((path := reports / study / KEPT).read_bytes(), path, study, several)
-            for study in requested
-        )
+    return tuple(
+        load_study(runs / study, several)
+        if reports is None or study in recorded
+        else unpack((path := reports / study / KEPT).read_bytes(), path, study, several)
+        for study in requested
+    )
 
 
 def kept_studies(reports: Path) -> list[str]:

@@ -1,10 +1,8 @@
 """Records of a study, read and checked: unreadable ones are listed with their reason, never dropped."""
 
 import csv
-import gc
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +12,7 @@ from poslab.config.schema import CAUSAL
 from poslab.config.text import published
 from poslab.record import losses
 from poslab.record.facts import Manifest
-from poslab.record.files import Tables, read_tables, table_records
+from poslab.record.files import Tables, read_tables, table_rows
 from poslab.record.losses import TRAINED, LossSum, RescaledMeasurement, Segments, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
@@ -187,8 +185,7 @@ class Records:
 def load(study: str, runs: Path) -> Records:
     """Load the records of `study` under `runs`. Raise ReportError where there is no such study."""
     (requested,) = requested_studies(study, studies(runs, recorded=True))
-    with no_collecting():
-        return load_study(runs / requested)
+    return load_study(runs / requested)
 
 
 def requested_studies(names: str, known: list[str]) -> list[str]:
@@ -204,43 +201,25 @@ def requested_studies(names: str, known: list[str]) -> list[str]:
     return requested
 
 
-@contextmanager
-def no_collecting() -> Iterator[None]:
-    """Pause Python's collector: scanning millions of values without cycles takes longer than reading them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def load_study(folder: Path, several: bool = False) -> Records:
     """Load the records in a study's folder; with `several`, names of runs begin with the study's."""
     listed = study_list_of(folder)
-    names = dict.fromkeys([*listed.latest, *listed.runs, *recorded_runs(folder)])
+    latest = listed.latest  # where only the runs of the last command are compared
+    names = dict.fromkeys([*latest, *listed.runs, *recorded_runs(folder)])
     within = f"{folder.name}/" if several else ""
     runs = tuple(
         replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
     )
-    records = Records(
+    return Records(
         folder.name,
-        runs,
+        tuple(run for run in runs if not latest or run.directory in latest),
         bool(listed.runs),
         listed.reference,
-        listed.commands,
+        listed.commands[-1:] if latest else listed.commands,
         listed.question,
         listed.primary,
-    )
-    if not listed.latest:
-        return records
-    return replace(
-        records,
-        runs=tuple(run for run in runs if run.directory in listed.latest),
-        commands=listed.commands[-1:],
-        earlier=tuple(run for run in runs if run.directory not in listed.latest),
-        earlier_commands=listed.commands[:-1],
+        earlier=tuple(run for run in runs if latest and run.directory not in latest),
+        earlier_commands=listed.commands[:-1] if latest else (),
     )
 
 
@@ -291,22 +270,21 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
     config = manifest.config or {}  # the path of a text is not part of an arm
     manifest = manifest.updated(config={**config, "data": published(config.get("data") or {})})
     run = Run(name, str(manifest.status), manifest.reason or "", manifest)
-    if run.status == "diverged":  # it may have reached a target first
-        return _with_curve(run, folder)
-    if run.status != "done":
+    if run.status not in ("done", "diverged"):
         return run
     try:
-        return _measured(run, read_tables(folder, manifest.tables))
+        if run.status == "diverged":  # it may have reached a target first
+            return replace(run, validations=losses.validations(_metrics(folder, manifest)))
+        tables = read_tables(folder, manifest.tables)
+        run = replace(run, validations=losses.validations(tables))
+        return run if run.tunes else _with_evaluation(run, tables)
     except UnreadableError as error:
-        return replace(run, status="unreadable", reason=str(error))
+        problem = str(error)
     except (ArithmeticError, ValueError, csv.Error):
-        return replace(run, status="unreadable", reason="its CSV files cannot be read")
-
-
-def _measured(run: Run, tables: Tables) -> Run:
-    """Add the measurements of a finished run. Raise DamagedError, ValueError and csv.Error."""
-    run = replace(run, validations=losses.validations(tables))
-    return run if run.tunes else _with_evaluation(run, tables)
+        problem = "its CSV files cannot be read"
+    if run.status == "diverged":
+        return replace(run, reason=f"{run.reason}; {problem}, so its curve is left out")
+    return Run(name, "unreadable", problem, manifest)
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
@@ -332,20 +310,10 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
     )
 
 
-def _with_curve(run: Run, folder: Path) -> Run:
-    """Add the validations of a diverged run, or to its reason why they cannot be read."""
-    try:
-        return replace(run, validations=losses.validations(_metrics(folder, run.manifest)))
-    except UnreadableError as error:
-        problem = str(error)
-    except (ArithmeticError, ValueError, csv.Error):
-        problem = f"{METRICS.file} cannot be read"
-    return replace(run, reason=f"{run.reason}; {problem}, so its curve is left out")
-
-
 def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
     """Return the rows of metrics.csv as text. Raise DamagedError."""
-    return table_records(_metrics(folder, manifest), METRICS)
+    rows = table_rows(_metrics(folder, manifest), METRICS)
+    return [dict(zip(METRICS.columns, row, strict=True)) for row in rows]
 
 
 def _metrics(folder: Path, manifest: Manifest) -> Tables:
