@@ -93,12 +93,11 @@ def _create_files(server: Server, given: Row) -> Row:
             "storagePath": f"blob/{quote(file['md5'], safe='')}",
             "uploadUrl": f"{server.address}/storage/blob/{quote(file['md5'], safe='')}",
             "uploadHeaders": [],
-            "uploadMultipartUrls": None,
             "artifact": {"id": file["artifactID"]},
         }
         for file in given["artifactFiles"]
     ]
-    return {"files": connection(nodes, {})}
+    return {"files": connection(nodes)}
 
 
 def _commit(server: Server, key: str) -> Row:

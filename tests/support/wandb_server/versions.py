@@ -1,37 +1,33 @@
 """What the stand-in tells of artifacts: their versions, aliases and files."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 from support.wandb_server.graphql import Arguments, connection
-from support.wandb_server.store import Artifact, Run, Server, md5
+from support.wandb_server.store import LONG_AGO, Artifact, Run, Server, file_value, md5
 
 Row = dict[str, Any]
-LONG_AGO = "2026-01-01T00:00:00"
 
 
 def project_fields(server: Server, entity: str, project: str) -> dict[str, Any]:
     """What a project tells of its artifacts."""
     kept = server.committed(entity, project)
 
-    def named(given: Arguments) -> Row | None:
-        found = find_version(kept, given["name"])
-        return artifact_value(server, found) if found else None
-
-    def membership(given: Arguments) -> Row | None:
-        found = find_version(kept, given["name"])
-        return _membership(server, found) if found else None
+    def one(name: str, told: Callable[[Server, Artifact], Row]) -> Row | None:
+        found = find_version(kept, name)
+        return told(server, found) if found else None
 
     def collection(given: Arguments) -> Row:
         def of_alias(alias: Arguments) -> Row | None:
-            return membership({"name": f"{given['name']}:{alias['aliasName']}"})
+            return one(f"{given['name']}:{alias['aliasName']}", _membership)
 
         return {"__typename": "ArtifactSequence", "artifactMembership": of_alias}
 
     return {
-        "artifact": named,
-        "artifactCollectionMembership": membership,
+        "artifact": lambda given: one(given["name"], artifact_value),
+        "artifactCollectionMembership": lambda given: one(given["name"], _membership),
         "artifactCollection": collection,
     }
 
@@ -102,12 +98,7 @@ def _collection_facts(server: Server, artifact: Artifact) -> Row:
 
 
 def _membership(server: Server, artifact: Artifact) -> Row:
-    def files(given: Arguments) -> Row:
-        nodes = _files(server, artifact)
-        return connection(
-            [node for node in nodes if not given.get("names") or node["name"] in given["names"]], given
-        )
-
+    blobs = f"{server.address}/storage/blob"
     return {
         "__typename": "ArtifactCollectionMembership",
         "id": f"membership-{artifact.key}",
@@ -116,21 +107,8 @@ def _membership(server: Server, artifact: Artifact) -> Row:
         "aliases": _aliases(artifact),
         "artifactCollection": _collection_facts(server, artifact),
         "artifact": lambda _: artifact_value(server, artifact),
-        "files": files,
+        "files": lambda _: connection(
+            file_value(artifact.key, name, content, f"{blobs}/{quote(md5(content), safe='')}")
+            for name, content in artifact.files.items()
+        ),
     }
-
-
-def _files(server: Server, artifact: Artifact) -> list[Row]:
-    return [
-        {
-            "__typename": "File",
-            "id": f"{artifact.key}/{name}",
-            "name": name,
-            "url": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
-            "directUrl": f"{server.address}/storage/blob/{quote(md5(content), safe='')}",
-            "sizeBytes": len(content),
-            "digest": md5(content),
-            "md5": md5(content),
-        }
-        for name, content in artifact.files.items()
-    ]
