@@ -1,83 +1,13 @@
-"""What can be asked for on the command line; what cannot is refused in one line."""
+"""What can be asked for on the command line, and what the files of sweeps and sizes ask for."""
 
 import pytest
 from omegaconf import OmegaConf
 
 import poslab
 from poslab.config.request import BESIDE_THE_RESULT, Config
-from poslab.config.schema import ConfigError, RunConfig
+from poslab.config.schema import RunConfig
 from poslab.study.cost import cost_of
-from poslab.study.run.plan import plan
 from support.commands import ROOT, called
-from support.runs import request
-
-REFUSED = {
-    "an odd head width": (["model.width=12"], "heads of odd width 3: choose an even one"),
-    "heads that do not divide": (["model.heads=3"], "width=128 is not a multiple of heads=3"),
-    "a slash in the study": (["study=../elsewhere"], "study: '../elsewhere' must be letters"),
-    "a scheme that ends before L": (
-        ["pos=xpos", "pos.scale_base=1", "context_length=1024"],
-        "pos.scheme=xpos is defined up to 127 tokens, fewer than context_length=1,024",
-    ),
-    "a negative base": (["pos.base=-1"], "pos.base=-1: input should be greater than 0"),
-    "one bad arm of a study": (["-m", "pos=rope,alibi", "seed=0,-1"], "seed=-1"),
-    "a swept sweep": (["-m", "sweep=bases,quickstart"], "cannot be swept"),
-    "a pair without a fast form": (
-        ["pos=kerple", "attention=linear"],
-        "pos.scheme=kerple never becomes geometric",
-    ),
-    "rescaling what has no rotation": (
-        ["-m", "pos=rope,alibi", "evaluate.rescale=[none,pi]"],
-        "pos.scheme=alibi has none",
-    ),
-    "rescaling alone": (["evaluate.rescale=[pi]"], "must begin with none"),
-    "ends of segments in other tokens": (
-        ["pos=bipe_rope", "data.vocabulary=512"],
-        "choose data.vocabulary=bytes",
-    ),
-    "an unknown rescaling": (["evaluate.rescale=[none,ntq]"], "evaluate.rescale.1='ntq'"),
-    "a factor that nothing takes": (["evaluate.rescale_factor=4"], "is for pi, ntk or yarn"),
-    "recalibration of what is not dropped": (["evaluate.recalibration_steps=5"], "is for drop"),
-    "a rescaling that changes nothing": (
-        ["evaluate.rescale=[none,dynamic]", "evaluate.longest=1"],
-        "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation",
-    ),
-    "a factor that is no number": (
-        ["evaluate.rescale=[none,pi]", "evaluate.rescale_factor=nan"],
-        "evaluate.rescale_factor",
-    ),
-    "a figure that is none": (
-        ["primary=slidng_8x"],
-        "primary: 'slidng_8x' is no loss that can be tested; there are sliding_0.5x, sliding_1x, ",
-    ),
-    "a figure past the longest evaluation": (
-        ["primary=sliding_8x", "evaluate.longest=4"],
-        "is evaluated up to 4 L (evaluate.longest); there are sliding_0.5x, sliding_1x, sliding_2x, "
-        "sliding_4x, loss_0.5x",
-    ),
-    "two figures to test": (
-        ["-m", "pos=rope", "primary=sliding_8x,loss_8x"],
-        "primary=sliding_8x,loss_8x: a study has one primary",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_run_is_one_line_and_status_2(case, tmp_path):
-    arguments, line = REFUSED[case]
-    ended = called(*arguments, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert line in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-    assert not list(tmp_path.rglob("manifest.json"))
-
-
-def test_a_text_that_is_too_short_is_refused(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("short")
-    with pytest.raises(ConfigError, match="is shorter than"):
-        plan(request(data={"source": "text", "path": str(path), "vocabulary": "bytes"}), tmp_path / "runs")
-
 
 SWEEPS = sorted(path for folder in ("sweeps", "sweeps/claims") for path in (ROOT / folder).glob("*.yaml"))
 

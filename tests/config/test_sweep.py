@@ -16,36 +16,17 @@ from poslab.config.option_files import Conf, installed_conf, load
 from poslab.config.sweep import Composer, for_each_run
 from support.models import CONF
 
-EDGES = [
-    "0",
-    "-3",
-    "1_000",
-    "+7",
-    "007",
-    "-0",
-    "2.50",
-    "1e-03",
-    ".5",
-    "true",
-    "null",
-    "word",
-    "'5'",
-    "two words",
-    "''",
-    "nan",
-]
+EDGES = ["0", "-3", "1_000", "007", "2.50", "true", "null", "'5'", "''", "nan"]
 LISTS: list[list[str]] = [
     *([f"seed={value}"] for value in EDGES),
-    *([f"study=a{value}b", "seed=1"] for value in range(3)),
-    *(["pos=" + pos, f"seed={seed}"] for pos in ("rope", "t5") for seed in (0, 1, 2)),
-    *([f"seed={seed}", "context_length=64", "model.layers=1"] for seed in (5, 6)),
-    *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]", "[none,ntk]")),
-    *([f"data.path={path}", "data=text"] for path in ("a.txt", "b/c.txt", "'${seed}'")),
+    *([f"study=a{value}b", "seed=1"] for value in range(2)),
+    *(["pos=" + pos, f"seed={seed}"] for pos in ("rope", "t5") for seed in (0, 1)),
+    *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]")),
+    *([f"data.path={path}", "data=text"] for path in ("a.txt", "'${seed}'")),
     *([f"seed={seed}", f"seed={seed + 1}"] for seed in (0, 1)),
-    *([f"+pos.other={value}"] for value in (1, 2)),
-    *([f"++seed={value}"] for value in (1, 2)),
+    *([f"{prefix}={value}", "pos=t5"] for prefix in ("+pos.other", "++seed") for value in (1, 2)),
     *(["~part", f"seed={value}"] for value in (1, 2)),
-    *([f"question={text}"] for text in ("null", "'why, exactly?'", "abc", "1", "???")),
+    *([f"question={text}", "seed=1"] for text in ("'why, exactly?'", "???")),
 ]
 
 
@@ -63,13 +44,13 @@ def alone(config):
     return settings, choices
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_every_run_is_as_hydra_composes_it(order, hydra):
+def test_every_run_is_as_hydra_composes_it(hydra):
+    # As text, since 1, 1.0 and True are equal.
+    expected = [repr(alone(hydra(overrides))) for overrides in LISTS]
     composer = Composer(hydra)
-    for overrides in LISTS[::order]:
-        made = composer.composed(overrides)
-        # as text, since 1, 1.0 and True are equal
-        assert repr((dict(made.settings), dict(made.choices))) == repr(alone(hydra(overrides))), overrides
+    for place in (*range(len(LISTS)), *reversed(range(len(LISTS)))):
+        made = composer.composed(LISTS[place])
+        assert repr((dict(made.settings), dict(made.choices))) == expected[place], LISTS[place]
         assert made.conf.folders == (CONF,)
 
 
