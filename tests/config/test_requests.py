@@ -1,28 +1,34 @@
 """What can be asked for on the command line, and what the files of sweeps and sizes ask for."""
 
 import pytest
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 import poslab
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import RunConfig
 from poslab.study.cost import cost_of
-from support.commands import ROOT, called
+from support.commands import ROOT
+from support.models import CONF
 
 SWEEPS = sorted(path for folder in ("sweeps", "sweeps/claims") for path in (ROOT / folder).glob("*.yaml"))
 
 
+def composed(*overrides):
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", [*overrides], return_hydra_config=True)
+
+
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_a_sweep_names_its_study_and_what_it_varies(path, tmp_path):
-    name = path.relative_to(ROOT / "sweeps").with_suffix("")
-    told = called(f"sweep={name}", "model=micro", "--cfg", "all", cwd=tmp_path).stdout
-    assert f"\nstudy: {path.stem}\n" in told
-    assert "mode: MULTIRUN" in told
+def test_a_sweep_names_its_study_and_what_it_varies(path):
+    made = composed(f"sweep={path.relative_to(ROOT / 'sweeps').with_suffix('')}", "model=micro")
+    assert (made.study, made.hydra.mode) == (path.stem, RunMode.MULTIRUN)
     if path.stem != "recall":  # which has the size of its task
         steps = 520 if path.stem == "bpe" else 5000  # its own budget; else that of the size for a GPU
-        assert f"max_steps: {steps}\n" in told
-        assert "context_length: 512\n" in told
-    swept = OmegaConf.load(path).hydra.sweeper.params
+        assert (made.trainer.max_steps, made.context_length) == (steps, 512)
+    swept = made.hydra.sweeper.params
     for name in ("model", "trainer", "context_length", "trainer.max_steps"):  # only as the question
         assert name not in swept or "," in str(swept[name])
 
@@ -41,8 +47,8 @@ def test_sizes_of_the_ladder_are_in_proportion(size):
     assert config.trainer.learning_rate == pytest.approx(4e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
 
 
-def test_a_sweep_may_be_made_under_another_name(tmp_path):
-    assert "study: mine\n" in called("sweep=bases", "study=mine", "--cfg", "job", cwd=tmp_path).stdout
+def test_a_sweep_may_be_made_under_another_name():
+    assert composed("sweep=bases", "study=mine").study == "mine"
 
 
 def test_every_setting_beside_the_result_has_the_value_that_a_trained_model_is_loaded_with():
