@@ -10,10 +10,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from poslab.config.compose import command_line, request_from, sections
+from poslab.config.compose import command_line, sections
 from poslab.config.installation import conf_folder
 from poslab.config.option_files import Conf, installed_conf, load
 from poslab.config.sweep import Composer, for_each_run
+from poslab.study.run.start import request_of
 from support.models import CONF
 
 EDGES = ["0", "-3", "1_000", "007", "2.50", "true", "null", "'5'", "''", "nan"]
@@ -148,7 +149,7 @@ def test_a_label_in_an_option_s_file_names_the_arm_and_decides_no_result(tmp_pat
         )
         for settings in (["pos=rope"], ["pos=pressed"], ["pos=pressed", "pos.base=500"]):
             read = composer.composed(settings)
-            made.append(request_from(read.settings, read.choices, conf))
+            made.append(request_of(read.settings, read.choices, settings, conf))
     assert [one.pos for one in made] == ["rope", "rope as drawn", "rope as drawn base=500"]
     assert made[0].config == made[1].config
     assert sections(conf, "pos")["pressed"] == sections(conf, "pos")["rope"]
