@@ -17,6 +17,7 @@ REFUSED = {
     "trainer.max_steps.x=1": "trainer.max_steps.x is not a setting",
     "pos.bse=10": "pos.bse is not a setting (did you mean base",
     "pos.rate=2": "pos.rate is a setting of pos=bipe_alibi, pos=bipe_rope, pos=carope",
+    "probe.share=0.1": "probe.share is a setting of probe=retrieval only",
     "data.path=x": "data.path is a setting of data=enwik8",
     "+foo=1": "foo is not a setting; the configuration has seed",
     "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
@@ -134,6 +135,7 @@ REFUSED = {
     "train.py evaluate": "checkpoint=",
     "train.py export": "give checkpoint=PATH",
     "train.py export checkpiont=x": "did you mean checkpoint=...?",
+    "train.py export checkpoint=x format=gguf": "format=gguf: choose safetensors or transformers",
     "train.py export checkpoint=x": "x does not exist: name a run directory",
 }
 
