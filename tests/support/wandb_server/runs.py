@@ -4,9 +4,9 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+from support.wandb_server.artifacts import project_fields, run_facts
 from support.wandb_server.graphql import Arguments, Refused, Resolver, connection
 from support.wandb_server.store import LONG_AGO, Run, Server, file_value
-from support.wandb_server.versions import project_fields, run_facts
 from support.wandb_server.views import project_views
 
 Row = dict[str, Any]
