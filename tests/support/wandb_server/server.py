@@ -16,12 +16,14 @@ refuses a view of a project that is not there.
 import base64
 import gzip
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -73,9 +75,7 @@ def online(server: Server) -> Iterator[None]:
     import wandb
 
     wandb.teardown()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
+    with patch.dict(os.environ, server.environment):
         try:
             yield
         finally:
