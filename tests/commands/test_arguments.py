@@ -16,8 +16,8 @@ from support.texts import words
 HELP = [sys.executable, "-m", "poslab", "train", "--help"]
 
 
-def test_a_word_after_an_option_is_no_command():
-    told = subprocess.run([*HELP, "evaluate"], capture_output=True, text=True, check=True).stdout
+def test_a_word_after_an_option_is_no_command(tmp_path):
+    told = called("train", "--help", "evaluate", cwd=tmp_path, script="poslab").stdout
     assert "evaluate.validation_windows" in told
 
 
@@ -63,22 +63,6 @@ def test_an_argument_without_effect_is_refused(arguments, message):
 )
 def test_other_arguments_are_not(arguments):
     check_hydra_arguments(arguments)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["-m", "sweep=extrapolatoin"], ["sweep=extrapolatoin", "--cfg", "job"]]
-)
-def test_a_sweep_that_does_not_exist_trains_nothing(arguments, tmp_path):
-    ended = called(*arguments, cwd=tmp_path)
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1)
-    assert "did you mean extrapolation?" in ended.stderr
-    assert not list(tmp_path.glob("runs/*"))
-
-
-def test_a_command_has_one_folder_for_its_runs(tmp_path):
-    ended = called("-m", "runs=a,b", cwd=tmp_path)
-    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
-    assert "runs=a,b: a command has one folder for its runs" in ended.stderr
 
 
 def test_a_path_in_the_users_home_is_that_path(tmp_path):

@@ -1,11 +1,8 @@
 """`clean`: what is left of a study's unfinished runs is shown and removed, and nothing else is."""
 
 import fcntl
-import os
-import pty
-import subprocess
+import io
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,6 @@ from poslab.record.schema import FORMAT, METRICS
 from poslab.record.study_list import StudyList, read_study_list, write_study_list
 from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
-from support.commands import ROOT, environment
 
 RUNS = {
     "rope-done": "done",
@@ -119,22 +115,16 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     assert "files that poslab has not written: a.csv, notes.txt, progress.json and wandb" in printed
 
 
-@pytest.mark.parametrize(("answer", "status"), [(b"n\n", 2), (b"y\n", 0)])
-def test_somebody_at_a_terminal_is_asked(answer, status, place, tmp_path):
-    terminal, theirs = pty.openpty()
-    os.write(terminal, answer)
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), "clean", "study=mixed"],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        check=False,
-        timeout=60,
-    )
-    os.close(theirs)
-    assert b"Remove 4 runs? [y/N]" in os.read(terminal, 65536)
-    os.close(terminal)
-    assert (ended.returncode, (place / "rope-failed").exists()) == (status, status == 2)
-    assert Path(place / "rope-done").exists()
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("answer", "status"), [("n\n", 2), ("y\n", 0)])
+def test_somebody_at_a_terminal_is_asked(answer, status, place, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stdout", shown := Terminal())
+    assert main(["study=mixed"]) == status
+    assert "Remove 4 runs? [y/N]" in shown.getvalue()
+    assert (place / "rope-failed").exists() == (status == 2)
+    assert (place / "rope-done").exists()

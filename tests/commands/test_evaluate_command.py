@@ -98,11 +98,6 @@ def test_a_run_that_was_made_without_wandb_is_evaluated_without_it(runs, said, t
     assert not (made(tmp_path) / "wandb").exists()
 
 
-def test_the_table_has_no_blanks_at_the_ends_of_its_lines_in_a_pipe(runs, said):
-    lines = said(runs["rope"])[1].splitlines()
-    assert lines == [line.rstrip() for line in lines]
-
-
 def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
     _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
     sums = {}
@@ -111,6 +106,7 @@ def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
             total = sums.setdefault((name, row["protocol"]), {}).setdefault(row["multiple"], [0.0, 0])
             total[0] += float(row["nll"])
             total[1] += int(row["tokens"])
+    assert not [line for line in out.splitlines() if line != line.rstrip()]  # no blanks at their ends
     lines = [line.split() for line in out.splitlines()]
     assert lines[1] == ["scheme", "windows", "L/2", "L", "2", "L", "4", "L"]
     expected = [
@@ -226,16 +222,14 @@ def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, nam
     assert f"{nats / math.log(2) / size:.3f} at L," in line
 
 
-def test_the_file_of_options_of_another_text_does_not_choose_the_tokens(runs, said, tmp_path):
-    status, _, err = said(runs["entries"], "data=copy")
-    assert status == 0, err
-    assert read_manifest(made(tmp_path)).data.vocabulary == read_manifest(runs["entries"]).data.vocabulary
-
-
-def test_a_text_that_has_changed_where_it_lies_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path):
+@pytest.mark.parametrize("settings", [["data=copy"], []], ids=["an option's file", "changed where it lies"])
+def test_no_text_that_is_read_instead_chooses_the_tokens(runs, said, tmp_path, settings):
     (tmp_path / "text.txt").write_bytes(OTHER)
-    assert said(runs["entries"])[0] == 0
-    assert "not on the training text" in " ".join(read_manifest(made(tmp_path)).notes)
+    status, _, err = said(runs["entries"], *settings)
+    assert status == 0, err
+    record = read_manifest(made(tmp_path))
+    assert record.data.vocabulary == read_manifest(runs["entries"]).data.vocabulary
+    assert "not on the training text" in " ".join(record.notes)
 
 
 def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):

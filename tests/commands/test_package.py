@@ -4,6 +4,7 @@ Commands of the wheel are fresh processes; what needs no wheel is done in this o
 """
 
 import subprocess
+import sys
 
 import pytest
 
@@ -49,6 +50,10 @@ def run(tmp_path_factory):
 def beside(run, monkeypatch):
     """Gives commands in this process, where the other package is found anew and then forgotten."""
     monkeypatch.syspath_prepend(run.path)
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] == "mine"
+    ]:  # of another test's folder
+        monkeypatch.delitem(sys.modules, name)
     for found in FOUND_ONCE:
         found.cache_clear()
     yield lambda *arguments: called(*arguments, cwd=run.cwd, script="poslab")

@@ -1,6 +1,7 @@
 """What a study is given and must not tell: no secret is in a file that it writes, and none is sent."""
 
 import base64
+import os
 import secrets
 import shlex
 import subprocess
@@ -66,9 +67,11 @@ def told(cwd: Path, known: dict[str, str], *arguments: str) -> subprocess.Comple
     return forked(asked, cwd, known, timeout=300)
 
 
-def files(*folders: Path) -> Iterator[tuple[Path, bytes]]:
-    for folder in folders:
-        for path in (folder, *folder.rglob("*")):
+def files(*places: Path) -> Iterator[tuple[Path, bytes]]:
+    for place in places:
+        # W&B's own process may still remove a folder of its own, which os.walk passes over.
+        inside = (Path(above, name) for above, _, names in os.walk(place) for name in names)
+        for path in (place, *inside):
             if path.is_file():
                 yield path, path.read_bytes()
 
@@ -90,19 +93,14 @@ def test_no_secret_is_written(study):
     assert list((study.cwd / "cache").iterdir())
 
 
-def test_no_secret_is_sent(study):
+def test_no_secret_and_no_path_of_the_user_is_sent(study):
+    kept = {**forms(study.hidden), "a path": str(study.cwd).encode()}
     requests = study.server.requests if study.server else []
     for seen in requests:
         sent = b"\n".join([seen.path.encode(), str(seen.headers).encode(), seen.body])
-        found = [name for name, secret in forms(study.hidden).items() if secret in sent]
+        found = [name for name, secret in kept.items() if secret in sent]
         assert not found, (seen.method, seen.path)
     assert any(b"hidden" in seen.body for seen in requests) == bool(study.server)
-
-
-def test_no_path_of_the_user_is_sent(study):
-    for seen in study.server.requests if study.server else []:
-        sent = b"\n".join([seen.path.encode(), str(seen.headers).encode(), seen.body])
-        assert str(study.cwd).encode() not in sent, (seen.method, seen.path)
 
 
 def test_no_path_is_in_a_record_that_is_sent(tmp_path):

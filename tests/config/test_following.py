@@ -37,17 +37,15 @@ def test_what_is_set_is_what_is_taken():
     assert same.non_default_settings == ()  # it is the default's number
 
 
-@pytest.mark.parametrize("steps", [1, 5])
-def test_a_run_of_few_steps_ends_and_records_the_numbers(steps, tmp_path):
+def test_a_run_of_one_step_ends_and_records_the_numbers(tmp_path):
     settings = [
         setting
-        for setting in tiny(trainer__max_steps=steps, logger="local")
+        for setting in tiny(trainer__max_steps=1, logger="local")
         if not setting.startswith(("trainer.warmup_steps", "evaluate.validations"))
     ]
     ended = called(*settings, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     (directory,) = (tmp_path / "runs" / "ablation").glob("rope-*")
     recorded = read_manifest(directory).config
-    assert recorded["trainer"]["warmup_steps"] == 1
-    assert recorded["evaluate"]["validations"] == steps
+    assert recorded["trainer"]["warmup_steps"] == recorded["evaluate"]["validations"] == 1
     assert (tmp_path / "reports" / "ablation" / "index.html").is_file()

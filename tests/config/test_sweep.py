@@ -10,42 +10,24 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from poslab.config.compose import command_line, request_from, sections
+from poslab.config.compose import command_line, sections
 from poslab.config.installation import conf_folder
 from poslab.config.option_files import Conf, installed_conf, load
 from poslab.config.sweep import Composer, for_each_run
+from poslab.study.run.start import request_of
 from support.models import CONF
 
-EDGES = [
-    "0",
-    "-3",
-    "1_000",
-    "+7",
-    "007",
-    "-0",
-    "2.50",
-    "1e-03",
-    ".5",
-    "true",
-    "null",
-    "word",
-    "'5'",
-    "two words",
-    "''",
-    "nan",
-]
+EDGES = ["0", "-3", "1_000", "007", "2.50", "true", "null", "'5'", "''", "nan"]
 LISTS: list[list[str]] = [
     *([f"seed={value}"] for value in EDGES),
-    *([f"study=a{value}b", "seed=1"] for value in range(3)),
-    *(["pos=" + pos, f"seed={seed}"] for pos in ("rope", "t5") for seed in (0, 1, 2)),
-    *([f"seed={seed}", "context_length=64", "model.layers=1"] for seed in (5, 6)),
-    *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]", "[none,ntk]")),
-    *([f"data.path={path}", "data=text"] for path in ("a.txt", "b/c.txt", "'${seed}'")),
+    *([f"study=a{value}b", "seed=1"] for value in range(2)),
+    *(["pos=" + pos, f"seed={seed}"] for pos in ("rope", "t5") for seed in (0, 1)),
+    *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]")),
+    *([f"data.path={path}", "data=text"] for path in ("a.txt", "'${seed}'")),
     *([f"seed={seed}", f"seed={seed + 1}"] for seed in (0, 1)),
-    *([f"+pos.other={value}"] for value in (1, 2)),
-    *([f"++seed={value}"] for value in (1, 2)),
+    *([f"{prefix}={value}", "pos=t5"] for prefix in ("+pos.other", "++seed") for value in (1, 2)),
     *(["~part", f"seed={value}"] for value in (1, 2)),
-    *([f"question={text}"] for text in ("null", "'why, exactly?'", "abc", "1", "???")),
+    *([f"question={text}", "seed=1"] for text in ("'why, exactly?'", "???")),
 ]
 
 
@@ -63,13 +45,13 @@ def alone(config):
     return settings, choices
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_every_run_is_as_hydra_composes_it(order, hydra):
+def test_every_run_is_as_hydra_composes_it(hydra):
+    # As text, since 1, 1.0 and True are equal.
+    expected = [repr(alone(hydra(overrides))) for overrides in LISTS]
     composer = Composer(hydra)
-    for overrides in LISTS[::order]:
-        made = composer.composed(overrides)
-        # as text, since 1, 1.0 and True are equal
-        assert repr((dict(made.settings), dict(made.choices))) == repr(alone(hydra(overrides))), overrides
+    for place in (*range(len(LISTS)), *reversed(range(len(LISTS)))):
+        made = composer.composed(LISTS[place])
+        assert repr((dict(made.settings), dict(made.choices))) == expected[place], LISTS[place]
         assert made.conf.folders == (CONF,)
 
 
@@ -167,7 +149,7 @@ def test_a_label_in_an_option_s_file_names_the_arm_and_decides_no_result(tmp_pat
         )
         for settings in (["pos=rope"], ["pos=pressed"], ["pos=pressed", "pos.base=500"]):
             read = composer.composed(settings)
-            made.append(request_from(read.settings, read.choices, conf))
+            made.append(request_of(read.settings, read.choices, settings, conf))
     assert [one.pos for one in made] == ["rope", "rope as drawn", "rope as drawn base=500"]
     assert made[0].config == made[1].config
     assert sections(conf, "pos")["pressed"] == sections(conf, "pos")["rope"]

@@ -22,11 +22,6 @@ def test_a_model_is_evaluated_to_another_length_once(run: poslab.RunDirectory, t
     assert [path.name for path in tmp_path.glob("[!.]*")] == [made.path.name]
 
 
-def test_a_setting_of_training_is_refused(run: poslab.RunDirectory, tmp_path: Path) -> None:
-    with pytest.raises(poslab.ConfigError, match="cannot be set for an evaluation"):
-        poslab.evaluate(run, "seed=1", evaluations=tmp_path)
-
-
 def test_an_error_is_raised_and_is_on_record(
     run: poslab.RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

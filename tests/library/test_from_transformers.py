@@ -213,7 +213,8 @@ def test_needles_in_bytes_are_those_of_runs(folder, text):
         "data=text", f"data.path={text}", *FEW, "evaluate.longest=2", "evaluate.needles=6",
         "context_length=128", "trainer.accelerator=cpu", "trainer.precision=float32", "logger=local",
     )  # fmt: skip
-    model = from_transformers.open_model(str(folder("llama")), "float32", 128)
+    path = str(folder("llama"))
+    model = from_transformers.open_model(path, from_transformers.read_config(path), "float32", 128)
     corpus = corpus_of(text)
     trained = Trained(model, request.config, corpus, RunDisplay("", quiet=True), lambda: None)
     expected = [*Needles().measure(trained)]

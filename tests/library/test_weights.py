@@ -158,15 +158,3 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
         with pytest.raises(poslab.ConfigError, match=message) as refused:
             make_one()
         assert "\n" not in str(refused.value)
-
-
-def test_mistakes_of_the_command_are_one_line(tmp_path):
-    for arguments, message in (
-        (["export"], "give checkpoint=PATH"),
-        (["export", "checkpiont=x"], "did you mean checkpoint=...?"),
-        (["export", "checkpoint=x"], "x does not exist: name a run directory"),
-        (["export", "checkpoint=x", "to=y.pt"], "must end in .safetensors"),
-    ):
-        ended = called(*arguments, cwd=tmp_path)
-        assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
-        assert message in ended.stderr

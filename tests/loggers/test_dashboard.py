@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from poslab.commands.dashboard import main
 from poslab.loggers.send.charts import axes as all_axes
 from poslab.loggers.send.charts import chart_rows, summary, training_row
 from poslab.record.reader import load
 from poslab.record.schema import METRICS
-from support.dashboards import STUDY, main, run_sets, sections, write_study
+from support.dashboards import STUDY, run_sets, sections, write_study
 from support.records import plan, write_run
 
 PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script> [31m"

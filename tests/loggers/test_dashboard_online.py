@@ -7,12 +7,13 @@ import pytest
 import wandb
 
 from poslab.analysis.palette import arm_numbers, look
+from poslab.commands.dashboard import main
 from poslab.loggers.dashboard.contents import from_records
 from poslab.loggers.dashboard.documents import make_workspace, specification
 from poslab.loggers.send.charts import chart_rows, summary
 from poslab.loggers.send.run import define_axes
 from poslab.record.reader import load
-from support.dashboards import QUESTION, STUDY, main, run_sets, sections, write_study
+from support.dashboards import QUESTION, STUDY, run_sets, sections, write_study
 from support.records import write_run
 from support.wandb_server.server import online, served
 from support.wandb_server.store import Server

@@ -1,12 +1,10 @@
 """What the settings of logger=wandb and the variables of W&B add to a run; without them nothing is sent."""
 
 import os
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from poslab.config.request import logger_sections
 from poslab.config.schema import ConfigError
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.fetch.study import fetch_study
@@ -22,18 +20,11 @@ ALL = {**TRACKED, "console": True, "system_statistics": True, "git_commit": True
 
 
 @pytest.fixture
-def server(tmp_path_factory):
+def server(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("options")
-    with serve(folder / "client") as opened, online(opened), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POSLAB_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("POSLAB_CACHE", str(folder / "cache"))
+    with serve(folder / "client") as opened, online(opened):
         yield opened
-        assert opened.unknown == []
-
-
-def with_logger(wanted, logger):
-    """The request under other settings of its logger."""
-    config = wanted.config.model_copy(update={"logger": logger_sections(logger)})
-    return replace(wanted, config=config)
 
 
 def made(server, wanted, runs):
@@ -46,7 +37,7 @@ def made(server, wanted, runs):
 
 
 def test_what_is_asked_for_is_there(server, tmp_path):
-    run, job = made(server, with_logger(tracked_request(), ALL), tmp_path)
+    run, job = made(server, tracked_request(logger=ALL), tmp_path)
     source = read_manifest(job.directory).source
     assert run.commit == (source and source.commit)
     assert run.lines["wandb-events.jsonl"]
@@ -55,7 +46,7 @@ def test_what_is_asked_for_is_there(server, tmp_path):
 
 def test_the_log_of_a_finished_run_is_sent_once_it_is_asked_for(server, tmp_path):
     _, job = made(server, tracked_request(seed=2), tmp_path)
-    again = plan(with_logger(job.request, {**TRACKED, "console": True}), tmp_path)
+    again = plan(tracked_request(seed=2, logger={**TRACKED, "console": True}), tmp_path)
     for _ in range(2):
         show_runs([again], Console(quiet=True))
     run = server.runs[read_manifest(job.directory).wandb.id]
@@ -76,7 +67,7 @@ VARIABLES = {
 def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    wanted = with_logger(tracked_request(seed=3), {"name": "wandb", "checkpoints": True})
+    wanted = tracked_request(seed=3, logger={"name": "wandb", "checkpoints": True})
     check_variables([wanted])
     run, job = made(server, wanted, tmp_path)
     assert (run.project, run.entity, run.display_name) == ("theirs", "someone", "my run")

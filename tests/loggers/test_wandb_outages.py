@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import wandb
@@ -265,26 +266,21 @@ def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
     assert "W&B" in line
 
 
-def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, monkeypatch, capfd):
-    with nonsense(200, WRONG_TYPES) as known:
-        for name, value in known.items():
-            monkeypatch.setenv(name, value)
+def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
+    with nonsense(200, WRONG_TYPES) as known, patch.dict(os.environ, known):
         made = make(tracked_request(seed=7), tmp_path)
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path, monkeypatch):
+def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
     job = plan(tracked_request(seed=14), tmp_path)
-    with nonsense(200, b"", Hangs) as known:
-        for name, value in known.items():
-            monkeypatch.setenv(name, value)
+    with nonsense(200, b"", Hangs) as known, patch.dict(os.environ, known):
         before = variables()
         with pytest.raises(Stopped), Stopper().installed() as stopper:
             run(job, RunDisplay("made", quiet=True), stopper)
-    assert services() == []
-    assert variables() == before
+        assert services() == []
+        assert variables() == before
     assert read_manifest(job.directory).status == "interrupted"
-    monkeypatch.setenv("WANDB_MODE", "offline")
     assert make(tracked_request(seed=14), tmp_path).wandb.complete

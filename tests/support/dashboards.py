@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from poslab.commands.dashboard import main as main
 from poslab.record.files import write_sealed
 from support.records import (
     FLAT,

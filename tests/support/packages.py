@@ -1,8 +1,10 @@
 """poslab as a wheel in an environment of its own, and another package that brings parts for it."""
 
+import configparser
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 from support.commands import ROOT
@@ -179,7 +181,8 @@ def write_package(folder: Path) -> Path:
 def installed_wheel(folder: Path) -> Path:
     """The command `poslab` of a wheel that is built here and installed without what it depends on.
 
-    That comes from the environment of the tests, whose own poslab is hidden by the wheel's.
+    That comes from the environment of the tests, whose own poslab is hidden by the wheel's. It is installed
+    as by the format's rules: its files, and a script for the command.
     """
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
@@ -187,31 +190,15 @@ def installed_wheel(folder: Path) -> Path:
     venv.create(folder / "environment", with_pip=False)
     (packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
     # Path files inside that folder are not read, one of which has the checkout.
-    (packages / "of_the_tests.pth").write_text("".join(f"{each}\n" for each in _site_packages()))
-    install(wheel, folder / "environment")
-    return folder / "environment" / "bin" / "poslab"
-
-
-def _site_packages() -> list[str]:
-    return [path for path in sys.path if path.endswith("site-packages")]
-
-
-def install(wheel: Path, environment: Path) -> None:
-    """As an installer does, by the format's rules: its files, and a script for each command."""
-    import configparser
-    import zipfile
-
-    (packages,) = (environment / "lib").glob("python3*/site-packages")
+    of_the_tests = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "of_the_tests.pth").write_text("".join(f"{path}\n" for path in of_the_tests))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
-    (declared,) = packages.glob("poslab-*.dist-info/entry_points.txt")
-    commands = configparser.ConfigParser()
-    commands.read(declared)
-    for name, value in commands["console_scripts"].items():
-        module, _, function = value.partition(":")
-        script = environment / "bin" / name
-        python = environment / "bin" / "python"
-        script.write_text(
-            f"#!{python}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
-        )
-        script.chmod(0o755)
+    declared = configparser.ConfigParser()
+    declared.read(packages.glob("poslab-*.dist-info/entry_points.txt"))
+    module, _, function = declared["console_scripts"]["poslab"].partition(":")
+    binaries = folder / "environment" / "bin"
+    script = f"#!{binaries / 'python'}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+    (binaries / "poslab").write_text(script)
+    (binaries / "poslab").chmod(0o755)
+    return binaries / "poslab"

@@ -142,8 +142,8 @@ def inline(folder: Path, pos: str = "rope", attention: str = "flash", **changes:
 TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 
 
-def tracked_request(pos="rope", **changes):
-    return replace(request("shown", pos=POSITIONS[pos], logger=TRACKED, **changes), pos=pos)
+def tracked_request(pos="rope", logger=TRACKED, **changes):
+    return replace(request("shown", pos=POSITIONS[pos], logger=logger, **changes), pos=pos)
 
 
 def stop_and_go_on(request, runs):

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +27,21 @@ def documented() -> dict[str, list[str]]:
     return sections
 
 
+def leet(files: Path, *flags: str) -> str:
+    """What W&B's own reader finds in the files of a run, which need not have an end, as JSON."""
+    asked = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", *flags, str(files)]
+    return subprocess.run(asked, capture_output=True, text=True, check=False, env=environment(files)).stdout
+
+
 def in_file(part: Path) -> list[dict[str, Any]]:
-    """The rows of a run's history, as W&B's own reader finds them in its file, which need not have an end."""
-    told = subprocess.run(
-        [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(part)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(part),
-    )
-    records = [json.loads(line) for line in told.stdout.splitlines()]
+    """The rows of a run's history in its file."""
+    records = map(json.loads, leet(part).splitlines())
     return [record["history"]["item"] for record in records if record["type"] == "history"]
 
 
-def pattern(name: str) -> re.Pattern[str]:
-    """Of the names that a name on the page stands for; `<...>` is anything but a separator."""
-    parts = re.split(r"<[^>]+>", name.strip("[]"))
-    return re.compile(r"[^/]+".join(map(re.escape, parts)))
+def stands_for(listed: str, name: str) -> bool:
+    """Whether a name on the page is that of `name`; `<...>` is anything but a separator."""
+    return bool(re.fullmatch(re.sub("<[^>]+>", "[^/]+", re.escape(listed.strip("[]"))), name))
 
 
 def sent(run: Run) -> dict[str, set[str]]:
@@ -62,19 +60,3 @@ def sent(run: Run) -> dict[str, set[str]]:
 def _dotted(settings: Mapping[str, Any]) -> Iterator[str]:
     for key, value in settings.items():
         yield from (f"{key}.{name}" for name in value) if isinstance(value, dict) and value else [key]
-
-
-def unlisted(names: Iterable[str], listed: list[str]) -> list[str]:
-    """Those of `names` that the page does not list."""
-    patterns = [pattern(each) for each in listed]
-    return [name for name in names if not any(each.fullmatch(name) for each in patterns)]
-
-
-def unsent(names: Iterable[str], listed: list[str]) -> list[str]:
-    """What the page lists without brackets and is not among `names`."""
-    there = list(names)
-    return [
-        each
-        for each in listed
-        if not each.startswith("[") and not any(pattern(each).fullmatch(name) for name in there)
-    ]

@@ -5,8 +5,13 @@ import os
 import select
 import signal
 import sys
+from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
+
+from poslab.config.arguments import FAILED, HELP, WRONG_COMMAND, refuse
+from poslab.config.installation import SCRIPTS, typed
+from poslab.config.text import one_line
 
 COMMANDS = {
     "train": "train one model or, with -m, a study, and write its report",
@@ -21,22 +26,20 @@ COMMANDS = {
     "clean": "remove the runs of a study that failed or were abandoned",
 }
 # Words that train.py takes before its settings, where a checkout has no script of that name.
-OF_TRAIN = tuple(name for name in COMMANDS if name not in ("train", "report"))
-FAILED, WRONG = 1, 2  # exit statuses: of a failure, of an unknown command
+OF_TRAIN = tuple(name for name in COMMANDS if name not in SCRIPTS)
 
 
 def main() -> NoReturn:
     """Run the console script `poslab`."""
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in HELP:
         print(_help(), end="")
-        _leave(0 if arguments else WRONG)
+        _leave(0 if arguments else WRONG_COMMAND)
     command, *rest = arguments
     if command == "--version":
         _show_version()
     if command not in COMMANDS:
-        print(f"poslab: {_unknown(command)}", file=sys.stderr)
-        _leave(WRONG)
+        _leave(refuse("poslab", _unknown(command)))
     run(command, rest)
 
 
@@ -112,8 +115,6 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
 
 
 def _help() -> str:
-    from poslab.config.installation import typed
-
     called = typed("train").removesuffix(" train") if "poslab" in typed("train") else "poslab"
     lines = [f"  {called} {name:<14}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
@@ -132,10 +133,6 @@ def _help() -> str:
 
 
 def _unknown(command: str) -> str:
-    from difflib import get_close_matches
-
-    from poslab.config.text import one_line
-
     known = f"there are {', '.join(COMMANDS)}"
     if "=" in command or command.startswith("-"):
         return f"{one_line(command, 60)!r} is no command; to train, begin with `poslab train`; {known}"

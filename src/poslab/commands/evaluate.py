@@ -86,14 +86,13 @@ def main(arguments: list[str]) -> int:
 def _of_transformers(options: Mapping[str, str], settings: list[str]) -> int:
     if unused := options.keys() & {"checkpoint", "evaluations"}:
         raise ArgumentError(f"{min(unused)}= is for a run of poslab: leave it or hf= out")
-    lengths = options.get("lengths", "").strip("[]").split(",") if "lengths" in options else []
+    lengths = options["lengths"].strip("[]").split(",") if "lengths" in options else []
     if len(lengths) > 2 or not all(length.strip().isdecimal() and int(length) for length in lengths):
         raise ArgumentError(f"lengths={options['lengths']}: give L, or L and a longest length, in tokens")
-    from poslab.library.evaluate_transformers import evaluate_transformers
-    from poslab.library.evaluate_transformers import show as show_models
+    from poslab.library.evaluate_transformers import evaluate_transformers, show
 
     runs, study = Path(options.get("runs", "runs")), options.get("study", "hf")
-    show_models(evaluate_transformers(options["hf"], settings, runs, study, list(map(int, lengths))))
+    show(evaluate_transformers(options["hf"], settings, runs, study, list(map(int, lengths))))
     return 0
 
 

@@ -61,9 +61,9 @@ def _train(arguments: list[str]) -> int:
     arguments = read_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     several = not {"-m", "--multirun"}.isdisjoint(arguments)
-    sys.argv[1:] = for_each_run(arguments, conf) if several else arguments  # which Hydra reads there
     OmegaConf.register_new_resolver("poslab_examples", _examples, replace=True)
     try:
+        sys.argv[1:] = for_each_run(arguments, conf) if several else arguments  # which Hydra reads there
         hydra.main(config_path=str(conf_folder()), config_name="config", version_base="1.3")(
             without_failing
         )()

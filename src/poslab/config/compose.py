@@ -29,14 +29,13 @@ CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
     """Return the request in the resolved `settings` that Hydra composed from the files in `conf`.
 
-    Raises ConfigError, with one line, when a key is unknown or a value has a wrong type or range.
+    `from` is not among them: it is no setting of the run itself. Raises ConfigError, with one line, when a
+    key is unknown or a value has a wrong type or range.
     """
     for group in FILES:  # Hydra leaves out one that does not exist
         if choices.get(group) is not None:
             conf.file(group, choices[group])
-    if settings.get("from") is not None:
-        raise ConfigError("from is not among a run's own settings: poslab.study.run.start reads its source")
-    read = whole_numbers({key: value for key, value in settings.items() if key != "from"})
+    read = whole_numbers(settings)
     for group in PARTS:
         known = choices[group] in conf.options(group)
         read[group] = _as_written(read[group], load(conf.file(group, choices[group])) if known else {})

@@ -8,7 +8,7 @@ counts.
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import entry_points
 from io import StringIO
 from pathlib import Path
@@ -80,14 +80,14 @@ def label_in(path: Path) -> str | None:
     return _parsed(path.read_text()).get(LABEL)
 
 
-@lru_cache  # by the content: a sweep has thousands of runs with the same few files
+@cache  # by the content: a sweep has thousands of runs with the same few files
 def _parsed(text: str) -> Mapping[str, Any]:
     content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
     assert isinstance(content, dict)
     return content
 
 
-@lru_cache
+@cache
 def package_folders() -> tuple[Path, ...]:
     """Return the folders of option files of installed packages. Raises ConfigError where one is missing."""
     folders = []

@@ -49,8 +49,6 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
         raise ConfigError(f"{key}={name!r} is unknown{did_you_mean(name, names)}; there are {listed}")
     try:
         found = vars(importlib.import_module(module)).values()
-    except ConfigError:
-        raise
     except Exception as error:  # whatever the code of another package raises
         if name in parts:
             raise

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from poslab.config.option_files import Conf, conf_of
@@ -27,7 +26,7 @@ def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
     """Return the arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` where it sweeps `pos`.
 
     Hydra composes the study without what it sweeps, so with the default option, which may not have the
-    setting. It leaves swept settings to the runs.
+    setting. It leaves swept settings to the runs. Raises HydraException.
     """
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     swept = {key for key, value in given.items() if "," in value}
@@ -41,10 +40,7 @@ def _left_to_the_runs(argument: str, groups: set[str]) -> str:
     match = SETTING.fullmatch(argument)
     if match is None or match[1].partition(".")[0] not in groups or "." not in match[1]:
         return argument
-    try:
-        override = OverridesParser.create().parse_override(argument)
-    except HydraException:  # which Hydra raises again
-        return argument
+    override = OverridesParser.create().parse_override(argument)
     return argument if override.is_sweep_override() else f"{match[1]}=choice({match[2]})"
 
 

@@ -88,7 +88,7 @@ def evaluate_transformers(
     preparation = Preparation()
     corpus = preparation.corpus(config.data)
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
-    model = open_model(model_name, config.trainer.precision, config.context_length)
+    model = open_model(model_name, pretrained, config.trainer.precision, config.context_length)
     model.scheme.check(rescaled_by(config))
     longest = model.scheme.max_length
     if longest is not None and longest < config.context_length:

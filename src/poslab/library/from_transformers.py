@@ -159,13 +159,12 @@ class Positions:
         return type(trained)(config).to(trained.inv_freq.device)
 
 
-def open_model(name: str, precision: str, length: int | None = None) -> TransformersModel:
-    """Open the model in a folder or of a name on the hub; `length` replaces the trained one of its config.
+def open_model(name: str, config: "PretrainedConfig", precision: str, length: int) -> TransformersModel:
+    """Open the model in a folder or of a name on the hub, whose configuration `read_config` has returned.
 
-    Raise ConfigError where it is no safetensors, lacks weights, sees later tokens or names no length.
+    `length` is what counts as trained, in tokens. Raise ConfigError where it is no safetensors, lacks weights
+    or sees later tokens.
     """
-    config = read_config(name)
-    length = length or trained_length(config)
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 

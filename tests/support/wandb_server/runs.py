@@ -4,19 +4,18 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+from support.wandb_server.artifacts import project_fields, run_facts
 from support.wandb_server.graphql import Arguments, Refused, Resolver, connection
-from support.wandb_server.store import Run, Server, md5
-from support.wandb_server.versions import project_fields, run_facts
+from support.wandb_server.store import LONG_AGO, Run, Server, file_value
 from support.wandb_server.views import project_views
 
 Row = dict[str, Any]
-LONG_AGO = "2026-01-01T00:00:00"
 
 
 def roots(server: Server) -> dict[str, Resolver]:
     return {
         "viewer": lambda _: viewer(server),
-        "serverInfo": lambda _: {"features": [], "latestLocalVersionInfo": None},
+        "serverInfo": lambda _: {"features": []},
         "entity": lambda given: _entity(server, given["name"]),
         "project": lambda given: project(server, given.get("entityName"), given.get("name")),
         "model": lambda given: project(server, given.get("entityName"), given.get("name")),
@@ -36,7 +35,7 @@ def viewer(server: Server) -> Row:
         "email": f"{server.entity}@example.org",
         "entity": server.entity,
         "flags": "{}",
-        "teams": connection([], {}),
+        "teams": connection([]),
     }
 
 
@@ -44,7 +43,7 @@ def _entity(server: Server, name: str) -> Row | None:
     if name != server.entity:
         return None
     about = {"id": f"entity-{name}", "name": name, "isTeam": False}
-    return {**about, "organization": None, "user": viewer(server), "xxhashDigestsEnabled": False}
+    return {**about, "user": viewer(server)}
 
 
 def project(server: Server, entity: str | None, name: str | None) -> Row | None:
@@ -72,7 +71,7 @@ def project(server: Server, entity: str | None, name: str | None) -> Row | None:
         "run": one,
         "bucket": one,
         "runCount": lambda given: len(chosen(given)),
-        "runs": lambda given: connection([_run(server, run) for run in chosen(given)], given),
+        "runs": lambda given: connection(_run(server, run) for run in chosen(given)),
     }
 
 
@@ -97,7 +96,7 @@ def _matches(run: Run, filters: dict[str, Any]) -> bool:
 
 def _projects(server: Server, given: Arguments) -> Row:
     names = [name for entity, name in server.projects if entity == (given.get("entityName") or server.entity)]
-    return connection([project(server, given.get("entityName"), name) for name in names], given)
+    return connection(project(server, given.get("entityName"), name) for name in names)
 
 
 def _upsert_project(server: Server, given: Arguments) -> Row:
@@ -152,13 +151,14 @@ def _run(server: Server, run: Run) -> Row:
 
     def files(given: Arguments) -> Row:
         names = [name for name in run.files if not given.get("names") or name in given["names"]]
-        return connection([_file(server, run, name) for name in names], given)
+        return connection(
+            file_value(run.key, name, run.files[name], _place(server, run, name)) for name in names
+        )
 
     return {
         **run_facts(server, run),
         "projectId": str(server.project_number(run.entity, run.project)),
         "displayName": run.display_name,
-        "description": "",
         "notes": run.notes,
         "tags": run.tags,
         "group": run.group,
@@ -189,30 +189,15 @@ def _last_step(run: Run) -> int:
     return max((row.get("_step", -1) for row in run.history), default=-1)
 
 
-def _file(server: Server, run: Run, name: str) -> Row:
-    content = run.files[name]
-    address = f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}"
-    return {
-        "__typename": "File",
-        "id": f"{run.key}/{name}",
-        "name": name,
-        "url": address,
-        "directUrl": address,
-        "sizeBytes": str(len(content)),
-        "mimetype": "application/octet-stream",
-        "updatedAt": LONG_AGO,
-        "md5": md5(content),
-    }
+def _place(server: Server, run: Run, name: str) -> str:
+    """The address of a file of a run."""
+    return f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}"
 
 
 def _create_files(server: Server, given: Arguments) -> Row:
     run = server.run(given.get("entityName"), given.get("projectName"), given["runName"])
-    urls = [f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}" for name in given["files"]]
-    return {
-        "runID": run.key,
-        "uploadHeaders": [],
-        "files": [{"name": n, "uploadUrl": u} for n, u in zip(given["files"], urls, strict=True)],
-    }
+    files = [{"name": name, "uploadUrl": _place(server, run, name)} for name in given["files"]]
+    return {"runID": run.key, "uploadHeaders": [], "files": files}
 
 
 def take_file(server: Server, path: str, content: bytes | None) -> bytes | None:

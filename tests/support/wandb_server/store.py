@@ -10,6 +10,7 @@ from support.wandb_server.graphql import Refused
 
 Rows = list[dict[str, Any]]
 KEY = "0123456789" * 4  # the one key that the server takes
+LONG_AGO = "2026-01-01T00:00:00"  # when everything was made
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,21 @@ class Server:
         if (entity, project) not in self.projects:
             self.projects.append((entity, project))
         return self.projects.index((entity, project)) + 1
+
+
+def file_value(key: str, name: str, content: bytes, address: str) -> dict[str, Any]:
+    """The answer about a file of a run or an artifact, by whose key the file is known."""
+    return {
+        "__typename": "File",
+        "id": f"{key}/{name}",
+        "name": name,
+        "url": address,
+        "directUrl": address,
+        "sizeBytes": str(len(content)),
+        "mimetype": "application/octet-stream",
+        "updatedAt": LONG_AGO,
+        "md5": md5(content),
+    }
 
 
 def md5(content: bytes) -> str:

@@ -5,17 +5,13 @@ import json
 from typing import Any
 
 from support.wandb_server.graphql import Arguments, Refused, Resolver, connection
-from support.wandb_server.store import Server, View
+from support.wandb_server.store import LONG_AGO, Server, View
 
 Row = dict[str, Any]
-TIMES = ("2026-01-01T00:00:00", "2026-01-02T00:00:00")  # made, changed
 
 
 def roots(server: Server) -> dict[str, Resolver]:
-    return {
-        "view": lambda given: _found(server, given["id"]),
-        "upsertView": lambda given: _upsert(server, given["input"]),
-    }
+    return {"upsertView": lambda given: _upsert(server, given["input"])}
 
 
 def project_views(server: Server, entity: str, project: str, given: Arguments) -> Row:
@@ -26,12 +22,7 @@ def project_views(server: Server, entity: str, project: str, given: Arguments) -
         if (view.entity, view.project, view.type) == (entity, project, given.get("viewType") or "runs")
         and given.get("viewName") in (None, view.name)
     ]
-    return connection([_view(server, view) for view in kept], given)
-
-
-def _found(server: Server, key: str) -> Row | None:
-    view = server.views.get(key)
-    return _view(server, view) if view else None
+    return connection(_view(server, view) for view in kept)
 
 
 def _upsert(server: Server, given: Row) -> Row:
@@ -64,9 +55,8 @@ def _view(server: Server, view: View) -> Row:
         "displayName": view.display_name,
         "description": view.description,
         "project": server.project_facts(view.entity, view.project),
-        "user": {"username": server.entity, "photoUrl": None, "email": None},
+        "user": {"username": server.entity},
         "spec": json.dumps(view.spec),
-        "createdAt": TIMES[0],
-        "updatedAt": TIMES[1],
-        "accessTokens": [],
+        "createdAt": LONG_AGO,
+        "updatedAt": LONG_AGO,
     }

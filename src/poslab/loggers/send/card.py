@@ -49,27 +49,28 @@ def arm(request: Request) -> str:
     return " / ".join(part for part in parts if part)
 
 
-def of_run(request: Request, identity: str, code: str, data_fingerprint: str) -> Card:
-    """Return the card of a training run, with its settings by their names on the command line.
+def settings_of(
+    study: str, arm: str, pos: str, attention: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what W&B has as a run's settings, by their names on the command line.
 
     `pos` and `attention` are the names of the options, not their sections: W&B's tables sort and filter by
     them, and a W&B sweep sets them.
     """
+    named = {"study": study, "arm": arm, "pos": pos, "attention": attention}
+    sections = {f"{name}_options": settings[name] for name in ("pos", "attention")}
+    return {**settings, **named, **sections}
+
+
+def of_run(request: Request, identity: str, code: str, data_fingerprint: str) -> Card:
+    """Return the card of a training run."""
     config = request.config
-    settings = config.result_settings()
-    sections = {f"{name}_options": settings.pop(name) for name in ("pos", "attention")}
-    columns = {
-        "study": config.study,
-        "arm": arm(request),
-        "pos": request.pos,
-        "attention": request.attention,
-        **settings,
-        **sections,
-        **({"from": request.start.arm, "from_run": request.start.run} if request.start else {}),
-        "identity": identity,
-        "code": code,
-        "data_fingerprint": data_fingerprint,
-    }
+    settings = settings_of(
+        config.study, arm(request), request.pos, request.attention, config.result_settings()
+    )
+    if request.start:
+        settings |= {"from": request.start.arm, "from_run": request.start.run}
+    settings |= {"identity": identity, "code": code, "data_fingerprint": data_fingerprint}
     tags = [request.pos, request.attention, str(config.data.get("source", "")), config.part]
     return Card(
         group=config.study,
@@ -77,5 +78,5 @@ def of_run(request: Request, identity: str, code: str, data_fingerprint: str) ->
         name=request.title,
         tags=tuple(tag for tag in tags if tag != "comparison"),
         notes=config.question,
-        config=columns,
+        config=settings,
     )

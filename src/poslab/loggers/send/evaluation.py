@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from poslab.loggers.send.card import Card
+from poslab.loggers.send.card import Card, settings_of
 from poslab.loggers.send.charts import summary
 from poslab.loggers.wandb import WandbOptions
 from poslab.record.facts import Manifest
@@ -51,16 +51,14 @@ def mirror_evaluation(
 
 
 def _card(manifest: Manifest) -> Card:
-    config = dict(manifest.config or {})
-    sections = {f"{name}_options": config.pop(name) for name in ("pos", "attention")}
-    arm = f"{manifest.pos} / {manifest.attention}"
-    named = {"study": manifest.study, "run": manifest.run, "arm": arm}
-    named |= {"pos": manifest.pos, "attention": manifest.attention}
+    study, pos, attention = str(manifest.study), str(manifest.pos), str(manifest.attention)
+    arm = f"{pos} / {attention}"
+    settings = settings_of(study, arm, pos, attention, manifest.config or {})
     return Card(
-        group=str(manifest.study),
+        group=study,
         job_type="evaluate",
         name=f"evaluation of {arm} / seed {manifest.seed}",
         tags=("evaluation",),
         notes=None,
-        config={**named, **config, **sections},
+        config={**settings, "run": manifest.run},
     )
