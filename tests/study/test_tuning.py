@@ -15,7 +15,7 @@ from poslab.record.reader import Rates
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
-from poslab.study.reuse import copy_finished, copy_weights, trained_elsewhere
+from poslab.study.reuse import take_over, to_take_over
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
@@ -166,15 +166,15 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
 def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monkeypatch):
     trained = plan(request("one"), tmp_path)
     make(trained.request, tmp_path)
-    other = {"evaluate__longest": 4, "evaluate__segments": 3}
+    other = {"evaluate__longest": 2, "evaluate__segments": 2}
     fresh = plan(request("two", **other), tmp_path / "elsewhere")
     make(fresh.request, tmp_path / "elsewhere")
-    assert copy_weights([plan(request("two", evaluate__validation_windows=1), tmp_path)]) == 0
-    assert copy_weights([plan(request("two", trainer__max_steps=5), tmp_path)]) == 0
+    assert take_over([plan(request("two", evaluate__validation_windows=1), tmp_path)]) == ([], 0)
+    assert take_over([plan(request("two", trainer__max_steps=5), tmp_path)]) == ([], 0)
     job = plan(request("two", **other), tmp_path)
-    assert trained_elsewhere([job]) == {job.directory}
-    assert copy_weights([job]) == 1
-    assert copy_weights([job]) == 0  # it has its own now
+    assert to_take_over([job]) == (set(), {job.directory})
+    assert take_over([job]) == ([], 1)
+    assert take_over([job]) == ([], 0)  # it has its own now
 
     def train(*_: object) -> None:
         raise AssertionError("the run is trained again")
@@ -198,7 +198,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
     with (trained.directory / "checkpoint.pt").open("ab") as file:
         file.write(b"\0")
     (job.directory / "checkpoint.pt").unlink()
-    assert copy_weights([plan(request("three", evaluate__longest=2), tmp_path)]) == 0
+    assert take_over([plan(request("three", evaluate__longest=2), tmp_path)]) == ([], 0)
 
 
 def test_several_evaluations_of_one_command_train_once(tmp_path, capsys):
@@ -217,20 +217,20 @@ def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):
     made = plan(request("one"), tmp_path)
     make(made.request, tmp_path)
     job = plan(request("two"), tmp_path)
-    assert copy_finished([job]) == ["one"]
+    assert take_over([job]) == (["one"], 0)
     assert job.settled
-    assert copy_finished([job]) == []  # it has its own now
+    assert take_over([job]) == ([], 0)  # it has its own now
     first, second = (read_manifest(each.directory) for each in (made, job))
     assert second == first.updated(study="two", taken_from="one")
     # What is damaged is not taken, nor what a run of other code or settings made.
     with (made.directory / "position.csv").open("a") as file:
         file.write("\n")
     other = plan(request("three"), tmp_path)
-    assert copy_finished([other]) == ["two"]
+    assert take_over([other]) == (["two"], 0)
     for each in (job, other):
         with (each.directory / "checkpoint.pt").open("ab") as file:
             file.write(b"\0")
     job = plan(request("four"), tmp_path)
-    assert copy_finished([job]) == []
+    assert take_over([job]) == ([], 1)  # the weights of the first are sound
     job = plan(request("four", seed=1), tmp_path)
-    assert copy_finished([job]) == []
+    assert take_over([job]) == ([], 0)
