@@ -72,11 +72,7 @@ import poslab.study.run.preload
 
 
 @pytest.fixture(autouse=True)
-def _own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tests neither wait for the machine's other runs nor hold them up."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+def _programs(own_leases: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "of_a_run.py").write_text(PROGRAM)
     (tmp_path / "of_the_server.py").write_text(PRELOAD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

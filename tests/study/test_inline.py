@@ -22,6 +22,7 @@ from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.inline import Inline
+from poslab.study.run.plan import plan
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
 
@@ -77,15 +78,17 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert run_study([first, second], "a command") == 0
     assert "finished already, not repeated: 1 of 2 runs" in capsys.readouterr().err
     assert not (run / "checkpoint.pt").exists()
+    job = plan(first, tmp_path / "runs")
+    (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table takes a training, too
+    assert job.standing.damage == (f"{run / 'position.csv'} is missing",)
+    (tmp_path / "position.csv").rename(run / "position.csv")
+    assert job.settled
     # Measured by other code, it is trained again: there are no weights to evaluate.
     RunRecord(run, read_manifest(run)).update(code_evaluation="0" * 16)
-    assert run_study([first, second], "a command") == 0
-    assert "only evaluated again" not in capsys.readouterr().err
+    assert job.standing.damage == (f"{run / 'checkpoint.pt'} is missing",)
+    assert not job.standing.outdated
+    assert make(first, tmp_path / "runs").status == "done"
     assert (run / "checkpoint.pt").exists()
-    for name in ("checkpoint.pt", "position.csv"):  # a lost table is made again, too
-        (run / name).unlink()
-    assert run_study([first, second], "a command") == 0
-    assert (run / "position.csv").exists()
 
 
 def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path, elsewhere: Path) -> None:

@@ -5,14 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from poslab.config.compose import arms
 from poslab.study.launch.contract import End, Launcher, Task, launcher_class
-from poslab.study.launch.launchers import slurm as module
 from support.commands import ROOT
 from support.models import CONF
 from support.tasks import until as until
@@ -68,16 +66,6 @@ def start_cluster(folder: Path, tracking: str = "linuxproc") -> None:
 
 def stop_cluster(folder: Path) -> None:
     subprocess.run([CLUSTER, "stop", folder], check=True, timeout=180)
-
-
-def clean_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The cluster's folder; what a test leaves in the queue is cancelled."""
-    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.2)
-    yield folder
-    slurm("scancel", "--user=root")
-    subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)
-    until(lambda: not slurm("squeue", "--noheader"))
 
 
 def launcher(**changes: object) -> Launcher:
