@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from poslab.study.launch.launchers import slurm as slurm_launcher
-from support.slurm import slurm, start_cluster, stop_cluster, until
+from support.slurm import slurm, start_cluster, stop_cluster
+from support.tasks import until
 
 
 @pytest.fixture

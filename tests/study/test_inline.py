@@ -22,6 +22,7 @@ from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.inline import Inline
+from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
@@ -174,6 +175,20 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
     assert run_study([inline(tmp_path)], "a command") == 0
     assert len(seen) == 20  # no step is made twice
     assert_equal_results(only_run(tmp_path), elsewhere)
+
+
+def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(maker: RunMaker, number: int, *_: Any) -> None:
+        if maker.job.config.seed == 0 and number == 4:
+            maker.stopper.request("W&B")
+
+    monkeypatch.setattr(RunMaker, "step", step)
+    assert run_study([inline(tmp_path, seed=seed) for seed in (0, 1)], "a command") == 1
+    found = [read_manifest(path.parent) for path in tmp_path.glob("runs/*/*/manifest.json")]
+    ends = {manifest.seed: (manifest.status, manifest.reason) for manifest in found}
+    assert ends == {0: ("interrupted", "stopped by W&B"), 1: ("done", None)}
 
 
 def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:

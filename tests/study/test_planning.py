@@ -195,5 +195,5 @@ def test_whether_there_is_a_gpu_is_what_pytorch_says(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with monkeypatch.context() as early:
         early.delitem(sys.modules, "torch")
+        early.setattr(sys, "meta_path", [])  # an import would be an error
         assert gpus() == ()
-        assert "torch" not in sys.modules

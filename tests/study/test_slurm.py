@@ -19,14 +19,13 @@ from support.runs import request
 from support.slurm import (
     ENDS_ON_SIGTERM,
     WAITS_FOR_A_WORD,
-    ends,
     job_of,
     launcher,
     slurm,
     state_of,
     task,
-    until,
 )
+from support.tasks import ends, until
 
 
 def test_without_sbatch_one_line_says_what_to_do(monkeypatch, tmp_path):

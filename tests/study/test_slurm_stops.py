@@ -10,15 +10,14 @@ from support.slurm import (
     ENDS_ON_SIGTERM,
     TWO_TURNS,
     WRITES_ON_SIGTERM,
-    ends,
     job_of,
     launcher,
     slurm,
     start_cluster,
     stop_cluster,
     task,
-    until,
 )
+from support.tasks import ends, until
 
 
 @pytest.mark.cluster

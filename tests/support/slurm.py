@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from poslab.config.compose import arms
-from poslab.study.launch.contract import End, Launcher, Task, launcher_class
+from poslab.study.launch.contract import Launcher, Task, launcher_class
 from support.commands import ROOT
 from support.models import CONF
-from support.tasks import until as until
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
@@ -89,17 +88,6 @@ def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: boo
         devices=devices,
         nodes=1,
     )
-
-
-def ends(of: Launcher, number: int = 1) -> list[End]:
-    found: list[End] = []
-
-    def are_there() -> bool:
-        found.extend(of.ended())
-        return len(found) >= number
-
-    until(are_there)
-    return found
 
 
 def job_of(made: Task) -> str:
