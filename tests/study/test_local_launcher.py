@@ -364,10 +364,18 @@ def test_what_this_machine_never_has_is_refused(
         local(**options).start(make_task(tmp_path, "", **wanted))
 
 
-@pytest.mark.parametrize("change", [{"cores_per_run": 0}, {"runs_per_gpu": 0}, {"workers": 2}])
-def test_options_are_checked(change: dict[str, Any]) -> None:
-    section = arms(CONF / "launcher")["local"]
-    kind, options = launcher_class(section)
-    assert (kind, type(options)) == (Local, LocalOptions)
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        launcher_class({**section, **change})
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("local", {"cores_per_run": 0, "runs_per_gpu": 0, "workers": 2}),
+        ("inline", {"cores_per_run": 0, "workers": 2}),
+        ("ray", {"cores_per_run": 0, "runs_per_gpu": 0, "address": "ray://here:1", "workers": 2}),
+        ("slurm", {"minutes": 0, "cores_per_run": 0, "memory_gb": 0.0, "gpus": 1, "partition": ""}),
+    ],
+)
+def test_options_are_checked(name: str, wrong: dict[str, Any]) -> None:
+    section = arms(CONF / "launcher")[name]
+    assert launcher_class(section)[0].__name__.lower() == name
+    for key, value in wrong.items():
+        with pytest.raises(ConfigError, match=key):
+            launcher_class({**section, key: value})

@@ -62,15 +62,6 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     assert "#SBATCH --partition=gpu\n" in submitted
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("minutes", 0), ("cores_per_run", 0), ("memory_gb", 0.0), ("gpus", 1), ("partition", "")],
-)
-def test_options_are_checked(key, value):
-    with pytest.raises(ConfigError, match=f"launcher.{key}"):
-        launcher(**{key: value})
-
-
 @pytest.mark.cluster
 def test_a_run_that_succeeds(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("POSLAB_LIFELINE", "stdin")

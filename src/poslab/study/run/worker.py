@@ -9,11 +9,11 @@ PyTorch is imported only by a run: the study's command imports this module too.
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from poslab.config.checking import check
 from poslab.config.request import Config, Request, Start
@@ -63,7 +63,7 @@ def request_text(job: Job) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the run that the file `arguments[-1]` describes, and return the exit status."""
     try:
-        return _status(lambda stopper: _make(_request(Path(arguments[-1])), stopper))
+        return _status(lambda stopper: _make(Path(arguments[-1]), stopper))
     except Stopped as stop:
         return stop.status
 
@@ -103,27 +103,21 @@ def exit_with(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _request(path: Path) -> dict[str, Any]:
-    """Return the content of FILE. Raises ConfigError where it is not as it was written, or of another run."""
-    try:
-        content = read_sealed(path)
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is gone: give the study's command again") from None
-    if path.name != request_file(Path(content.get("directory", ""))).name:
-        raise ConfigError(f"{path} asks for another run: give the study's command again")
-    return content
-
-
 def _run(job: Job, display: RunDisplay, stopper: Stopper) -> int:
     from poslab.study.run.make import run
 
     return int(run(job, display, stopper).status != "done")
 
 
-def _make(content: Mapping[str, Any], stopper: Stopper) -> int:
+def _make(path: Path, stopper: Stopper) -> int:
+    """Run the run of FILE. Raises ConfigError where FILE, the code or the data are not as they were."""
     from poslab.study.run.make import RunMaker
 
     exit_with_parent()
+    try:
+        content = read_sealed(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is gone: give the study's command again") from None
     request = Request(
         check(Config, content["config"], ""),
         content["pos"],
