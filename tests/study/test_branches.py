@@ -8,7 +8,7 @@ from poslab.config.schema import ConfigError
 from poslab.study.clean import Removable, remove
 from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.branches import last_stable_step
+from poslab.study.run.branches import last_stable_step, shared_state
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
@@ -52,17 +52,15 @@ def test_the_shared_steps_end_with_the_last_one_at_the_full_rate():
 
 def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_its_own_weights(tmp_path):
     runs, alone = tmp_path / "runs", tmp_path / "alone"
-    first = budget(10)
+    first, longest = budget(10), budget(40)
     assert steps_trained(first, runs) == [*range(1, 11)]
     assert steps_trained(budget(20), runs) == [*range(9, 21)]
-    assert steps_trained(budget(40), runs) == [*range(17, 41)]  # from the run of 20 steps: its last is 16
-    for steps in (10, 20, 40):
-        make(budget(steps), alone / str(steps))
-        assert weights(budget(steps), runs) == weights(budget(steps), alone / str(steps))
-    directory = plan(budget(20), runs).directory
+    assert steps_trained(longest, runs) == [*range(17, 41)]  # from the run of 20 steps: its last is 16
+    make(longest, alone)
+    assert weights(longest, runs) == weights(longest, alone)  # after steps of all three
     losses, whole = (
-        [row["validation_nll"] for row in rows(folder / "metrics.csv") if int(row["step"]) > 8]
-        for folder in (directory, plan(budget(20), alone / "20").directory)
+        [row["validation_nll"] for row in rows(plan(longest, folder).directory / "metrics.csv")[-2:]]
+        for folder in (runs, alone)
     )
     assert losses == whole
     shorter = plan(first, runs).directory
@@ -75,9 +73,14 @@ def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_i
 
 def test_only_runs_that_differ_in_nothing_else_share_steps(tmp_path):
     make(budget(10), tmp_path)
+
+    def found(*study, **changes):
+        return shared_state(plan(budget(20, *study, **changes), tmp_path), print)
+
+    assert found()["global_step"] == 8
     for changes in ({"seed": 1}, {"trainer__learning_rate": 5e-3}, {"trainer__warmup_steps": 3}):
-        assert steps_trained(budget(20, **changes), tmp_path)[0] == 1
-    assert steps_trained(budget(20, "another"), tmp_path)[0] == 1
+        assert found(**changes) is None
+    assert found("another") is None
     assert steps_trained(budget(20, branches=False), tmp_path)[0] == 1
 
 

@@ -10,16 +10,12 @@ import pytest
 from poslab import compose
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.record.manifest import read_manifest
-from poslab.study.conduct import run_study
 from poslab.study.launch.memory import Memory
 from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, size_of
-from poslab.study.run.plan import plan, resolve
-from support.commands import ROOT, environment, rows
+from poslab.study.run.plan import plan
+from support.commands import ROOT, environment
 from support.models import ATTENTIONS, CONF, POSITIONS, budget
-from support.runs import inline, request
-
-pytestmark = pytest.mark.usefixtures("undrawn")
+from support.runs import request
 
 GIB = 2**30
 NANO = {"context_length": 128, "model__layers": 4, "model__width": 128, "model__heads": 4}
@@ -152,25 +148,6 @@ def test_a_disk_without_room_is_told_before_the_run(tmp_path):
     with pytest.raises(BudgetError, match=r"writes at least [\d,]+ GiB.* of the disk are free: make room"):
         check_disk(size("micro", model__width=6 * 2**20), tmp_path)
     check_disk(size(), tmp_path)
-
-
-def test_one_arm_that_cannot_fit_costs_no_other(tmp_path, capsys):
-    """What the other run took is more than the bound."""
-    asked = [inline(tmp_path, model__width=width) for width in (32, 65536)]
-    assert run_study(asked, "a command") == 1
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert "not done: rope / flash / seed 0: the run takes at least " in last
-    assert "lower model.width" in last
-    listed = {
-        row["arm"]: (row["status"], row["reason"]) for row in rows(tmp_path / "reports/test/summary.csv")
-    }
-    assert listed.pop("rope width 32")[0] == "done"
-    ((status, reason),) = listed.values()
-    assert (status, reason) == ("failed", last.partition("seed 0: ")[2].partition(" (see")[0])
-
-    manifests = [read_manifest(path.parent) for path in tmp_path.glob("runs/test/*/manifest.json")]
-    (made,) = [manifest for manifest in manifests if manifest.status == "done"]
-    assert size_of(resolve(asked[0].config)).memory < made.memory_bytes
 
 
 def test_so_may_one_that_only_a_part_knows():

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from poslab.record.manifest import read_manifest
 from support.commands import command, start, tiny
 from support.runs import assert_equal_results
-from support.slurm import start_cluster, stop_cluster
+from support.slurm import slurm
 from support.tasks import until
 
 pytestmark = pytest.mark.cluster
@@ -96,34 +95,20 @@ def _processes(cwd: Path) -> list[int]:
     ]
 
 
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("slurm")
-    start_cluster(folder)
-    os.environ["SLURM_CONF"] = f"{folder}/slurm.conf"
-    yield
-    stop_cluster(folder)
-    del os.environ["SLURM_CONF"]
-
-
-def ask(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
 def running_jobs() -> list[str]:
-    return ask("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
+    return slurm("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
 
 
-def test_slurm_with_a_job_requeued_and_the_parent_gone(slurm, local, tmp_path):
+def test_slurm_with_a_job_requeued_and_the_parent_gone(local, cluster, tmp_path):
     output = tmp_path / "printed.txt"
     study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
     try:
         until(lambda: under_way(tmp_path) and running_jobs(), PATIENCE, study)
-        ask("scontrol", "requeue", running_jobs()[0])
+        slurm("scontrol", "requeue", running_jobs()[0])
         study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
         assert study.wait(10) == 130
         assert "continue without this command" in output.read_text()
-        assert ask("squeue", "--noheader").strip()
+        assert slurm("squeue", "--noheader")
         study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
         assert study.wait(PATIENCE) == 0, output.read_text()
     finally:

@@ -13,6 +13,7 @@ import poslab
 from poslab.config.compose import arms
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
+from poslab.model.gpt import build
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.writer import RunRecord
@@ -115,16 +116,13 @@ def test_poslab_train_takes_no_plan(tmp_path: Path) -> None:
         {"objective": arms(CONF / "objective")["masked"]},
     ],
 )
-def test_parameters_and_operations_are_those_of_the_record(changes: dict[str, Any], tmp_path: Path) -> None:
-    short = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
-    wanted = request(**short, **changes)
-    manifest = make(wanted, tmp_path)
-    assert manifest.status == "done", manifest.reason
-    job = plan(wanted, tmp_path)
+def test_parameters_and_operations_are_the_models(changes: dict[str, Any], tmp_path: Path) -> None:
+    job = plan(request(**changes), tmp_path)
+    gpt = build(job.config, job.corpus.vocabulary)
     cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
-    assert cost.parameters == manifest.parameters
-    assert cost.tokens == manifest.tokens
-    assert cost.training == pytest.approx(manifest.flops)
+    assert cost.parameters == gpt.parameter_count()
+    assert cost.tokens == 20 * 8 * 32
+    assert cost.training == pytest.approx(gpt.training_flops(cost.tokens))
 
 
 def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there() -> None:
@@ -164,6 +162,9 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         manifest = read_manifest(path.parent)
         parts = manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation
         took = sum(part or 0 for part in parts) * (manifest.threads or 1)
+        cost = cost_of(manifest.config, manifest.corpus.vocabulary)  # type: ignore[arg-type]
+        assert (cost.parameters, cost.tokens) == (manifest.parameters, manifest.tokens)
+        assert cost.training == pytest.approx(manifest.flops)
         assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)  # type: ignore[index]
         untimed = manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)
         assert timed(untimed) is None
@@ -177,8 +178,8 @@ def test_the_state_of_each_run_is_said(tmp_path: Path, capsys: pytest.CaptureFix
     """Finished, finished in another study, under way, and begun: with a time from those that are finished."""
     done = inline(tmp_path, trainer__max_steps=4, trainer__warmup_steps=1)
     other = inline(tmp_path, "alibi", study="other", trainer__max_steps=4, trainer__warmup_steps=1)
-    assert run_study([done], "") == 0
-    assert run_study([other], "") == 0
+    for each in (done, other):
+        make(each, tmp_path / "runs")
     before = files(tmp_path)
     asked = [
         done,

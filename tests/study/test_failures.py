@@ -7,42 +7,46 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError, PairError
 from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
+from poslab.study.run.budget import size_of
 from poslab.study.run.make import run
-from poslab.study.run.plan import plan
+from poslab.study.run.plan import plan, resolve
 from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import writer
-from support.commands import command, rows, start, tiny
+from poslab.training.module import LanguageModel
+from support.commands import called, rows, start, tiny
 from support.models import CONF
 from support.runs import StopsAt, inline, make, request
 from support.tasks import until
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-MEMORY = 9 * 2**30  # bytes of address space, of which PyTorch's libraries take more than half
-
 
 def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
     return rows(folder / "reports" / study / "summary.csv")
 
 
-def test_a_pair_that_cannot_work_is_listed_and_the_others_go_on(tmp_path, capsys):
-    schemes = ("none", "kerple", "alibi")
-    assert run_study([inline(tmp_path, pos, "linear") for pos in schemes], "a command") == 1
-    printed = capsys.readouterr().err.splitlines()
-    (line,) = [line for line in printed if "not done" in line]
-    assert line == printed[-1]
-    assert "kerple / linear / seed 0: the bias of pos.scheme=kerple" in line
-    assert "choose attention=flash or softmax" in line
-    listed = {row["pos"]: (row["status"], row["reason"]) for row in summary(tmp_path)}
-    assert [listed[pos][0] for pos in schemes] == ["done", "failed", "done"]
-    assert "choose attention=flash or softmax" in listed["kerple"][1]
+def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys):
+    fits, of_a_pair = (inline(tmp_path, pos, "linear") for pos in ("none", "kerple"))
+    too_wide = inline(tmp_path, "none", "linear", model__width=65536)
+    assert run_study([too_wide, of_a_pair, fits], "a command") == 1
+    printed = capsys.readouterr().err.splitlines()[-2:]
+    reasons = [line.partition("seed 0: ")[2].partition(" (see")[0] for line in printed]
+    assert printed[0].startswith("not done: none / linear / seed 0: the run takes at least ")
+    assert "lower model.width" in reasons[0]
+    assert printed[1].startswith("not done: kerple / linear / seed 0: the bias of pos.scheme=kerple")
+    assert "choose attention=flash or softmax" in reasons[1]
+    listed = [(row["status"], row["reason"]) for row in summary(tmp_path)]
+    assert sorted(listed) == sorted([("done", ""), *(("failed", reason) for reason in reasons)])
+    manifest = plan(fits, tmp_path / "runs").standing.manifest
+    assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # a bound
 
 
 def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
@@ -51,24 +55,21 @@ def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_without_memory_says_what_to_choose(tmp_path):
-    study = start(
-        # What it takes at least would fit, so that it is begun.
-        *tiny(logger="local", study="x", trainer__batch_size=100_000),
-        cwd=tmp_path,
-        output=tmp_path / "printed.txt",
-        memory=MEMORY,
-    )
-    assert study.wait(200) == 1
-    printed = (tmp_path / "printed.txt").read_text()
+def test_a_run_without_memory_says_what_to_choose(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(LanguageModel, "training_step", lambda *given: torch.empty(2**60))
+    assert run_study([inline(tmp_path)], "a command") == 1
+    printed = capsys.readouterr().err
     assert "Traceback" not in printed
     assert "out of memory" in printed.splitlines()[-1]
     assert "choose a smaller trainer.batch_size or a larger trainer.accumulate" in printed.splitlines()[-1]
 
 
-@pytest.mark.parametrize("commands", [2, pytest.param(8, marks=pytest.mark.study)])
-def test_commands_on_one_study_make_each_run_once(commands, tmp_path):
-    settings = ["-m", "pos=rope,alibi", "study=x", *tiny(trainer__max_steps=20)]
+@pytest.mark.parametrize(
+    ("commands", "launcher"), [(2, "inline"), pytest.param(8, "local", marks=pytest.mark.study)]
+)
+def test_commands_on_one_study_make_each_run_once(commands, launcher, tmp_path):
+    asked = tiny(trainer__max_steps=20, launcher=launcher, launcher__cores_per_run=1)
+    settings = ["-m", "pos=rope,alibi", "study=x", *asked]
     outputs = [tmp_path / f"printed{index}.txt" for index in range(commands)]
     studies = [start(*settings, cwd=tmp_path, output=output) for output in outputs]
     assert [study.wait(300) for study in studies] == [0] * commands
@@ -112,20 +113,16 @@ def test_a_full_disk_is_waited_for(tmp_path):
         assert "the disk has room again" in output.read_text()
         assert "Traceback" not in output.read_text()
         (directory,) = disk.glob("runs/x/rope-*")
-        (peace,) = _in_peace(tmp_path, settings).glob("runs/x/rope-*")
+        peaceful = tmp_path / "peace"
+        peaceful.mkdir()
+        assert called(*settings, cwd=peaceful).returncode == 0
+        (peace,) = peaceful.glob("runs/x/rope-*")
         assert (directory / "position.csv").read_bytes() == (peace / "position.csv").read_bytes()
         assert read_manifest(directory).batches == read_manifest(peace).batches
     finally:
         study.kill()
         study.wait()
         subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def _in_peace(folder: Path, settings: list[str]) -> Path:
-    peace = folder / "peace"
-    peace.mkdir()
-    assert command(*settings, cwd=peace).returncode == 0
-    return peace
 
 
 def test_a_swept_launcher_is_refused(tmp_path):

@@ -12,12 +12,12 @@ from poslab.record.manifest import read_manifest, remove_record
 from poslab.record.schema import FINAL
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord
-from poslab.study.reuse import copy_finished
+from poslab.study.reuse import take_over
 from poslab.study.run.job import Job
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.training.checkpoints import remove_states
+from poslab.training.checkpoints import newest_checkpoint, remove_states
 from poslab.training.trained import read_trained_model
 from support.checkpoints import from_bytes, to_bytes
 from support.runs import StopsAt, make, request, weights_digest
@@ -71,20 +71,28 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_run_goes_on_from_the_state_before_a_foreign_one(
-    case: str, stopped: Job, made: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_foreign_state_is_named_and_put_aside(case: str, stopped: Job) -> None:
     change, reason = FOREIGN[case]
     before, newest = states(stopped)
     path = replace_newest(stopped, change(from_bytes(newest.read_bytes())))
-    content = path.read_bytes()
+    content, notes = path.read_bytes(), []
+    state = newest_checkpoint(path.parent, stopped.identity, notes.append)
+    assert state["global_step"] == int(before.name[:8])
+    (note,) = notes
+    assert f"{path} {reason}" in note
+    assert path.with_name(f"{path.name}.other").read_bytes() == content
+
+
+def test_a_run_goes_on_from_the_state_before_a_foreign_one(
+    stopped: Job, made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, _ = states(stopped)
+    path = replace_newest(stopped, b"no tensors")
     manifest = make(stopped.request, stopped.directory.parent.parent)
     assert (manifest.status, manifest.reason) == ("done", None)
-    aside = path.with_name(f"{path.name}.other")
-    assert f"{path} {reason}" in capsys.readouterr().err
-    assert any(reason in note for note in manifest.notes or [])
+    assert f"{path} holds no state of a run" in capsys.readouterr().err
+    assert any("holds no state of a run" in note for note in manifest.notes or [])
     assert not before.exists()
-    assert aside.read_bytes() == content
     peace = plan(request(**WANTED), made / "peace").directory
     assert weights_digest(stopped.directory) == weights_digest(peace)
 
@@ -186,7 +194,7 @@ def test_a_copy_that_a_killed_command_has_left_is_removed(made: Path, tmp_path: 
     )
     for folder in (left, *others):
         folder.mkdir(parents=True)
-    assert copy_finished([other]) == ["test"]
+    assert take_over([other]) == (["test"], 0)
     assert other.settled
     assert not left.exists()
     assert all(folder.exists() for folder in others)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from poslab.study.launch.contract import End, Task
+from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import cores, lease_cores
 from poslab.study.launch.launchers.local import Local, LocalOptions
 from support.processor import needs_two_cores
-from support.tasks import lives, until, what_it_said
+from support.tasks import ends, lives, until, what_it_said
 
 pytestmark = needs_two_cores
 
@@ -72,11 +72,7 @@ import poslab.study.run.preload
 
 
 @pytest.fixture(autouse=True)
-def _own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tests neither wait for the machine's other runs nor hold them up."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+def _programs(own_leases: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "of_a_run.py").write_text(PROGRAM)
     (tmp_path / "of_the_server.py").write_text(PRELOAD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -110,13 +106,6 @@ def start(local: Local, *tasks: Task) -> None:
         until(lambda one=one: local.start(one))
 
 
-def ends_of(local: Local, count: int) -> list[End]:
-    """How `count` tasks of a launcher ended."""
-    ends: list[End] = []
-    until(lambda: ends.extend(local.ended()) or len(ends) == count)
-    return ends
-
-
 def printed(of: Task) -> str:
     return of.log.read_text() if of.log.exists() else ""
 
@@ -125,7 +114,7 @@ def test_a_forked_run_finds_what_a_fresh_one_finds(local, tmp_path):
     forked, fresh = task(tmp_path, "describe", "forked"), task(tmp_path, "describe", "fresh", forks=False)
     for one in (forked, fresh):  # in turn: both get the first core
         start(local, one)
-        assert [end.status for end in ends_of(local, 1)] == [0]
+        assert [end.status for end in ends(local)] == [0]
     assert what_it_said(forked) == what_it_said(fresh)
     assert what_it_said(forked)["leases"] == 1
     assert "to stderr" in printed(forked)
@@ -136,14 +125,14 @@ def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
     for what, status in statuses.items():
         one = task(tmp_path, what, what.replace(" ", ""))
         start(local, one)
-        assert [end.status for end in ends_of(local, 1)] == [status], what
+        assert [end.status for end in ends(local)] == [status], what
     assert "ValueError: on purpose" in printed(task(tmp_path, "raise", "raise"))
 
 
 def test_forked_runs_share_no_random_numbers(local, tmp_path):
     both = [task(tmp_path, "random", name) for name in ("one", "other")]
     start(local, *both)
-    ends_of(local, 2)
+    ends(local, 2)
     one, other = (json.loads(printed(each)) for each in both)
     assert one[0] != other[0]
     assert one[1] != other[1]
@@ -156,7 +145,7 @@ def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
     (running,) = local.running
     os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it is woken
     local.stop()
-    assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
+    assert [end.status for end in ends(local)] == [-signal.SIGTERM]
     lease = lease_cores(len(cores()))  # the server holds none
     lease.release()
 
@@ -164,7 +153,7 @@ def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
 def test_a_run_that_has_just_been_forked_is_asked_to_end(local, tmp_path):
     start(local, task(tmp_path, "wait"))
     local.stop()
-    assert [end.status for end in ends_of(local, 1)] == [-signal.SIGTERM]
+    assert [end.status for end in ends(local)] == [-signal.SIGTERM]
 
 
 class Interrupted(Exception):
@@ -199,16 +188,16 @@ def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
     until(lambda: "started" in printed(begun))
     process = local.running[0].process.pid
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
-    assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("begun", None)]
+    assert [(end.task.name, end.status) for end in ends(local)] == [("begun", None)]
     until(lambda: not lives(process))
     start(local, late)
-    assert [(end.task.name, end.status) for end in ends_of(local, 1)] == [("late", 0)]
+    assert [(end.task.name, end.status) for end in ends(local)] == [("late", 0)]
 
 
 def test_imports_that_fail_cost_no_run(local, tmp_path):
     (tmp_path / "of_the_server.py").write_text("import nowhere")
     start(local, task(tmp_path, "status 0"))
-    assert [end.status for end in ends_of(local, 1)] == [0]
+    assert [end.status for end in ends(local)] == [0]
 
 
 def test_a_long_temporary_folder_is_no_obstacle(local, tmp_path, monkeypatch):
@@ -216,4 +205,4 @@ def test_a_long_temporary_folder_is_no_obstacle(local, tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     start(local, task(tmp_path, "status 0"))
-    assert [end.status for end in ends_of(local, 1)] == [0]
+    assert [end.status for end in ends(local)] == [0]

@@ -139,18 +139,18 @@ def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path
     change_evaluation(tmp_path / "changed.py", monkeypatch)
     assert plan(request(), tmp_path).identity == job.identity
     with pytest.raises(ConfigError, match="have changed since the study began: run the same command again"):
-        worker._make(worker._request(path), Stopper())
+        worker._make(path, Stopper())
     assert not (job.directory / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("change", ["a bit", "another run's", "gone"])
-def test_a_process_makes_only_what_its_own_file_asks_for(tmp_path, change):
-    job, other = plan(request(), tmp_path), plan(request(seed=1), tmp_path)
+def test_a_process_makes_no_run_where_its_file_is_changed_or_gone(tmp_path):
+    job = plan(request(), tmp_path)
     path = tmp_path / request_file(job.directory).name
-    text = request_text(job)
-    if change != "gone":
-        path.write_text(request_text(other) if change == "another run's" else text.replace("rope", "ropf", 1))
-    with pytest.raises(ConfigError, match=path.name):
-        worker._request(path)
-    path.write_text(text)
-    assert worker._request(path)["identity"] == job.identity
+    with pytest.raises(ConfigError, match=f"{path.name} is gone"):
+        worker._make(path, Stopper())
+    path.write_text(request_text(job).replace("rope", "ropf", 1))
+    with pytest.raises(ConfigError, match=f"{path.name} is damaged"):
+        worker._make(path, Stopper())
+    path.write_text(request_text(job))
+    assert worker._make(path, Stopper()) == 0
+    assert job.settled

@@ -22,6 +22,8 @@ from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.inline import Inline
+from poslab.study.run.make import RunMaker
+from poslab.study.run.plan import plan
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
 
@@ -77,15 +79,17 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert run_study([first, second], "a command") == 0
     assert "finished already, not repeated: 1 of 2 runs" in capsys.readouterr().err
     assert not (run / "checkpoint.pt").exists()
+    job = plan(first, tmp_path / "runs")
+    (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table takes a training, too
+    assert job.standing.damage == (f"{run / 'position.csv'} is missing",)
+    (tmp_path / "position.csv").rename(run / "position.csv")
+    assert job.settled
     # Measured by other code, it is trained again: there are no weights to evaluate.
     RunRecord(run, read_manifest(run)).update(code_evaluation="0" * 16)
-    assert run_study([first, second], "a command") == 0
-    assert "only evaluated again" not in capsys.readouterr().err
+    assert job.standing.damage == (f"{run / 'checkpoint.pt'} is missing",)
+    assert not job.standing.outdated
+    assert make(first, tmp_path / "runs").status == "done"
     assert (run / "checkpoint.pt").exists()
-    for name in ("checkpoint.pt", "position.csv"):  # a lost table is made again, too
-        (run / name).unlink()
-    assert run_study([first, second], "a command") == 0
-    assert (run / "position.csv").exists()
 
 
 def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path, elsewhere: Path) -> None:
@@ -171,6 +175,20 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
     assert run_study([inline(tmp_path)], "a command") == 0
     assert len(seen) == 20  # no step is made twice
     assert_equal_results(only_run(tmp_path), elsewhere)
+
+
+def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(maker: RunMaker, number: int, *_: Any) -> None:
+        if maker.job.config.seed == 0 and number == 4:
+            maker.stopper.request("W&B")
+
+    monkeypatch.setattr(RunMaker, "step", step)
+    assert run_study([inline(tmp_path, seed=seed) for seed in (0, 1)], "a command") == 1
+    found = [read_manifest(path.parent) for path in tmp_path.glob("runs/*/*/manifest.json")]
+    ends = {manifest.seed: (manifest.status, manifest.reason) for manifest in found}
+    assert ends == {0: ("interrupted", "stopped by W&B"), 1: ("done", None)}
 
 
 def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:

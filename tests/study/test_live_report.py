@@ -7,17 +7,11 @@ from rich.console import Console
 
 from poslab.study.display.live_report import SECONDS, LiveReport
 from poslab.study.display.study_view import Entry, State, StudyDisplay
+from support.display import Clock
 from support.records import write_run
 
 EVIL = "<script>alert(1)</script>"
 RELOAD = 'http-equiv="refresh"'
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def live(tmp_path: Path, state: State, title: str = "rope") -> tuple[LiveReport, Clock]:

@@ -2,15 +2,14 @@
 
 import io
 import itertools
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +29,8 @@ from support.models import CONF
 from support.processor import needs_two_cores
 from support.runs import request
 from support.tasks import WHO, lives, make_task, until, what_it_said
+
+pytestmark = pytest.mark.usefixtures("own_leases")
 
 # A leader with a child in its group; each writes what it hears of.
 FAMILY = """
@@ -55,34 +56,6 @@ until = time.monotonic() + 60
 while not pathlib.Path(sys.argv[1]).exists() and time.monotonic() < until:
     time.sleep(0.02)
 """
-# A command that makes runs of its own. Arguments: a folder, how many, cores a run, the run's program.
-COMMAND = """
-import sys, time
-from pathlib import Path
-from poslab.study.display.study_view import StudyDisplay
-from poslab.study.launch.contract import Task
-from poslab.study.launch.launchers.local import Local, LocalOptions
-folder, runs, cores, *program = sys.argv[1:]
-launcher = Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=int(cores)), int(runs))
-for number in range(int(runs)):
-    log = Path(folder) / "logs" / f"run{number}.txt"
-    command = (sys.executable, "-c", *program)
-    task = Task(f"run{number}", command, Path(folder), log, Path(folder), cuda=False, devices=1, nodes=1)
-    while not launcher.start(task):
-        launcher.ended()
-        time.sleep(0.01)
-while launcher.running:
-    launcher.ended()
-    time.sleep(0.01)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The tests neither wait for the machine's other runs nor hold them up."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
 
 def local(runs: int = 1, runs_per_gpu: int = 1, cores_per_run: Literal["auto"] | int = "auto") -> Local:
@@ -105,15 +78,17 @@ def statuses(launcher: Local, tasks: Iterable[Task]) -> dict[str, int | None]:
 
 
 @contextmanager
-def command(folder: Path, runs: int, cores: int, *program: str) -> Iterator[subprocess.Popen[bytes]]:
+def command(folder: Path, runs: int, cores: int, *program: str) -> Iterator[BaseProcess]:
     """Another command on this machine that makes runs."""
-    arguments = [str(folder), str(runs), str(cores), *program]
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, *arguments])
+    tasks = [make_task(folder, *program, name=f"run{number}") for number in range(runs)]
+    launcher = local(runs, cores_per_run=cores)
+    process = multiprocessing.get_context("fork").Process(target=statuses, args=(launcher, tasks))
+    process.start()
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.join()
 
 
 def test_the_statuses_of_runs_are_told(tmp_path: Path) -> None:
@@ -213,7 +188,9 @@ print(*os.sched_getaffinity(0), started, time.monotonic())
     for folder in folders:
         folder.mkdir()
     with command(folders[0], 6, 1, program) as one, command(folders[1], 6, 1, program) as two:
-        assert [one.wait(60), two.wait(60)] == [0, 0]
+        for each in (one, two):
+            each.join(60)
+            assert each.exitcode == 0
     spans: dict[str, list[tuple[float, float]]] = {}
     for log in (log for folder in folders for log in (folder / "logs").iterdir()):
         core, started, ended = log.read_text().split()
@@ -233,7 +210,7 @@ def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path: Pat
         until(lambda: log.exists() and "started" in log.read_text())
         assert not launcher.start(task)
         killed.kill()
-        killed.wait()
+        killed.join()
     until(lambda: "closed" in log.read_text())
     assert not launcher.start(task)
     end.touch()
@@ -304,17 +281,6 @@ def test_gpus_are_those_that_cuda_shows(
     leases = [lease_gpus(1, 1) for _ in names]
     assert [lease.devices for lease in leases if lease] == [(name,) for name in names]
     assert lease_gpus(1, 1) is None
-
-
-def test_without_a_driver_there_are_no_gpus_and_pytorch_is_not_imported_to_see_so() -> None:
-    """Runs are forked from a process whose imports would else wait for those of the command."""
-    program = (
-        "import sys; from poslab.study.launch import devices; devices._has_driver = lambda: False; "
-        "print(devices.gpus(), 'torch' in sys.modules)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    answer = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert answer.stdout.split() == ["()", "False"], answer.stderr
 
 
 def test_so_many_runs_as_are_asked_for_share_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -398,10 +364,18 @@ def test_what_this_machine_never_has_is_refused(
         local(**options).start(make_task(tmp_path, "", **wanted))
 
 
-@pytest.mark.parametrize("change", [{"cores_per_run": 0}, {"runs_per_gpu": 0}, {"workers": 2}])
-def test_options_are_checked(change: dict[str, Any]) -> None:
-    section = arms(CONF / "launcher")["local"]
-    kind, options = launcher_class(section)
-    assert (kind, type(options)) == (Local, LocalOptions)
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        launcher_class({**section, **change})
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("local", {"cores_per_run": 0, "runs_per_gpu": 0, "workers": 2}),
+        ("inline", {"cores_per_run": 0, "workers": 2}),
+        ("ray", {"cores_per_run": 0, "runs_per_gpu": 0, "address": "ray://here:1", "workers": 2}),
+        ("slurm", {"minutes": 0, "cores_per_run": 0, "memory_gb": 0.0, "gpus": 1, "partition": ""}),
+    ],
+)
+def test_options_are_checked(name: str, wrong: dict[str, Any]) -> None:
+    section = arms(CONF / "launcher")[name]
+    assert launcher_class(section)[0].__name__.lower() == name
+    for key, value in wrong.items():
+        with pytest.raises(ConfigError, match=key):
+            launcher_class({**section, key: value})

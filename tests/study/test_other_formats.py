@@ -12,7 +12,7 @@ from poslab.record.schema import FINAL, FORMAT, MANIFEST
 from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.reuse import copy_finished
+from poslab.study.reuse import take_over
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
@@ -73,5 +73,5 @@ def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_pa
         run(job, RunDisplay("made", quiet=True), Stopper())
     assert (job.directory / MANIFEST).read_bytes() == content
     other = plan(request("two"), tmp_path)
-    assert copy_finished([other]) == []
+    assert take_over([other]) == ([], 0)
     assert not other.directory.exists()

@@ -15,12 +15,10 @@ from unittest import mock
 
 import pytest
 
-from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.study.launch.contract import End, Task, launcher_class
+from poslab.study.launch.contract import End, Task
 from poslab.study.launch.devices import cores
 from poslab.study.launch.launchers.ray import Ray, RayOptions
-from support.models import CONF
 from support.tasks import WHO, lives, make_task, until, what_it_said
 
 pytestmark = [
@@ -262,14 +260,3 @@ def test_a_cluster_that_is_not_there_is_refused(tmp_path: Path) -> None:
         absent = ray_launcher(address=f"127.0.0.1:{nobody.getsockname()[1]}")
         with pytest.raises(ConfigError, match=r"launcher\.address"):
             absent.start(make_task(tmp_path, ""))
-
-
-@pytest.mark.parametrize(
-    "change", [{"cores_per_run": 0}, {"runs_per_gpu": 0}, {"address": "ray://here:1"}, {"workers": 2}]
-)
-def test_options_are_checked(change: dict[str, Any]) -> None:
-    section = arms(CONF / "launcher")["ray"]
-    kind, options = launcher_class(section)
-    assert (kind, type(options)) == (Ray, RayOptions)
-    with pytest.raises(ConfigError, match=next(iter(change))):
-        launcher_class({**section, **change})

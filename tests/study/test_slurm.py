@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,17 +19,13 @@ from support.runs import request
 from support.slurm import (
     ENDS_ON_SIGTERM,
     WAITS_FOR_A_WORD,
-    clean_cluster,
-    ends,
     job_of,
     launcher,
     slurm,
-    start_cluster,
     state_of,
-    stop_cluster,
     task,
-    until,
 )
+from support.tasks import ends, until
 
 
 def test_without_sbatch_one_line_says_what_to_do(monkeypatch, tmp_path):
@@ -65,28 +60,6 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     submitted = (tmp_path / "submitted.sh").read_text()
     assert "#SBATCH --gpus-per-node=1\n" in submitted
     assert "#SBATCH --partition=gpu\n" in submitted
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("minutes", 0), ("cores_per_run", 0), ("memory_gb", 0.0), ("gpus", 1), ("partition", "")],
-)
-def test_options_are_checked(key, value):
-    with pytest.raises(ConfigError, match=f"launcher.{key}"):
-        launcher(**{key: value})
-
-
-@pytest.fixture(scope="module")
-def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("slurm")
-    start_cluster(folder)
-    yield folder
-    stop_cluster(folder)
-
-
-@pytest.fixture
-def cluster(_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    yield from clean_cluster(_cluster, monkeypatch)
 
 
 @pytest.mark.cluster

@@ -1,7 +1,6 @@
 """Runs on a real Slurm cluster that are cancelled, stopped, killed, requeued or near their time limit."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,14 @@ from support.slurm import (
     ENDS_ON_SIGTERM,
     TWO_TURNS,
     WRITES_ON_SIGTERM,
-    clean_cluster,
-    ends,
     job_of,
     launcher,
     slurm,
     start_cluster,
     stop_cluster,
     task,
-    until,
 )
-
-
-@pytest.fixture(scope="module")
-def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("slurm")
-    start_cluster(folder)
-    yield folder
-    stop_cluster(folder)
-
-
-@pytest.fixture
-def cluster(_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    yield from clean_cluster(_cluster, monkeypatch)
+from support.tasks import ends, until
 
 
 @pytest.mark.cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import command, start, tiny
+from support.commands import called, start, tiny
 from support.forks import Forked
 from support.processes import descendants
 from support.runs import assert_equal_results
@@ -38,7 +38,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     peace, war = tmp_path / "peace", tmp_path / "war"
     for cwd in (peace, war):
         cwd.mkdir()
-    ended = command(*asked, cwd=peace)
+    ended = called(*asked, cwd=peace)
     assert ended.returncode == 0, ended.stderr
     chance = random.Random(stops)
     for index in range(stops):
@@ -59,7 +59,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
     assert ": python train.py study=stopped" in printed
-    ended = command(*asked, cwd=war)
+    ended = called(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
     (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
     assert_equal_results(one, other)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.study.display import study_view
 from poslab.study.display.study_view import Entry, StudyDisplay
 from support.display import Clock, log, printed, screen, tell, terminal
 
@@ -94,11 +95,12 @@ def test_a_narrow_terminal_shows_all_of_a_title_and_how_far_the_run_is(tmp_path)
 
 
 @pytest.mark.parametrize("make", [terminal, log])
-def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path):
+def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(study_view, "LINE_SECONDS", 0.0)
     console = make()
     entries = study(tmp_path, running=1, waiting=1)
     entries[0].title = "[red]rope[/red] [/nope]"
-    with StudyDisplay(console, entries, 0) as display:
+    with StudyDisplay(console, entries) as display:
         entries[1].title, entries[1].state = "[link=x]alibi[/link]", "failed"
         entries[1].note = "[blink]no[/blink]\x1b]0;title\x07\nsecond line"
         display.update()

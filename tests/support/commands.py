@@ -89,14 +89,12 @@ def called(
     return subprocess.CompletedProcess(argv, status, out.getvalue(), error.getvalue())
 
 
-def start(
-    *arguments: str, cwd: Path, output: Path, temporary: str | None = None, memory: int | None = None
-) -> Forked:
+def start(*arguments: str, cwd: Path, output: Path, temporary: str | None = None) -> Forked:
     """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
     own = {} if temporary is None else {"TMPDIR": temporary}
     with output.open("ab") as file:
         words = [str(ROOT / "train.py"), *arguments]
-        return Forked(words, cwd, {**environment(cwd), **own}, file, file, memory)
+        return Forked(words, cwd, {**environment(cwd), **own}, file, file)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -14,7 +14,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import runpy
 import select
 import signal
@@ -55,7 +54,7 @@ PIXEL = base64.b64decode(
 )
 
 
-class _Undrawn(MetaPathFinder):
+class Undrawn(MetaPathFinder):
     """Replaces the drawing of paper figures where it is imported: most of a report's time."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
@@ -115,16 +114,10 @@ class Forked:
         environment: Mapping[str, str],
         output: IO[Any],
         error: IO[Any],
-        memory: int | None = None,
     ) -> None:
-        """Begin what `python *arguments` does, with so many bytes of address space."""
+        """Begin what `python *arguments` does."""
         forking = _forking(str(Path(__file__).parents[1]))
-        message = {
-            "arguments": arguments,
-            "cwd": str(cwd),
-            "environment": dict(environment),
-            "memory": memory,
-        }
+        message = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
         encoded = json.dumps(message).encode()
         self._keeper, theirs = socket.socketpair()
         with theirs:
@@ -190,7 +183,7 @@ def _serve(forking: socket.socket) -> list[str]:
         if not os.fork():
             forking.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _keep(given, message["memory"])
+            _keep(given)
             os.chdir(message["cwd"])
             os.environ.clear()
             os.environ.update(message["environment"])
@@ -199,7 +192,7 @@ def _serve(forking: socket.socket) -> list[str]:
             os.close(number)
 
 
-def _keep(given: list[int], memory: int | None) -> None:
+def _keep(given: list[int]) -> None:
     """Fork the command, in which this returns, and say how it ends."""
     *outputs, answer = given
     process = os.fork()
@@ -216,8 +209,6 @@ def _keep(given: list[int], memory: int | None) -> None:
         os.dup2(output, number)
         os.close(output)
     os.setsid()
-    if memory is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def _become(arguments: list[str]) -> NoReturn:
@@ -227,7 +218,7 @@ def _become(arguments: list[str]) -> NoReturn:
     import numpy as np
 
     if UNDRAWN in os.environ:
-        sys.meta_path.insert(0, _Undrawn())
+        sys.meta_path.insert(0, Undrawn())
     for name in list(sys.modules):
         if name.partition(".")[0] in READ_ENVIRONMENT:
             del sys.modules[name]

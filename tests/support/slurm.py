@@ -5,17 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from poslab.config.compose import arms
-from poslab.study.launch.contract import End, Launcher, Task, launcher_class
-from poslab.study.launch.launchers import slurm as module
+from poslab.study.launch.contract import Launcher, Task, launcher_class
 from support.commands import ROOT
 from support.models import CONF
-from support.tasks import until as until
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
@@ -70,16 +67,6 @@ def stop_cluster(folder: Path) -> None:
     subprocess.run([CLUSTER, "stop", folder], check=True, timeout=180)
 
 
-def clean_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The cluster's folder; what a test leaves in the queue is cancelled."""
-    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.2)
-    yield folder
-    slurm("scancel", "--user=root")
-    subprocess.run(["scancel", "--full", "--signal=KILL", "--user=root"], capture_output=True, check=False)
-    until(lambda: not slurm("squeue", "--noheader"))
-
-
 def launcher(**changes: object) -> Launcher:
     section = {**arms(CONF / "launcher")["slurm"], "cores_per_run": 1, "minutes": 5, **changes}
     kind, options = launcher_class(section)
@@ -101,17 +88,6 @@ def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: boo
         devices=devices,
         nodes=1,
     )
-
-
-def ends(of: Launcher, number: int = 1) -> list[End]:
-    found: list[End] = []
-
-    def are_there() -> bool:
-        found.extend(of.ended())
-        return len(found) >= number
-
-    until(are_there)
-    return found
 
 
 def job_of(made: Task) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
-from poslab.study.launch.contract import Task
+from poslab.study.launch.contract import End, Launcher, Task
 from support.forks import Forked
 from support.processes import PATIENCE
 
@@ -39,6 +39,18 @@ def until(
         assert time.monotonic() < end, "it did not happen in time"
         assert under_way is None or under_way.poll() is None, "the command ended before"
         time.sleep(0.02)
+
+
+def ends(of: Launcher, number: int = 1) -> list[End]:
+    """How so many tasks of a launcher ended."""
+    found: list[End] = []
+
+    def are_there() -> bool:
+        found.extend(of.ended())
+        return len(found) >= number
+
+    until(are_there)
+    return found
 
 
 def what_it_said(task: Task) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.memory import gpu_memory, machine_memory
 from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
-from poslab.study.reuse import copy_finished, copy_weights, one_of_each_training
+from poslab.study.reuse import one_of_each_training, take_over
 from poslab.study.run.job import Job
 from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
@@ -127,10 +127,11 @@ def _make(
         launcher = launcher.for_one_run(members[0].task)
     for member in members:
         forget_refusal(member.job.request, member.job.directory.parent.parent)
-    if sources := copy_finished(planned.jobs):
+    sources, trained = take_over(planned.jobs)
+    if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
-    if trained := copy_weights(planned.jobs):
+    if trained:
         console.print(
             f"trained already with another evaluation, and only evaluated: {counted(trained, 'run')}"
         )

@@ -14,8 +14,7 @@ from typing import Any
 
 from poslab.config.schema import MULTIPLES, ConfigError, ModelOptions, RunConfig
 from poslab.record.facts import Manifest
-from poslab.record.schema import MANIFEST
-from poslab.study.reuse import sound_manifest
+from poslab.study.reuse import finished_runs
 
 Settings = Mapping[str, Any]  # those that decide a run's result, as its record holds them
 
@@ -152,11 +151,7 @@ class Timed:
 
 def timed_runs(runs: Path, on: Callable[[Manifest], bool]) -> list[Timed]:
     """Return the finished runs in the folder of all studies that lay on a machine which `on` accepts."""
-    found: list[Timed | None] = []
-    for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
-        manifest = sound_manifest(path.parent)
-        if manifest is not None and manifest.status == "done" and on(manifest):
-            found.append(timed(manifest))
+    found = [timed(manifest) for _, manifest in finished_runs(runs) if on(manifest)]
     return [run for run in found if run is not None]
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from poslab.config.schema import ConfigError
@@ -31,6 +32,7 @@ from poslab.study.run.worker import (
     WORKER,
     request_file,
     request_text,
+    run_in_command,
 )
 from poslab.study.schedule import fits, fullest_place
 
@@ -70,6 +72,7 @@ class Member:
             name=job.directory.name,
             command=(*WORKER, str(request_file(job.directory).resolve())),
             preload=PRELOAD,
+            here=partial(run_in_command, job),
             working_directory=Path.cwd(),
             log=job.directory.resolve() / LOG,
             study=job.directory.parent.resolve(),
@@ -109,8 +112,8 @@ class Pool:
                     self.stopper.check()
                     self._step()
                     time.sleep(POLL_SECONDS)
-        except Stopped:
-            self.stopper.disarm()
+        except Stopped as stop:
+            self.stopper.disarm(stop)
             self._stop()
             raise
         except BaseException:
@@ -131,7 +134,6 @@ class Pool:
             for member in self.running.values():
                 self._check_disk(member)
         for member in self.members:
-            self.stopper.check()  # a run in this process has just ended, perhaps by a signal
             if member.entry.state != "waiting":
                 continue
             if not self._start(member):
@@ -152,7 +154,7 @@ class Pool:
             return True
         if not self._has_memory_for(member):
             return False
-        if not member.request_written:
+        if not (member.request_written or self.launcher.in_this_process):
             path = request_file(job.directory)
             remove_unfinished(path.parent, path.name.__eq__)
             write_atomic(path, request_text(job), mode=0o600)  # a logger's section may have its key
@@ -244,6 +246,10 @@ class Pool:
         if self.launcher.detached and self.running:
             runs = counted(len(self.running), "run")
             self.display.print_line(f"{runs} continue without this command, which finds them when repeated")
+            return
+        if self.launcher.in_this_process:  # while a run runs there, nothing else does
+            for member in self.running.values():
+                member.entry.state = "stopped"
             return
         self.launcher.stop()
         stopped_at = time.monotonic()

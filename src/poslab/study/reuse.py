@@ -3,7 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,29 +18,33 @@ from poslab.study.run.identity import weights_identity
 from poslab.study.run.job import Job
 
 
-def copy_finished(jobs: Sequence[Job]) -> list[str]:
-    """Copy undamaged records of the same runs from other studies; return the study of each copy.
+def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
+    """Copy the same runs from other studies, else the weights of runs that had the same training.
 
-    Nothing is copied where a run has a directory already.
+    Return the study of each run that was copied, and the number of runs that got weights: these have nothing
+    to train, and resume with their evaluation. Only what is undamaged is copied, and nothing where a run has
+    a directory already.
     """
-    copied = (
-        next((source for source in sources if _copy(source, job)), None) for job, sources in _elsewhere(jobs)
-    )
-    return [source.parent.name for source in copied if source is not None]
+    copied: list[str] = []
+    trained = 0
+    for job, same, alike in _elsewhere(jobs):
+        source = next((source for source in same if _copy(source, job)), None)
+        if source is not None:
+            copied.append(source.parent.name)
+        else:
+            trained += any(_copy_weights(source, job) for source in alike)
+    return copied, trained
 
 
-def finished_elsewhere(jobs: Sequence[Job]) -> set[Path]:
-    """Return the directories of the runs that `copy_finished` would copy."""
-    return {job.directory for job, sources in _elsewhere(jobs) if any(map(_finished, sources))}
-
-
-def copy_weights(jobs: Sequence[Job]) -> int:
-    """Copy weights of runs that only their evaluation after training tells from a job; return the number.
-
-    Such a job has nothing to train: it resumes with its evaluation. Nothing is copied where a run has a
-    directory already.
-    """
-    return sum(any(_copy_weights(source, job) for source in sources) for job, sources in _trained_alike(jobs))
+def to_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
+    """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
+    copied, trained = set(), set()
+    for job, same, alike in _elsewhere(jobs):
+        if any(map(_finished, same)):
+            copied.add(job.directory)
+        elif any(_finished(source, FINAL) for source in alike):
+            trained.add(job.directory)
+    return copied, trained
 
 
 def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
@@ -52,32 +56,25 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     return list(first.values()), [job for job in jobs if job.directory not in chosen]
 
 
-def trained_elsewhere(jobs: Sequence[Job]) -> set[Path]:
-    """Return the directories of the runs whose weights `copy_weights` would copy."""
-    return {
-        job.directory
-        for job, sources in _trained_alike(jobs)
-        if any(_finished(source, FINAL) for source in sources)
-    }
-
-
-def _trained_alike(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
-    """Return the jobs without a directory, each with the finished runs of the same training."""
-    recorded: dict[Path, list[tuple[str, Path]]] = {}  # by the folder of all runs: training and directory
-    alike = []
-    for job in jobs:
-        if job.directory.exists():
-            continue
-        runs = job.directory.parent.parent
-        if runs not in recorded:
-            read = {
-                path.parent: sound_manifest(path.parent) for path in sorted(runs.glob(f"*/*-*/{MANIFEST}"))
-            }
-            done = {path: each for path, each in read.items() if each is not None and each.status == "done"}
-            recorded[runs] = [(_training(manifest), path) for path, manifest in done.items()]
-        wanted = _training(Manifest.model_validate(job.facts))
-        alike.append((job, [path for training, path in recorded[runs] if training == wanted]))
-    return alike
+def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path], list[Path]]]:
+    """Return the jobs without a directory, each with the finished runs of all studies that are the same run,
+    and with those that had the same training.
+    """
+    new = [job for job in jobs if not job.directory.exists()]
+    identities: dict[str, list[Path]] = {}
+    trainings: dict[str, list[Path]] = {}
+    for runs in {job.directory.parent.parent for job in new}:
+        for path, manifest in finished_runs(runs):
+            identities.setdefault(str(manifest.identity), []).append(path)
+            trainings.setdefault(_training(manifest), []).append(path)
+    return [
+        (
+            job,
+            identities.get(job.identity, []),
+            trainings.get(_training(Manifest.model_validate(job.facts)), []),
+        )
+        for job in new
+    ]
 
 
 def _training(manifest: Manifest) -> str:
@@ -87,14 +84,12 @@ def _training(manifest: Manifest) -> str:
     return weights_identity(manifest.config or {}, *code, manifest.corpus.fingerprint, *begun)
 
 
-def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path]]]:
-    """Return the jobs without a directory, each with the directories of the same run in all studies."""
-    new = [job for job in jobs if not job.directory.exists()]
-    recorded: dict[str, list[Path]] = {}  # by the identity in their names
-    for runs in {job.directory.parent.parent for job in new}:
-        for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
-            recorded.setdefault(path.parent.name.rpartition("-")[2], []).append(path.parent)
-    return [(job, recorded.get(job.identity, [])) for job in new]
+def finished_runs(runs: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Yield the directories and manifests of the finished runs in the folder of all studies."""
+    for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
+        manifest = sound_manifest(path.parent)
+        if manifest is not None and manifest.status == "done":
+            yield path.parent, manifest
 
 
 def sound_manifest(directory: Path) -> Manifest | None:

@@ -32,6 +32,7 @@ WORDS: dict[State, str] = {
 STYLES: dict[State, str] = {"failed": "red", "stopped": "yellow"}  # these get a line each with the reason
 WIDE = 100  # columns of the terminal from which on tokens/s are shown
 READ_SECONDS = 1.0  # between two readings of the progress files
+LINE_SECONDS = 60.0  # between two lines on all runs, where output is not a terminal
 NAMED = 8  # running runs in one line, where output is not a terminal
 
 
@@ -56,22 +57,20 @@ class Entry:
 class StudyDisplay:
     """Shows the runs of a study; its `entries` may change and grow meanwhile.
 
-    On a terminal it is a live view; else a line when a run starts or ends, and one on all runs every
-    `seconds_between_lines`. `durations` are seconds that whole runs have taken before. The runs' progress
-    files are read once a second.
+    On a terminal it is a live view; else a line when a run starts or ends, and one on all runs a minute.
+    `durations` are seconds that whole runs have taken before. The runs' progress files are read once a
+    second.
     """
 
     def __init__(
         self,
         console: Console,
         entries: Sequence[Entry],
-        seconds_between_lines: float = 60.0,
         durations: Sequence[float] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.console = console
         self.entries = entries
-        self.seconds_between_lines = seconds_between_lines
         self.durations = list(durations)
         self.clock = clock
         self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
@@ -137,7 +136,7 @@ class StudyDisplay:
     def _show(self) -> None:
         if self.live is not None:
             self.live.update(self._frame(), refresh=True)
-        elif self.clock() - self.printed_at >= self.seconds_between_lines:
+        elif self.clock() - self.printed_at >= LINE_SECONDS:
             self.printed_at = self.clock()
             self.print_line(self.line())
 

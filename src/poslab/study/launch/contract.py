@@ -13,7 +13,7 @@ shows how a launcher is tested.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,6 +50,8 @@ class Task:
     # A module that imports what `command`, `python -m MODULE FILE`, needs: a launcher may fork processes from
     # one that has imported it, and call `MODULE.main` there. None: no fork.
     preload: str | None = None
+    # Runs it in this process and returns its exit status, for a launcher that is `in_this_process`.
+    here: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Launcher(ABC):
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks continue when the command that started them ends; the same command must find them again.
     detached: ClassVar[bool] = False
-    # Whether `ended` itself runs the task that was started.
+    # Whether `ended` itself runs the task that was started; a signal then raises Stopped there.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5

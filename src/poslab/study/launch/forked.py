@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from multiprocessing import forkserver, spawn, util
 from multiprocessing.context import ForkServerProcess
@@ -43,7 +44,8 @@ class ForkServer:
         killed; the next call starts another.
         """
         inherited = [_Descriptor(number) for number in leases]
-        arguments = (task, [int(core) for core in cores], inherited, dict(environment))
+        told = replace(task, here=None)  # which could not be sent
+        arguments = (told, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
         with _short_folder(), _without_the_script():
             process.start()

@@ -131,7 +131,7 @@ class RunMaker(Observer):
             failure = error
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
-            self.stopper.disarm()
+            self.stopper.disarm(stop)
             self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=now())
             for logger in self.loggers:
@@ -210,7 +210,7 @@ class RunMaker(Observer):
             for logger in self.loggers:
                 logger.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
         except Stopped as stop:
-            self.stopper.disarm()
+            self.stopper.disarm(stop)
             stopped = stop
         self._record_place()
         return self.record.ended(**outcome, finished=finished), stopped

@@ -150,22 +150,21 @@ def _taken_over(
     recorded = manifest.config or {}
     settings, chosen = dict(composed), dict(choices)
     for name in TAKEN:
-        if name in named and name not in ("model", "trainer"):  # the command chooses an option of the group
+        if name in named:  # the command chooses the value, or an option of the group
             continue
+        current = settings[name]
         if not isinstance(recorded.get(name), dict):
-            settings[name] = settings[name] if name in named else recorded.get(name, settings[name])
+            settings[name] = recorded.get(name, current)
             continue
         # Older records lack settings that came later; a part's section is whole by itself.
-        grown = GPT2_BLOCK.model_dump() if name == "model" else {}
-        grown = settings[name] if name in ("trainer", "evaluate", "probe") else grown
-        section = {**grown, **recorded[name]}
-        current = settings[name]
-        for key in current:
-            machine = name == "trainer" and key in OF_THE_MACHINE
-            of_command = any(f"{word}.".startswith(f"{name}.{key}.") for word in named)
-            if machine or name in named or of_command:
-                section[key] = current[key]
-        settings[name] = section
+        later = {"model": GPT2_BLOCK.model_dump(), "trainer": current, "evaluate": current, "probe": current}
+        of_command = {
+            key: value
+            for key, value in current.items()
+            if (name == "trainer" and key in OF_THE_MACHINE)
+            or any(f"{word}.".startswith(f"{name}.{key}.") for word in named)
+        }
+        settings[name] = {**later.get(name, {}), **recorded[name], **of_command}
     for name in ("pos", "attention"):
         if name not in named:
             chosen[name] = _labelled(name, str(getattr(manifest, name)), recorded[name], choices[name], conf)
@@ -217,7 +216,7 @@ def _follow_max_steps(
 ) -> None:
     """Let each number that followed the source's `max_steps` follow the run's own."""
     shares = {name: {**recorded[name], key: composed[name][key]} for name, key in FOLLOWING}
-    earlier = following_max_steps({**shares, "trainer": {**shares["trainer"]}})
+    earlier = following_max_steps(shares)
     for name, key in FOLLOWING:
         if f"{name}.{key}" not in named and earlier[name][key] == recorded[name].get(key):
             settings[name] = {**settings[name], key: composed[name][key]}

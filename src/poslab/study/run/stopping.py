@@ -55,7 +55,7 @@ class Stopper:
             yield self
         finally:
             self._installed = False
-            self.disarm()
+            signal.setitimer(signal.ITIMER_REAL, 0)
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -95,9 +95,13 @@ class Stopper:
             self.requested_by = who
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def disarm(self) -> None:
-        """Stop raising Stopped: it has reached the code that handles it."""
+    def disarm(self, stop: Stopped) -> None:
+        """Stop raising Stopped: `stop` has reached the code that handles it, and a second signal ends all."""
         signal.setitimer(signal.ITIMER_REAL, 0)
+        if (
+            self.number is None
+        ):  # the signal has come to a run in this process, which has a stopper of its own
+            self.number, self._requested_at = stop.number, time.monotonic()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:

@@ -1,7 +1,7 @@
 """A run as a process of its own: `python -m poslab.study.run.worker FILE` runs the run that FILE describes.
 
-Every launcher starts this command. A run of several processes starts the others by itself, unless its
-launcher has started them.
+Every launcher but `inline` starts this command. A run of several processes starts the others by itself,
+unless its launcher has started them.
 
 PyTorch is imported only by a run: the study's command imports this module too.
 """
@@ -9,11 +9,11 @@ PyTorch is imported only by a run: the study's command imports this module too.
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from poslab.config.checking import check
 from poslab.config.request import Config, Request, Start
@@ -60,23 +60,39 @@ def request_text(job: Job) -> str:
     )
 
 
-def main(arguments: Sequence[str], in_command: bool = False) -> int:
-    """Run the run that the file `arguments[-1]` describes, and return the exit status.
+def main(arguments: Sequence[str]) -> int:
+    """Run the run that the file `arguments[-1]` describes, and return the exit status."""
+    try:
+        return _status(lambda stopper: _make(Path(arguments[-1]), stopper))
+    except Stopped as stop:
+        return stop.status
 
-    `in_command`: this is the user's command itself, and its output is copied into the run's log.
+
+def run_in_command(job: Job) -> int:
+    """Run the job in the user's command, whose output the run's log gets too; return the exit status.
+
+    Raises Stopped, since a signal is for the whole command.
     """
+    display = RunDisplay(job.request.title, job.directory)
+    with display.copied_to(job.directory / LOG):
+        return _status(lambda stopper: _run(job, display, stopper))
+
+
+def _status(make: Callable[[Stopper], int]) -> int:
+    """Return the exit status of `make`, or that of an error that ends it. Raises Stopped upon a signal."""
     try:
         with Stopper().installed() as stopper:
-            exit_with_parent()
             keep_freed_memory()
-            return _make(_request(Path(arguments[-1])), stopper, in_command)
+            return make(stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
     except TakenError:
         return ANOTHER_PROCESS_RUNS_IT
     except Stopped as stop:
-        return STOPPED_IN_WANDB if stop.requested_by else stop.status
+        if stop.requested_by is None:
+            raise
+        return STOPPED_IN_WANDB
 
 
 def exit_with(status: int) -> NoReturn:
@@ -87,20 +103,21 @@ def exit_with(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _request(path: Path) -> dict[str, Any]:
-    """Return the content of FILE. Raises ConfigError where it is not as it was written, or of another run."""
+def _run(job: Job, display: RunDisplay, stopper: Stopper) -> int:
+    from poslab.study.run.make import run
+
+    return int(run(job, display, stopper).status != "done")
+
+
+def _make(path: Path, stopper: Stopper) -> int:
+    """Run the run of FILE. Raises ConfigError where FILE, the code or the data are not as they were."""
+    from poslab.study.run.make import RunMaker
+
+    exit_with_parent()
     try:
         content = read_sealed(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} is gone: give the study's command again") from None
-    if path.name != request_file(Path(content.get("directory", ""))).name:
-        raise ConfigError(f"{path} asks for another run: give the study's command again")
-    return content
-
-
-def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False) -> int:
-    from poslab.study.run.make import RunMaker, run
-
     request = Request(
         check(Config, content["config"], ""),
         content["pos"],
@@ -133,9 +150,7 @@ def _make(content: Mapping[str, Any], stopper: Stopper, in_command: bool = False
         if number:
             RunMaker(job, RunDisplay(job.request.title, quiet=True), stopper).share()
             return 0
-        display = RunDisplay(job.request.title, job.directory)
-        with display.copied_to(directory / LOG) if in_command else nullcontext():
-            return int(run(job, display, stopper).status != "done")
+        return _run(job, RunDisplay(job.request.title, job.directory), stopper)
 
 
 if __name__ == "__main__":

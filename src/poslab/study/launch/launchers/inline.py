@@ -1,8 +1,6 @@
 """This process: one run after another, where `print`, `breakpoint()` and tracebacks reach the user."""
 
 import os
-import signal
-from importlib import import_module
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -11,8 +9,6 @@ from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Places, Task
 from poslab.study.launch.devices import Lease, torch_threads
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
-
-STOPPED = {128 + number: number for number in (signal.SIGINT, signal.SIGTERM)}  # exit statuses
 
 
 class Inline(Local):
@@ -26,8 +22,6 @@ class Inline(Local):
     def __init__(self, options: LocalOptions, runs: int) -> None:
         super().__init__(options, runs=1)  # at a time
         self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` makes it
-        self._ended: list[End] = []
-        self._stopped = False
 
     @classmethod
     def can_make(cls, task: Task) -> bool:
@@ -65,27 +59,21 @@ class Inline(Local):
 
     def ended(self) -> list[End]:
         """Run the task that was started, and return once it has ended."""
-        if self._next is not None:
-            (task, lease), self._next = self._next, None
-            try:
-                status = 128 + signal.SIGTERM if self._stopped else self._run(task, lease)
-            finally:
-                lease.release()
-            self._ended.append(End(task, status))
-            if status in STOPPED and not self._stopped:
-                # The run has handled the signal, which is meant for the whole command: it stops now.
-                os.kill(os.getpid(), STOPPED[status])
-                return []
-        ended, self._ended = self._ended, []
-        return ended
+        if self._next is None:
+            return []
+        (task, lease), self._next = self._next, None
+        try:
+            return [End(task, self._run(task, lease))]
+        finally:
+            lease.release()
 
     def _run(self, task: Task, lease: Lease) -> int:
-        """Return the exit status of `python -m MODULE FILE`, from MODULE's `main` in this process."""
-        _, _, module, file = task.command
+        """Run the task in this process, and return its exit status."""
+        assert task.here is not None
         threads = self.cores_of_a_run(task)
         with on_cores(None if task.cuda else lease), patch.dict(os.environ), torch_threads(threads):
-            return int(import_module(module).main([file], in_command=True))
+            return task.here()
 
-    def stop(self) -> None:
-        """Leave the started task out: while one runs, nothing else happens in this process."""
-        self._stopped = True
+    def close(self) -> None:
+        if self._next is not None:  # stopped before it has begun
+            self._next[1].release()
