@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from poslab.measures import measurements, repeated_text
-from poslab.record import recipes
+from poslab.record import facts
 from poslab.study.run import identity
 from poslab.study.run.identity import Code, code_fingerprints
 from poslab.training import module as module_of_training
@@ -54,7 +54,7 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     tables = {"biases": golden.stored_tables()["biases"]}
     monkeypatch.setattr(golden, "stored", lambda: rows)
     monkeypatch.setattr(golden, "stored_tables", lambda: tables)
-    for module in (golden, recipes):
+    for module in (golden, facts):
         monkeypatch.setattr(module, "RECIPES", tmp_path / "recipes.json")
     config = golden.config_of(("rope", "flash", ""))
 
@@ -63,7 +63,7 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
         own = Code(shared, "p", f"{shared} measured")
         for module in (golden, identity):
             monkeypatch.setattr(module, "own_fingerprints", lambda config: own)
-        recipes._recipes.cache_clear()
+        facts._recipes.cache_clear()
         return code_fingerprints(config)
 
     (tmp_path / "recipes.json").write_text("{}")
@@ -86,4 +86,4 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     tables["biases"] = golden.tables("biases")
     assert golden.accept() == 0
     assert code("another").shared == "another"
-    recipes._recipes.cache_clear()
+    facts._recipes.cache_clear()

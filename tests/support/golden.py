@@ -39,7 +39,7 @@ from poslab.evaluation.extrapolation import evaluate, rescalings
 from poslab.measures import Trained, wanted
 from poslab.model.attention import Attention, Mixer
 from poslab.model.gpt import build, build_parts
-from poslab.record.recipes import RECIPES
+from poslab.record.facts import RECIPES
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.identity import own_fingerprints
 from poslab.study.run.plan import resolve

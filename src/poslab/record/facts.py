@@ -1,10 +1,19 @@
 """The facts in the manifest of a run: what was run, on what, and how it ended."""
 
-from typing import Any, Self
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from poslab.record.schema import TABLE_SUFFIX
+
+# Lists of fingerprints of code, the oldest first, under which every arm trained to the same losses, or all
+# measurements found the same in the same models (tests/golden writes them).
+RECIPES = Path(__file__).with_name("recipes.json")
+
+Fingerprint = TypeVar("Fingerprint", str, str | None)
 
 
 class Facts(BaseModel):
@@ -144,3 +153,13 @@ class Manifest(Facts):
     def tables(self) -> dict[str, str]:
         """The SHA-256 of each CSV file, by its name."""
         return {name: digest for name, digest in (self.files or {}).items() if name.endswith(TABLE_SUFFIX)}
+
+
+def recipe(fingerprint: Fingerprint) -> Fingerprint:
+    """Return the first fingerprint of code that was seen to act alike; else the fingerprint itself."""
+    return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
+
+
+@lru_cache
+def _recipes() -> list[list[str]]:
+    return [*json.loads(RECIPES.read_text()).values()]

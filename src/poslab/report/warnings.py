@@ -9,9 +9,9 @@ from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing, plain, rate_text
+from poslab.record.facts import recipe
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
-from poslab.record.recipes import recipe
 from poslab.record.summary import is_pretrained
 from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity

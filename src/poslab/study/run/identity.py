@@ -3,7 +3,7 @@
 That is the checked configuration, the content of the data and the meaning of the code that is reached from
 the run's own parts (meaning.py: no comment, no docstring). The code that only measures a trained model has a
 fingerprint of its own: when it changes, the weights are measured again. Rewritten code that was seen to train
-to the same losses, or to measure the same, counts as the code that it replaced (record/recipes.py).
+to the same losses, or to measure the same, counts as the code that it replaced (record/facts.py).
 """
 
 import ast
@@ -20,7 +20,7 @@ from poslab.config.registry import module_name, named_in, part_names, source_of
 from poslab.config.request import Start
 from poslab.config.schema import SHARING, ConfigError, RunConfig
 from poslab.data.directories import planning_directory
-from poslab.record.recipes import recipe
+from poslab.record.facts import recipe
 from poslab.record.remembered import Remembered
 from poslab.study.run.meaning import deciding, meaning
 

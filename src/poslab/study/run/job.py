@@ -8,9 +8,8 @@ from typing import Any
 from poslab.config.request import Config, Request
 from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
-from poslab.record.facts import Manifest
+from poslab.record.facts import Manifest, recipe
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
-from poslab.record.recipes import recipe
 from poslab.record.schema import ENDED, FINAL
 from poslab.record.seal import DamagedError
 from poslab.study.run.budget import Size, check_disk

@@ -23,12 +23,11 @@ from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
 from poslab.loggers.send.evaluation import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
-from poslab.record.facts import DataFacts, Manifest
+from poslab.record.facts import DataFacts, Manifest, recipe
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
-from poslab.record.recipes import recipe
 from poslab.record.schema import MANIFEST, TOKENIZER
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.writer import RunRecord, now
