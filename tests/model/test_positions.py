@@ -73,26 +73,6 @@ def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients
     torch.testing.assert_close(gradient, reference, rtol=1e-13, atol=1e-14)
 
 
-def test_a_rotation_never_takes_the_factors_of_other_phases():
-    """Those of the last call are kept: other phases, heads, pairings and precisions each have their own."""
-    positions = torch.arange(5, dtype=torch.float64)[:, None]
-    phases = [positions * torch.tensor([1.0, slow], dtype=torch.float64) for slow in (0.1, 0.2)]
-    for phase in (*phases, *phases):
-        for heads in (1, 3):
-            for dtype in (torch.float32, torch.float64):
-                x = torch.randn(2, heads, 5, 4, dtype=dtype)
-                for pairing in ("half", "interleaved"):
-                    plain = turn(x, phase.clone().requires_grad_(), pairing)
-                    torch.testing.assert_close(turn(x, phase, pairing), plain)
-
-
-def test_a_rotation_sees_phases_that_were_changed_in_place():
-    x, phase = torch.randn(1, 1, 3, 4), torch.ones(3, 2, dtype=torch.float64)
-    before = turn(x, phase, "half")
-    phase.mul_(2)
-    torch.testing.assert_close(turn(x, phase, "half"), turn(before, phase / 2, "half"))
-
-
 def test_a_model_can_be_trained_after_it_was_evaluated():
     """In inference mode, whose tensors no gradient may need."""
     gpt, tokens = make_gpt(POSITIONS["rope"], ATTENTIONS["flash"]), torch.arange(40)[None]

@@ -107,7 +107,7 @@ class Flash(Attention):
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         if q.device.type == "cpu" and by_distance_only and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
-            mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
+            mixed = Sliding.apply(q, k, _as_wide(v, q), bias, scale)  # type: ignore[no-untyped-call]
             return mixed[..., : v.shape[-1]]
         self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
@@ -184,14 +184,6 @@ def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
     if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
         return None
     return -tail.log_decay
-
-
-def _constant_from(scheme: Scheme) -> int | None:
-    """From which distance on the bias grows by a fixed number a token, or no key is seen; None: nowhere."""
-    tail, window = scheme.tail(), scheme.geometry.window
-    if tail is None or tail.log_decay.requires_grad:
-        return window
-    return tail.horizon if window is None else min(tail.horizon, window)
 
 
 def _flash_attn(

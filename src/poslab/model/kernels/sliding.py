@@ -35,7 +35,7 @@ from poslab.model.kernels.cpu_causal import (
     forward_kernel,
     gradients_in_blocks,
 )
-from poslab.model.kernels.strips import StripScores, near_bias_gradient, strip_gradients
+from poslab.model.kernels.strips import StripScores, strip_gradients
 
 SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
@@ -55,14 +55,9 @@ class Sliding(Function):
         k: Float[Tensor, "B H T W"],
         v: Float[Tensor, "B H T W"],
         bias: Float[Tensor, "H N"],
-        constant_from: int | None,
         scale: float,
     ) -> Float[Tensor, "B H T W"]:
-        """`bias` has the dtype of q, or float32.
-
-        `constant_from`: a distance from which the bias grows by a fixed number per token, so that learning
-        shifts all of that part equally; None: there is no such distance, or the growth is learned.
-        """
+        """`bias` has the dtype of q, or float32."""
         length = q.shape[-2]
         reach = _reach(q, k, bias[:, :length], scale)
         vector = _vector(bias[:, :length], reach)
@@ -87,36 +82,26 @@ class Sliding(Function):
                     output[:, heads, start:stop] = mixed.flip(-2)
                     logsumexp[:, heads, start:stop] = sums.flip(-1)
         ctx.save_for_backward(q, k, v, bias, output, logsumexp)
-        ctx.reach, ctx.constant_from, ctx.scale = reach, constant_from, scale
+        ctx.reach, ctx.scale = reach, scale
         return output
 
     @staticmethod
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T W"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
-        learned, length = ctx.needs_input_grad[3], q.shape[-2]
-        near = length if ctx.constant_from is None else max(1, ctx.constant_from)
-        # A fused kernel has no gradient of the bias. Where most distances have a gradient of their own, plain
-        # products for all gradients are faster than the kernel plus the products for the bias.
-        if learned and 2 * near > length:
+        if ctx.needs_input_grad[3]:  # which the fused kernel does not compute
             scores = StripScores(q, k, bias, None, None, None, None, ctx.scale)
-            exact = strip_gradients(scores, v, output, gradient, True, False)
-            return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
-        bias_gradient = None
-        if learned:
-            known = near_bias_gradient(q, k, v, bias, ctx.scale, output, logsumexp, gradient, near)
-            # Softmax ignores a shift of a whole row: the gradients of its scores sum to 0.
-            bias_gradient = torch.zeros_like(bias)
-            bias_gradient[:, :near] = known
-            bias_gradient[:, near] = -known.sum(dim=1)
+            of_q, of_k, of_v, of_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
+            return of_q, of_k, of_v, of_bias, None
+        length = q.shape[-2]
         vector = _vector(bias[:, :length], ctx.reach)
         given = (gradient, q, k, v, output, logsumexp)
         if length <= SHORT:
             gradients = gradients_in_blocks(*given, _table(vector), ctx.scale)
         else:
             gradients = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
-        return *gradients, bias_gradient, None, None
+        return *gradients, None, None
 
 
 def _blocks_backward(
