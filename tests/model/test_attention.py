@@ -80,15 +80,6 @@ def test_every_pair_is_its_formula(pos, attention):
     )
 
 
-@pytest.mark.parametrize(("pos", "attention"), [pair for pair in PAIRS if pair[1] != "softmax"])
-def test_every_fast_form_is_the_plain_one(pos, attention):
-    """Past three strips and chunks and twice T5's horizon, with the gradients of all that is learned."""
-    case = Case(pos, 230)
-    assert_same(
-        case.outputs_and_gradients(attention, attended), case.outputs_and_gradients(attention, masked)
-    )
-
-
 @pytest.mark.parametrize(("pos", "attention", "last"), [*all_pairs(PAIRS, [1, 6]), ("rope", "linear", 7)])
 def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last):
     """By rows of weights up to half of the tokens, and whole beyond."""
