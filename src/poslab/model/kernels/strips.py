@@ -111,7 +111,8 @@ class StripScores:
         self.table = None
         if positions is None:
             rows = min(STRIP, self.length)
-            distance = table_distances(rows, self.length, bias.device)
+            columns = torch.arange(self.length + rows, device=bias.device)
+            distance = columns[:rows, None] + self.length - columns
             within = bias[:, distance.clamp(0, bias.shape[1] - 1)]
             self.table = within.masked_fill_(distance < 0, -torch.inf)
 
@@ -167,13 +168,8 @@ class StripScores:
         return self.positions[strip.queries, None] - self.positions[strip.keys]
 
 
-def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
-    """Return how far each of `before + rows` consecutive tokens is before each of the last `rows`."""
-    return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
-
-
 def sums_of_diagonals(values: Float[Tensor, "H R M"]) -> Float[Tensor, "H M-R+1"]:
-    """Return the sums of the values at `table_distances` 0, 1, ... M - R."""
+    """Return the sums of the values at the distances 0, 1, ... M - R of a table."""
     heads, rows, columns = values.shape
     # Rows of the copy are longer by `rows`; with a stride one longer, each row starts one column later.
     wide = values.new_zeros(heads, rows, columns + rows)
