@@ -16,7 +16,7 @@ from support.pairwise import pairwise
 
 HEADS = 4
 LENGTHS = [1, 2, 63, 200]
-BLOCKS = ["short", "blocks", "long blocks"]
+BLOCKS = ["short", "blocks"]
 
 
 def alibi(length):
@@ -97,12 +97,10 @@ def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
 
 @pytest.fixture(params=BLOCKS)
 def calls(request, monkeypatch):
-    """Blocks from one table; blocks of few tokens with views; blocks of two sizes."""
+    """Blocks from one table; blocks of few tokens with views."""
     if request.param != "short":
         monkeypatch.setattr(sliding, "SHORT", 0)
         monkeypatch.setattr(sliding, "BLOCK", 16)
-        monkeypatch.setattr(sliding, "LONG_BLOCK", 48)
-        monkeypatch.setattr(sliding, "LONG", 100 if request.param == "long blocks" else 10**9)
         monkeypatch.setattr(sliding, "STEP", 8)
 
 
@@ -169,10 +167,9 @@ def test_not_a_number_is_not_hidden():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["alibi", "learned"])
-def test_long_sequences_in_the_training_dtypes(kind, dtype, monkeypatch):
-    """In long blocks: no further from float64 than plain products of the same rounded inputs are."""
-    length = sliding.LONG_BLOCK + 500
-    monkeypatch.setattr(sliding, "LONG", length)
+def test_long_sequences_in_the_training_dtypes(kind, dtype):
+    """No further from float64 than plain products of the same rounded inputs are."""
+    length = 1268
     tensors = [each.to(dtype) for each in inputs(length, width=16, batch=1)]
     bias = alibi(length) if kind == "alibi" else learned(114)[:, torch.arange(length).clamp(max=113)]
     wide = [each.double() for each in tensors]

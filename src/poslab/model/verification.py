@@ -180,14 +180,10 @@ class _Trial:
         return "" if claimed or not same else "shift_invariant is False, but logits do not change here"
 
     def _logits(self, positions: Tensor) -> Tensor:
-        count, scheme = len(positions), self.scheme
-        embedded = self.whole.embed(self.x[:, :count], positions) - self.x[:, :count]
-        q, k = (scheme.logit_features(x[..., :count, :]) for x in (self.q, self.k))
-        logits = scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT
-        bias = scheme.pairwise_bias(positions, positions)
-        logits = logits if bias is None else logits + bias
-        # A change of the input changes the logits.
-        return (logits + embedded.sum(dim=-1)[:, None, :, None]).tril()
+        x, q, k = (part[..., : len(positions), :] for part in (self.x, self.q, self.k))
+        embedded = self.whole.embed(x, positions) - x
+        scores = self.attention({"kind": "softmax"}).scores(q, k, Site.of(self.scheme, positions, x))
+        return scores + embedded.sum(dim=-1)[:, None, :, None]  # a change of the input changes the logits
 
     def tail(self) -> str:
         bias, tail = self.scheme.bias(torch.arange(2)), self.scheme.tail()

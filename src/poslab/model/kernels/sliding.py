@@ -39,8 +39,6 @@ from poslab.model.kernels.strips import StripScores, strip_gradients
 
 SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
-# Where LONG keys count, and not in a window: the kernel uses larger tiles for 768 queries and more.
-LONG_BLOCK, LONG = 768, 4096
 WORTH = 64  # nats between the biases of a head; below it all keys count, and norms are not computed
 STEP = 64  # the first key that counts is a multiple of this
 
@@ -66,7 +64,7 @@ class Sliding(Function):
         else:
             output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
             backwards = q.flip(-2)
-            for start, stop in _blocks(length, reach):
+            for start, stop in _blocks(length):
                 for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
                     mask = _mask(vector[heads], (start, stop), (first, stop))
                     rows = slice(length - stop, length - start)
@@ -121,7 +119,7 @@ def _blocks_backward(
     logsumexp = logsumexp.flip(-1)
     q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
     k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
-    for first, last in _blocks(length, reach):
+    for first, last in _blocks(length):
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
@@ -167,10 +165,9 @@ def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
     return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
 
-def _blocks(length: int, reach: Sequence[int]) -> Iterator[tuple[int, int]]:
-    size = LONG_BLOCK if max(reach) >= LONG - 1 else BLOCK
-    for start in range(0, length, size):
-        yield start, min(start + size, length)
+def _blocks(length: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, length, BLOCK):
+        yield start, min(start + BLOCK, length)
 
 
 def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
