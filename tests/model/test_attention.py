@@ -67,7 +67,7 @@ def by_the_formula(attend, q, k, v, site):
     return torch.stack(rows, dim=-2)
 
 
-# They have formulas of their own in test_parity_formulas.py.
+# They have formulas of their own in test_parity_formulas.py and test_parity_by_content.py.
 BY_PAIRS = {"cope", "wall", "stick_breaking", "path"}
 
 

@@ -6,7 +6,6 @@ All in float64.
 import pytest
 import torch
 
-from poslab.model.attention import distances
 from poslab.model.kernels import cpu_causal, sliding, strips
 from poslab.model.kernels.cpu_causal import Blocks
 from poslab.model.kernels.sliding import Sliding
@@ -39,7 +38,7 @@ def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
 def plain(q, k, v, bias, scale, positions=None):
     """The matrix of scores, and its softmax."""
     positions = torch.arange(q.shape[-2]) if positions is None else positions
-    distance = distances(positions, 0, len(positions))
+    distance = positions[:, None] - positions
     added = bias[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)
     return (q @ k.mT * scale + added).softmax(dim=-1) @ v
 

@@ -89,7 +89,7 @@ class Sliding(Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
         if ctx.needs_input_grad[3]:  # which the fused kernel does not compute
-            scores = StripScores(q, k, bias, None, None, None, None, ctx.scale)
+            scores = StripScores(q, k, bias, None, None, None, max(ctx.reach) + 1, ctx.scale)
             of_q, of_k, of_v, of_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
             return of_q, of_k, of_v, of_bias, None
         length = q.shape[-2]
