@@ -97,8 +97,9 @@ def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
     assert bool(scheme.rates()) == ("'rate'" in str(POSITIONS[pos]))  # also of a scheme inside
 
 
-@pytest.mark.parametrize("pos", ["fox", "carope", "inkling", "wall", "path", "bipe_alibi"])
-def test_a_scheme_by_content_passes_the_checks_for_schemes_of_others(pos):
+@pytest.mark.parametrize("pos", SCHEMES)
+def test_a_scheme_passes_the_checks_for_schemes_of_others(pos):
+    """Among them: every fast form is the plain one, with the gradients of all that is learned."""
     failed = [outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS) if outcome.passed is False]
     assert failed == []
 

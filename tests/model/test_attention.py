@@ -67,7 +67,7 @@ def by_the_formula(attend, q, k, v, site):
     return torch.stack(rows, dim=-2)
 
 
-# They have formulas of their own in test_parity_formulas.py.
+# They have formulas of their own in test_parity_formulas.py and test_parity_by_content.py.
 BY_PAIRS = {"cope", "wall", "stick_breaking", "path"}
 
 
@@ -77,15 +77,6 @@ def test_every_pair_is_its_formula(pos, attention):
     assert_same(
         case.outputs_and_gradients(attention, attended),
         case.outputs_and_gradients(attention, by_the_formula),
-    )
-
-
-@pytest.mark.parametrize(("pos", "attention"), [pair for pair in PAIRS if pair[1] != "softmax"])
-def test_every_fast_form_is_the_plain_one(pos, attention):
-    """Past three strips and chunks and twice T5's horizon, with the gradients of all that is learned."""
-    case = Case(pos, 230)
-    assert_same(
-        case.outputs_and_gradients(attention, attended), case.outputs_and_gradients(attention, masked)
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, gelu
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
@@ -11,7 +11,6 @@ from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, PairErro
 from poslab.model.attention import Mixer, build_attention
 from poslab.model.block import Block
 from poslab.model.canon import Canon
-from poslab.model.kernels.matmul import gelu
 from poslab.model.positions import Geometry, build_scheme
 from poslab.study.run.budget import size_of
 from poslab.study.run.plan import plan, resolve
@@ -222,7 +221,8 @@ def test_a_canon_layer_is_a_depthwise_convolution_added_to_its_input(letter, cha
     if letter == "d" and not change:  # its layer and its activation are one module
         other.perceptron.expand.register_forward_hook(
             lambda layer, inputs, output: gelu(
-                convolved(torch.nn.functional.linear(inputs[0], layer.weight, layer.bias))
+                convolved(torch.nn.functional.linear(inputs[0], layer.weight, layer.bias)),
+                approximate="tanh",
             )
         )
     else:

@@ -16,6 +16,7 @@ from poslab.model.attention import Site
 from poslab.model.kernels import flex
 from support.attentions import BiasAndGates, Case, assert_same, attended, parts
 from support.models import SCHEMES
+from support.pairwise import pairwise
 
 HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
@@ -62,19 +63,21 @@ def test_sums_of_gates_keep_their_digits_far_from_the_start():
         torch.testing.assert_close(split.double(), sums[..., near:] - sums[..., :-near], atol=4e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("first", "queries", "keys"), [(0, 1, 1), (0, 128, 128), (0, 300, 300), (512, 88, 600)]
+@pairwise(
+    "first, queries, keys, window",
+    [(0, 1, 1), (0, 128, 128), (0, 300, 300), (512, 88, 600), (256, 896, 1152)],
+    [None, 1, 2, 128, 129, 130, 200, 512, 5000],
 )
-def test_blocks_hold_all_keys_up_to_each_query_and_no_more_blocks(first, queries, keys):
-    def causal(b, h, query, key):
-        return query + first >= key
-
-    mask = flex._blocks(torch.tensor([first], dtype=torch.int32), queries, keys, None, causal)
-    last = first + torch.arange(-(-queries // flex.BLOCK)) * flex.BLOCK + flex.BLOCK - 1
-    begins = torch.arange(-(-keys // flex.BLOCK)) * flex.BLOCK
-    assert torch.equal(mask.to_dense()[0, 0] > 0, begins <= last[:, None])
-    whole = begins + flex.BLOCK - 1 <= last[:, None] - flex.BLOCK + 1
-    assert torch.equal(mask.full_kv_num_blocks[0, 0], whole.sum(dim=1).int())
+def test_blocks_hold_all_keys_that_each_query_sees_and_no_more_blocks(first, queries, keys, window):
+    mask = flex._blocks(torch.tensor([first], dtype=torch.int32), queries, keys, window, lambda *index: None)
+    row, key = torch.arange(first, first + queries)[:, None], torch.arange(keys)
+    seen = (row >= key) & (row - key < (window or keys))
+    blocks = torch.nn.functional.pad(seen, (0, -keys % flex.BLOCK, 0, -queries % flex.BLOCK))
+    blocks = blocks.unflatten(1, (-1, flex.BLOCK)).unflatten(0, (-1, flex.BLOCK))
+    assert torch.equal(mask.to_dense()[0, 0] > 0, blocks.any(-1).any(1))
+    if window is None:  # only the last block is asked key by key
+        whole = first // flex.BLOCK + torch.arange(len(blocks), dtype=torch.int32)
+        assert torch.equal(mask.full_kv_num_blocks[0, 0], whole)
 
 
 def test_strips_keep_no_square_matrix():

@@ -4,57 +4,15 @@ import pytest
 import torch
 
 from poslab.config.schema import ConfigError
-from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.rescaling import METHODS, Rescaling
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
-WITH_TAIL = {
-    name: section
-    for name, section in SCHEMES.items()
-    if (scheme := build_scheme(section, GEOMETRY)).bias(torch.arange(2)) is not None
-    and scheme.tail() is not None
-}
 RESCALABLE = [
     name for name, section in SCHEMES.items() if build_scheme(section, GEOMETRY).rescale(Rescaling("pi", 2.0))
 ]
-
-
-def randomised(section, geometry=GEOMETRY):
-    scheme = build_scheme(section, geometry).double()
-    generator = torch.Generator().manual_seed(1)
-    scheme.read_tokens(torch.randint(64, (1, 100), generator=generator))
-    with torch.no_grad():
-        for parameter in scheme.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return scheme
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_every_scheme_keeps_shapes_and_acts_somewhere(name):
-    scheme = randomised(SCHEMES[name])
-    positions = scheme.place(10, None)
-    x = torch.randn(2, 10, 64, dtype=torch.float64)
-    heads = torch.randn(2, 4, 10, 16, dtype=torch.float64)
-    embedded, inner = scheme.embed(x, positions), scheme.layer(0)
-    features = inner.logit_features(heads)
-    site = Site.of(inner, positions, x)
-    queries, keys = site.turned_queries(features), site.turned_keys(features)
-    bias, gates = inner.pairwise_bias(positions, positions), site.log_gates
-    assert embedded.shape == x.shape
-    assert features.shape == heads.shape
-    assert queries.shape == keys.shape
-    assert queries.shape[:3] == heads.shape[:3]
-    assert bias is None or bias.shape == (4, 10, 10)
-    assert gates is None or (gates.shape == (2, 4, 10) and (gates <= 0).all())
-    assert site.angles is None or (site.angles.shape == (2, 4, 10, 8) and site.angles.dtype == torch.float64)
-    turned = queries.shape != heads.shape or not torch.equal(queries, heads)
-    acts = [not torch.equal(embedded, x), turned, bias is not None, gates is not None]
-    acts.append(site.content_bias is not None)
-    acts += [inner.overrides("score_bias"), inner.overrides("products")]
-    assert sum(acts) == {"none": 0, "rope_learned": 2, "bipe_rope": 2, "bipe_alibi": 2}.get(name, 1)
 
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
@@ -71,26 +29,6 @@ def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients
     (gradient,) = torch.autograd.grad(fast, x, weights)
     (reference,) = torch.autograd.grad(plain, x, weights)
     torch.testing.assert_close(gradient, reference, rtol=1e-13, atol=1e-14)
-
-
-def test_a_rotation_never_takes_the_factors_of_other_phases():
-    """Those of the last call are kept: other phases, heads, pairings and precisions each have their own."""
-    positions = torch.arange(5, dtype=torch.float64)[:, None]
-    phases = [positions * torch.tensor([1.0, slow], dtype=torch.float64) for slow in (0.1, 0.2)]
-    for phase in (*phases, *phases):
-        for heads in (1, 3):
-            for dtype in (torch.float32, torch.float64):
-                x = torch.randn(2, heads, 5, 4, dtype=dtype)
-                for pairing in ("half", "interleaved"):
-                    plain = turn(x, phase.clone().requires_grad_(), pairing)
-                    torch.testing.assert_close(turn(x, phase, pairing), plain)
-
-
-def test_a_rotation_sees_phases_that_were_changed_in_place():
-    x, phase = torch.randn(1, 1, 3, 4), torch.ones(3, 2, dtype=torch.float64)
-    before = turn(x, phase, "half")
-    phase.mul_(2)
-    torch.testing.assert_close(turn(x, phase, "half"), turn(before, phase / 2, "half"))
 
 
 def test_a_model_can_be_trained_after_it_was_evaluated():
@@ -254,20 +192,6 @@ def test_randomised_positions_go_with_any_scheme(inner, attention):
     assert not torch.allclose(gpt(tokens), consecutive)
     if attention == "flash":
         torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", WITH_TAIL)
-def test_tail_tells_the_truth_about_the_bias(name):
-    """Past its horizon the bias changes by log_decay a token, and not one token sooner."""
-    scheme = randomised(WITH_TAIL[name])
-    tail = scheme.tail()
-    bias = scheme.bias(torch.arange(1000)).double()
-    steps = bias[:, 1:] - bias[:, :-1]
-    torch.testing.assert_close(
-        steps[:, tail.horizon :], tail.log_decay.double()[:, None].expand(4, 999 - tail.horizon)
-    )
-    if tail.horizon:
-        assert not torch.allclose(steps[:, tail.horizon - 1], tail.log_decay.double())
 
 
 def test_rope_phases_are_exact_far_out():

@@ -6,7 +6,6 @@ All in float64.
 import pytest
 import torch
 
-from poslab.model.attention import distances
 from poslab.model.kernels import cpu_causal, sliding, strips
 from poslab.model.kernels.cpu_causal import Blocks
 from poslab.model.kernels.sliding import Sliding
@@ -16,7 +15,7 @@ from support.pairwise import pairwise
 
 HEADS = 4
 LENGTHS = [1, 2, 63, 200]
-BLOCKS = ["short", "blocks", "long blocks"]
+BLOCKS = ["short", "blocks"]
 
 
 def alibi(length):
@@ -26,12 +25,6 @@ def alibi(length):
 def learned(length, seed=0):
     """A number for each head and distance."""
     return torch.randn(HEADS, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def constant_from(horizon, length):
-    """A bias that a table gives, whose last column is that of all distances from `horizon` on."""
-    table = learned(horizon + 1).requires_grad_()
-    return table, lambda: table[:, torch.arange(length).clamp(max=horizon)]
 
 
 def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
@@ -45,13 +38,9 @@ def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
 def plain(q, k, v, bias, scale, positions=None):
     """The matrix of scores, and its softmax."""
     positions = torch.arange(q.shape[-2]) if positions is None else positions
-    distance = distances(positions, 0, len(positions))
+    distance = positions[:, None] - positions
     added = bias[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)
     return (q @ k.mT * scale + added).softmax(dim=-1) @ v
-
-
-def by_sliding(horizon=None):
-    return lambda q, k, v, bias, scale: Sliding.apply(q, k, v, bias, horizon, scale)
 
 
 def by_blocks(q, k, v, bias, scale):
@@ -63,13 +52,15 @@ def by_strips(q, k, v, bias, scale):
     return Strips.apply(q, k, v, bias, None, None, None, None, scale)
 
 
-def results(how, tensors, bias_of=None, learn=()):
-    """The output, and the gradients of q, k, v and of all that is learned."""
+def results(how, tensors, bias=None):
+    """The output, and the gradients of q, k, v and of a bias that is learned."""
     *three, upstream = tensors
     leaves = [each.detach().requires_grad_() for each in three]
     scale = leaves[0].shape[-1] ** -0.5
-    output = how(*leaves, bias_of(), scale)
-    return [output, *torch.autograd.grad(output, [*leaves, *learn], upstream)]
+    output = how(*leaves, bias, scale)
+    if bias is not None and bias.requires_grad:
+        leaves.append(bias)
+    return [output, *torch.autograd.grad(output, leaves, upstream)]
 
 
 def assert_same(ours, reference, tolerance=1e-10):
@@ -84,20 +75,20 @@ def assert_same(ours, reference, tolerance=1e-10):
 def test_no_bias(length, size, monkeypatch):
     monkeypatch.setattr(cpu_causal, "BLOCK", size)
     tensors, bias = inputs(length), torch.zeros(HEADS, length)
-    ours = results(by_blocks, tensors, lambda: bias)
-    assert_same(ours, results(plain, tensors, lambda: bias), 1e-12)
+    ours = results(by_blocks, tensors)
+    assert_same(ours, results(plain, tensors, bias), 1e-12)
     for each in ours:  # as the projections before and after them read them: heads are joined without a copy
         assert each.transpose(1, 2).is_contiguous()
 
 
 def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
     tensors = [each.float() for each in inputs(500)]
-    exact = results(plain, [each.double() for each in tensors], lambda: torch.zeros(HEADS, 500))
+    exact = results(plain, [each.double() for each in tensors], torch.zeros(HEADS, 500))
 
     def one_call(q, k, v, bias, scale):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
 
-    found = (results(how, tensors, lambda: None) for how in (by_blocks, one_call))
+    found = (results(how, tensors) for how in (by_blocks, one_call))
     for ours, other, reference in zip(*found, exact, strict=True):
         error, beside = ((each.double() - reference).abs().max() for each in (ours, other))
         assert error <= 2 * beside
@@ -105,12 +96,10 @@ def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
 
 @pytest.fixture(params=BLOCKS)
 def calls(request, monkeypatch):
-    """Blocks from one table; blocks of few tokens with views; blocks of two sizes."""
+    """Blocks from one table; blocks of few tokens with views."""
     if request.param != "short":
         monkeypatch.setattr(sliding, "SHORT", 0)
         monkeypatch.setattr(sliding, "BLOCK", 16)
-        monkeypatch.setattr(sliding, "LONG_BLOCK", 48)
-        monkeypatch.setattr(sliding, "LONG", 100 if request.param == "long blocks" else 10**9)
         monkeypatch.setattr(sliding, "STEP", 8)
 
 
@@ -118,39 +107,20 @@ def calls(request, monkeypatch):
 def test_a_fixed_bias(calls, length):
     """ALiBi's, and a head whose slope is 0."""
     tensors, bias = inputs(length), alibi(length)
-    assert_same(results(by_sliding(0), tensors, lambda: bias), results(plain, tensors, lambda: bias))
+    assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_a_bias_that_is_learned_at_every_distance(calls, length):
+def test_a_learned_bias(calls, length):
     tensors, bias = inputs(length), learned(length).requires_grad_()
-    ours = results(by_sliding(), tensors, lambda: bias, [bias])
-    assert_same(ours, results(plain, tensors, lambda: bias, [bias]))
-
-
-@pairwise("calls, length, horizon", BLOCKS, LENGTHS, [0, 1, 16, 31, 100, 1000], indirect=["calls"])
-def test_a_bias_that_is_learned_up_to_a_horizon(calls, length, horizon):
-    """Its far keys share a gradient, which is found from the near ones; or the sequence ends before it."""
-    tensors = inputs(length)
-    table, bias = constant_from(horizon, length)
-    ours = results(by_sliding(horizon), tensors, bias, [table])
-    assert_same(ours, results(plain, tensors, bias, [table]))
-
-
-@pytest.mark.parametrize("length", [1, 200])
-def test_a_learned_bias_that_falls_at_a_fixed_rate_past_its_horizon(calls, length):
-    tensors, fall = inputs(length), -0.25 * (torch.arange(length) - 20).clamp(min=0)
-    table, bias = constant_from(20, length)
-    ours = results(by_sliding(20), tensors, lambda: bias() + fall, [table])
-    assert_same(ours, results(plain, tensors, lambda: bias() + fall, [table]))
+    assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
 @pairwise("calls, width, batch", BLOCKS, [1, 8, 33], [1, 3], indirect=["calls"])
 def test_head_widths_and_batches(calls, width, batch):
     tensors = inputs(150, width, batch)
-    table, bias = constant_from(10, 150)
-    ours = results(by_sliding(10), tensors, bias, [table])
-    assert_same(ours, results(plain, tensors, bias, [table]))
+    for bias in (alibi(150), learned(150).requires_grad_()):
+        assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
 @pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 4.0])
@@ -161,7 +131,7 @@ def test_keys_are_left_out_only_where_they_cannot_count(size):
     reach = sliding._reach(*tensors[:2], bias, 8**-0.5)
     assert reach[-1] == length - 1  # slope 0
     assert min(reach) < length / 2
-    assert_same(results(by_sliding(0), tensors, lambda: bias), results(plain, tensors, lambda: bias))
+    assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
 def test_a_key_far_away_that_outweighs_its_bias_counts():
@@ -171,7 +141,7 @@ def test_a_key_far_away_that_outweighs_its_bias_counts():
     k, v = torch.full_like(q, -number), torch.zeros_like(q)
     k[..., 0, :], v[..., 0, :] = number, 1.0
     bias = -1.5 * torch.arange(length, dtype=torch.float64)[None]
-    output = Sliding.apply(q, k, v, bias, 0, width**-0.5)
+    output = Sliding.apply(q, k, v, bias, width**-0.5)
     torch.testing.assert_close(output, torch.ones_like(output))
 
 
@@ -182,7 +152,7 @@ def test_what_is_left_out_is_less_than_rounding():
     k = torch.ones_like(q) * torch.where(torch.arange(length) < 300, 1.0, -1.0)[:, None]
     bias = -slope * torch.arange(length, dtype=torch.float64)[None]
     v = torch.randn(q.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    output = Sliding.apply(q, k, v, bias, 0, width**-0.5)
+    output = Sliding.apply(q, k, v, bias, width**-0.5)
     torch.testing.assert_close(output, plain(q, k, v, bias, width**-0.5), atol=1e-15, rtol=1e-15)
 
 
@@ -191,21 +161,20 @@ def test_not_a_number_is_not_hidden():
     q, k, v, _ = inputs(600, width=4, batch=1)
     k = k.clone()
     k[..., 0, :] = torch.nan
-    assert Sliding.apply(q, k, v, 8 * alibi(600), 0, 0.5).isnan().all()
+    assert Sliding.apply(q, k, v, 8 * alibi(600), 0.5).isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["alibi", "learned"])
-def test_long_sequences_in_the_training_dtypes(kind, dtype, monkeypatch):
-    """In long blocks: no further from float64 than plain products of the same rounded inputs are."""
-    length = sliding.LONG_BLOCK + 500
-    monkeypatch.setattr(sliding, "LONG", length)
+def test_long_sequences_in_the_training_dtypes(kind, dtype):
+    """No further from float64 than plain products of the same rounded inputs are."""
+    length = 1268
     tensors = [each.to(dtype) for each in inputs(length, width=16, batch=1)]
     bias = alibi(length) if kind == "alibi" else learned(114)[:, torch.arange(length).clamp(max=113)]
     wide = [each.double() for each in tensors]
-    exact = results(plain, wide, lambda: bias)
-    ours = results(by_sliding(0 if kind == "alibi" else 113), tensors, lambda: bias.float())
-    strip = results(by_strips, tensors, lambda: bias.float())
+    exact = results(plain, wide, bias)
+    ours = results(Sliding.apply, tensors, bias.float())
+    strip = results(by_strips, tensors, bias.float())
     eps = torch.finfo(dtype).eps
     for one, other, reference in zip(ours, strip, exact, strict=True):
         error, beside = ((each.double() - reference).abs().max() for each in (one, other))
@@ -214,7 +183,7 @@ def test_long_sequences_in_the_training_dtypes(kind, dtype, monkeypatch):
         assert error <= max(1.5 * beside, allowed)
 
 
-@pytest.mark.parametrize("how", [by_sliding(), by_blocks])
+@pytest.mark.parametrize("how", [Sliding.apply, by_blocks])
 def test_a_later_token_changes_nothing(calls, how):
     q, k, v, _ = inputs(200)
     before = how(q, k, v, learned(200), 0.3)
@@ -231,14 +200,11 @@ def test_strips_of_any_size_are_plain_softmax(rows, live, monkeypatch):
     monkeypatch.setattr(strips, "STRIP", rows)
     monkeypatch.setattr(strips, "LIVE", live)
     tensors, bias = inputs(130, batch=3), learned(130).requires_grad_()
-    ours = results(by_strips, tensors, lambda: bias, [bias])
-    assert_same(ours, results(plain, tensors, lambda: bias, [bias]))
+    assert_same(results(by_strips, tensors, bias), results(plain, tensors, bias))
 
 
 def test_strips_at_positions_with_gaps():
     positions = torch.tensor([0, 1, 5, 6, 40, 41, 42, 99])
     tensors, bias = inputs(len(positions)), learned(100).requires_grad_()
-    ours = results(
-        lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, lambda: bias, [bias]
-    )
-    assert_same(ours, results(lambda *a: plain(*a, positions), tensors, lambda: bias, [bias]))
+    ours = results(lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, bias)
+    assert_same(ours, results(lambda *a: plain(*a, positions), tensors, bias))

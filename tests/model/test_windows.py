@@ -137,19 +137,6 @@ def test_a_window_beside_a_scheme_of_schemes_is_that_of_all_of_them():
     assert of_layers(schedule(**schedule(**rope, window=3), window=5)) == [3, 3]
 
 
-@pytest.mark.parametrize("window", [1, 2, 128, 129, 130, 200, 512, 5000])
-def test_blocks_of_flex_attention_hold_every_key_of_a_window(window):
-    """Keys of blocks that are left out are out of the window for all of the block's queries."""
-    length = 9 * flex.BLOCK
-    for first in (0, 2):
-        queries = length - first * flex.BLOCK
-        mask = flex._blocks(torch.tensor([first * flex.BLOCK]), queries, length, window, lambda *index: None)
-        row = torch.arange(first * flex.BLOCK, length)[:, None]
-        seen = (row - torch.arange(length) < window) & (row >= torch.arange(length))
-        touched = seen.unflatten(1, (-1, flex.BLOCK)).any(-1).unflatten(0, (-1, flex.BLOCK)).any(1)
-        assert (mask.to_dense()[0, 0].bool() == touched).all()
-
-
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("pos", ["none", "t5", "fire", "fox", "inkling"])
 def test_flex_attention_in_a_window(pos):

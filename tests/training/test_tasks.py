@@ -8,11 +8,9 @@ import pytest
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.data.cache import prepare
 from poslab.objectives import UNSCORED, build_objective
 from poslab.objectives.tasks import Draw, Task, TaskOptions, asked
 from poslab.study.run.plan import plan
-from poslab.training.batches import TrainingBatches
 from support.models import CONF
 from support.runs import request
 
@@ -129,18 +127,6 @@ def test_no_training_has_what_a_test_asks(name):
         )
     )
     assert not trained & (tested | validated)
-
-
-def test_a_batch_is_a_function_of_seed_and_step_in_whatever_parts():
-    def batches(seed, step, accumulate=1):
-        config = request(**settings("copy"), seed=seed, trainer__accumulate=accumulate).config
-        made = TrainingBatches(config, prepare(config.data))
-        drawn = [made[step * accumulate + part] for part in range(accumulate)]
-        return np.concatenate([batch.tokens for batch in drawn])
-
-    np.testing.assert_array_equal(batches(1, 5), batches(1, 5, accumulate=2))
-    assert (batches(1, 5) != batches(1, 6)).any()
-    assert (batches(1, 5) != batches(2, 5)).any()
 
 
 def settings(name, **more):

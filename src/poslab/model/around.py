@@ -1,25 +1,40 @@
 """A scheme around another one, that multiplies the logits of each query.
 
-Shapes: B batch, H heads, T tokens, D model width, K head width, W and V widths before and after the rotation,
-C rotated pairs, Q queries, N keys or distances.
+Shapes: B batch, H heads, T tokens, D model width, W and V widths before and after the rotation.
 """
 
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
 from poslab.config.schema import Options
-from poslab.model.positions import ContentBias, Geometry, Scheme, Tail, build_scheme
-from poslab.model.rescaling import Rescaling
+from poslab.model.positions import ContentBias, Geometry, Scheme, build_scheme
+
+
+def _hook_of(part: str, hook: str) -> Any:
+    """Return a method that calls the hook of another scheme, which is the attribute `part`."""
+    return lambda self, *given: getattr(getattr(self, part), hook)(*given)
 
 
 class ScaledLayer(Scheme):
     """The scheme of one layer, with queries times `factor`."""
 
     scales_queries = True
+    logit_features = _hook_of("inside", "logit_features")
+    rotate_keys = _hook_of("inside", "rotate_keys")
+    can_rotate = _hook_of("inside", "can_rotate")
+    relative_rotation = _hook_of("inside", "relative_rotation")
+    bias = _hook_of("inside", "bias")
+    pairwise_bias = _hook_of("inside", "pairwise_bias")
+    log_gates = _hook_of("inside", "log_gates")
+    angles = _hook_of("inside", "angles")
+    score_bias = _hook_of("inside", "score_bias")
+    transitions = _hook_of("inside", "transitions")
+    products = _hook_of("inside", "products")
+    tail = _hook_of("inside", "tail")
 
     def __init__(self, options: Options, inside: Scheme) -> None:
         super().__init__(options, inside.geometry)
@@ -38,11 +53,6 @@ class ScaledLayer(Scheme):
         factor = self.factor(positions).to(torch.promote_types(q.dtype, torch.float32))
         return self.inside.rotate_queries((q * factor[..., None]).to(q.dtype), positions)
 
-    def rotate_keys(
-        self, k: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
-    ) -> Float[Tensor, "B H T V"]:
-        return self.inside.rotate_keys(k, positions)
-
     @property
     def shift_invariant(self) -> bool:
         return False
@@ -58,57 +68,12 @@ class ScaledLayer(Scheme):
     def overrides(self, hook: str) -> bool:
         return hook == "rotate_queries" or self.inside.overrides(hook)
 
-    def logit_features(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-        return self.inside.logit_features(x)
-
-    def can_rotate(self, width: int) -> bool:
-        return self.inside.can_rotate(width)
-
-    def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
-        return self.inside.relative_rotation(distance)
-
-    def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
-        return self.inside.bias(distance)
-
-    def pairwise_bias(
-        self, queries: Int[Tensor, "Q"], keys: Int[Tensor, "N"]
-    ) -> Float[Tensor, "H Q N"] | None:
-        return self.inside.pairwise_bias(queries, keys)
-
-    def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
-        return self.inside.log_gates(x)
-
-    def angles(
-        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
-    ) -> Float[Tensor, "B H T K/2"] | None:
-        return self.inside.angles(x, positions)
-
     def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
         """Return the bias inside, multiplied as the products are (InklingAttention in transformers)."""
         bias = self.inside.content_bias(x, positions)
         if bias is None:
             return None
         return bias._replace(r=bias.r * self.factor(positions).to(bias.r.dtype)[..., None])
-
-    def score_bias(
-        self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
-    ) -> Float[Tensor, "B H Q T"] | None:
-        return self.inside.score_bias(q, scores)
-
-    def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"] | None:
-        return self.inside.transitions(x)
-
-    def products(
-        self,
-        q: Float[Tensor, "B H Q W"],
-        k: Float[Tensor, "B H N W"],
-        transitions: Float[Tensor, "B H N K"] | None,
-        first: int,
-    ) -> Float[Tensor, "B H Q N"]:
-        return self.inside.products(q, k, transitions, first)
-
-    def tail(self) -> Tail | None:
-        return self.inside.tail()
 
 
 class AroundOptions(Options):
@@ -120,6 +85,9 @@ class Scaled(Scheme):
 
     layer_class: ClassVar[type[ScaledLayer]]
     scales_queries = True
+    place = _hook_of("of", "place")
+    embed = _hook_of("of", "embed")
+    rescale = _hook_of("of", "rescale")
 
     def __init__(self, options: AroundOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
@@ -149,12 +117,3 @@ class Scaled(Scheme):
 
     def section(self) -> dict[str, Any]:
         return {**super().section(), "of": self.of.section()}
-
-    def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
-        return self.of.place(length, stream)
-
-    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return self.of.embed(x, positions)
-
-    def rescale(self, rescaling: Rescaling | None) -> bool:
-        return self.of.rescale(rescaling)

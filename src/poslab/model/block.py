@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from poslab.config.schema import BlockOptions, PairError
 from poslab.model.attention import Attention, Mixer, Site
 from poslab.model.canon import CANON_KERNEL, canon_at
-from poslab.model.kernels.matmul import GeluLinear, Linear, gelu
+from poslab.model.kernels.matmul import GeluLinear, Linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme
 
@@ -26,7 +26,7 @@ class Perceptron(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         hidden = self.expand(x)
         if self.convolved:
-            hidden = gelu(self.canon_hidden(hidden))
+            hidden = nn.functional.gelu(self.canon_hidden(hidden), approximate="tanh")
         return self.project_perceptron(hidden)
 
 

@@ -1,10 +1,11 @@
-"""What schemes share that have a part of their own for each layer."""
+"""What schemes and mixers share that have a part of their own for each layer."""
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from torch import nn
 
-from poslab.config.schema import Options
+from poslab.config.schema import ConfigError, Options
 from poslab.model.positions import Geometry, Scheme
 
 
@@ -23,3 +24,22 @@ class LayeredScheme(Scheme):
         layer = getattr(self, self.parts)[index]
         assert isinstance(layer, Scheme)
         return layer
+
+
+def names_by_layer(
+    cycle: Sequence[str], entries: Collection[str], layers: int, group: str, setting: str
+) -> list[str]:
+    """Return the name of each layer's entry: `cycle`, the setting `layers` of a group, over and over.
+
+    `setting` is that of the entries. Raise ConfigError for a name that is not one of them, and for an entry
+    that no layer uses.
+    """
+    names = [cycle[index % len(cycle)] for index in range(layers)]
+    if unknown := [name for name in cycle if name not in entries]:
+        raise ConfigError(f"{group}.layers names {unknown[0]!r}; {group}.{setting} has {', '.join(entries)}")
+    if unused := [name for name in entries if name not in names]:
+        raise ConfigError(
+            f"{group}.{setting} has {unused[0]!r}, which no layer uses: {group}.layers={cycle} over "
+            f"model.layers={layers}; choose shorter {group}.layers or more layers"
+        )
+    return names

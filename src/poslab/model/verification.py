@@ -1,8 +1,8 @@
 """Whether a positional scheme keeps its contract: the checks that need no knowledge of its formula.
 
-Each check uses random parameters in float64, under every attention that the scheme works with. The project's
-tests also compare poslab's own schemes with formulas and other implementations; for schemes of other packages
-there is `poslab check-scheme`.
+Each check uses random parameters in float64, under every attention that the scheme works with. `poslab
+check-scheme` runs them for a scheme of another package, the project's tests for its own, which they also
+compare with formulas and other implementations.
 
 Shapes: H heads, T tokens, K head width, D model width.
 """
@@ -20,7 +20,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
-HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 200, 37  # tokens: more than one strip or chunk
+HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 230, 37  # tokens: several strips and chunks, and past T5's horizon
 CHUNKS = (16, 48, 256)
 VOCABULARY = 256
 TOLERANCE = 1e-9  # absolute and relative, of float64
@@ -180,14 +180,10 @@ class _Trial:
         return "" if claimed or not same else "shift_invariant is False, but logits do not change here"
 
     def _logits(self, positions: Tensor) -> Tensor:
-        count, scheme = len(positions), self.scheme
-        embedded = self.whole.embed(self.x[:, :count], positions) - self.x[:, :count]
-        q, k = (scheme.logit_features(x[..., :count, :]) for x in (self.q, self.k))
-        logits = scheme.rotate_queries(q, positions) @ scheme.rotate_keys(k, positions).mT
-        bias = scheme.pairwise_bias(positions, positions)
-        logits = logits if bias is None else logits + bias
-        # A change of the input changes the logits.
-        return (logits + embedded.sum(dim=-1)[:, None, :, None]).tril()
+        x, q, k = (part[..., : len(positions), :] for part in (self.x, self.q, self.k))
+        embedded = self.whole.embed(x, positions) - x
+        scores = self.attention({"kind": "softmax"}).scores(q, k, Site.of(self.scheme, positions, x))
+        return scores + embedded.sum(dim=-1)[:, None, :, None]  # a change of the input changes the logits
 
     def tail(self) -> str:
         bias, tail = self.scheme.bias(torch.arange(2)), self.scheme.tail()

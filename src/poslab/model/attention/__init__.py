@@ -272,11 +272,6 @@ def softmax_beside(
     return (scores - torch.logaddexp(sums, sinks[:, None, None].to(scores.dtype))).exp()
 
 
-def distances(positions: Int[Tensor, "T"], start: int, stop: int) -> Int[Tensor, "Q N"]:
-    """Return how far keys [0, stop) are before queries [start, stop); negative for keys after the query."""
-    return positions[start:stop, None] - positions[:stop]
-
-
 def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
     """Return F_t, the sum of the gates' logarithms up to token t, in float64.
 
@@ -301,7 +296,8 @@ def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Ten
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
         added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)
-    geometry, distance = site.scheme.geometry, distances(positions, first, len(positions))
+    geometry = site.scheme.geometry
+    distance = positions[first:, None] - positions  # negative for keys after the query
     if geometry.causal:
         added = added.masked_fill(distance < 0, -torch.inf)
     if geometry.window is not None:

@@ -64,11 +64,10 @@ class Flash(Attention):
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.geometry.causal:
             return self._two_sided(q, k, v, site, scale)
-        if scheme.overrides("products"):
-            self.kernel = "strips, checkpointed"
-            return pairwise_strips(q, k, v, site, scale)
-        if not scheme.by_distance:
-            if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
+        by_pairs = scheme.overrides("products")
+        if by_pairs or not scheme.by_distance:
+            both = scheme.overrides("pairwise_bias") and site.content_bias
+            if flex.takes(q, v) and not (by_pairs or both):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
             if _ends_near(q, site) and _has_blocks():
@@ -107,7 +106,7 @@ class Flash(Attention):
         bias = q.new_zeros(q.shape[1], reach, dtype=working) if bias is None else bias.to(working)
         if q.device.type == "cpu" and by_distance_only and scheme.geometry.consecutive and _has_blocks():
             self.kernel = "torch flash, sliding bias (cpu)"
-            mixed = Sliding.apply(q, k, _as_wide(v, q), bias, _constant_from(scheme), scale)  # type: ignore[no-untyped-call]
+            mixed = Sliding.apply(q, k, _as_wide(v, q), bias, scale)  # type: ignore[no-untyped-call]
             return mixed[..., : v.shape[-1]]
         self.kernel = "strips"
         sums = None if log_gates is None else cumulative_log_gates(log_gates)
@@ -184,14 +183,6 @@ def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
     if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
         return None
     return -tail.log_decay
-
-
-def _constant_from(scheme: Scheme) -> int | None:
-    """From which distance on the bias grows by a fixed number a token, or no key is seen; None: nowhere."""
-    tail, window = scheme.tail(), scheme.geometry.window
-    if tail is None or tail.log_decay.requires_grad:
-        return window
-    return tail.horizon if window is None else min(tail.horizon, window)
 
 
 def _flash_attn(

@@ -10,8 +10,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from poslab.config.schema import ConfigError, Options, PairError
+from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Mixer, attention_section, build_attention, mixer_class
+from poslab.model.layered import names_by_layer
 from poslab.model.positions import Geometry, Scheme
 
 
@@ -35,16 +36,7 @@ class Hybrid(Mixer):
     @classmethod
     def of_layers(cls, options: Options, geometry: Geometry, schemes: Sequence[Scheme]) -> list[Mixer]:
         assert isinstance(options, HybridOptions)
-        names = [options.layers[index % len(options.layers)] for index in range(geometry.layers)]
-        if unknown := [name for name in options.layers if name not in options.mixers]:
-            raise ConfigError(
-                f"attention.layers names {unknown[0]!r}; attention.mixers has {', '.join(options.mixers)}"
-            )
-        if unused := [name for name in options.mixers if name not in names]:
-            raise ConfigError(
-                f"attention.mixers has {unused[0]!r}, which no layer uses: attention.layers={options.layers} "
-                f"over model.layers={geometry.layers}; choose shorter attention.layers or more layers"
-            )
+        names = names_by_layer(options.layers, options.mixers, geometry.layers, "attention", "mixers")
         mixers = [
             _mixer(options.mixers[name], geometry, scheme)
             for name, scheme in zip(names, schemes, strict=False)  # one scheme: of the first layer alone

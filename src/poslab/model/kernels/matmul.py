@@ -37,14 +37,14 @@ class Linear(nn.Linear):
 
 
 class GeluLinear(Linear):
-    """`gelu` of a layer's output, in fewer passes than the two functions."""
+    """GELU of a layer's output in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
-        if not _use_one_dnn(x, self.weight):
-            return gelu(linear(x, self.weight, self.bias))
-        if torch.is_grad_enabled():
+        if _use_one_dnn(x, self.weight) and not torch.is_grad_enabled():
+            return _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
+        if _plain(x) and x.dtype == self.weight.dtype and x.dtype.itemsize >= 4 and x.numel() > 0:
             return _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
-        return _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
+        return nn.functional.gelu(nn.functional.linear(x, self.weight, self.bias), approximate="tanh")
 
 
 def linear(
@@ -54,13 +54,6 @@ def linear(
     if not _use_one_dnn(x, weight):
         return nn.functional.linear(x, weight, bias)
     return _Product.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-
-
-def gelu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return GELU in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
-    if not _plain(x) or x.dtype.itemsize < 4:
-        return nn.functional.gelu(x, approximate="tanh")
-    return _Gelu.apply(x)  # type: ignore[no-untyped-call]
 
 
 def _plain(x: Tensor) -> bool:
@@ -89,6 +82,15 @@ def _one_dnn_is_right() -> bool:
         return False
 
 
+def _product(
+    x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "... N"]:
+    """Return x W^T + b, without a gradient."""
+    if _use_one_dnn(x, weight):
+        return _one_dnn(x, weight, bias, "none", [], "")
+    return nn.functional.linear(x, weight, bias)
+
+
 class _Product(Function):
     """x W^T + b and the gradient of x by oneDNN, that of W by MKL."""
 
@@ -100,7 +102,7 @@ class _Product(Function):
         bias: Float[Tensor, "N"] | None,
     ) -> Float[Tensor, "... N"]:
         ctx.save_for_backward(x, weight)
-        return _one_dnn(x, weight, bias, "none", [], "")
+        return _product(x, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -119,9 +121,9 @@ class _ProductGelu(Function):
     def forward(
         ctx: Any, x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"]
     ) -> Float[Tensor, "... N"]:
-        output: Tensor = _one_dnn(x, weight, bias, "none", [], "")
+        output = _product(x, weight, bias)
         slope = torch.empty_like(output)
-        _gelu(output.view(-1), output.view(-1), slope.view(-1))
+        _gelu(output.view(-1), slope.view(-1))
         ctx.save_for_backward(x, weight, slope)
         return output
 
@@ -146,33 +148,14 @@ def _gradients(
     """Return the gradients of a product's x and W, None where autograd does not need one."""
     of_x = of_weight = None
     if ctx.needs_input_grad[0]:
-        of_x = _one_dnn(gradient, weight.t(), None, "none", [], "")
+        of_x = _product(gradient, weight.t())
     if ctx.needs_input_grad[1]:
         of_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
     return of_x, of_weight
 
 
-class _Gelu(Function):
-    """GELU with a tanh, computed together with its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        output = torch.empty_like(x, memory_format=torch.contiguous_format)
-        slope = torch.empty_like(output) if ctx.needs_input_grad[0] else None
-        _gelu(x.reshape(-1), output.view(-1), None if slope is None else slope.view(-1))
-        if slope is not None:
-            ctx.save_for_backward(slope)
-        return output
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        slope: Tensor = ctx.saved_tensors[0]
-        return gradient * slope
-
-
-def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor, "E"] | None) -> None:
-    """Write x sigmoid(2 c (x + a x^3)) to `output`, which may be x, and its derivative, part by part.
+def _gelu(x: Float[Tensor, "E"], slope: Float[Tensor, "E"]) -> None:
+    """Overwrite x by x sigmoid(2 c (x + a x^3)), and `slope` by its derivative, part by part.
 
     1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh.
     """
@@ -180,12 +163,10 @@ def _gelu(x: Float[Tensor, "E"], output: Float[Tensor, "E"], slope: Float[Tensor
     buffers = x.new_empty(2, min(ELEMENTS, len(x)))
     for start in range(0, len(x), ELEMENTS):
         part = x[start : start + ELEMENTS]
-        end = start + len(part)
         gate, rest = buffers[:, : len(part)]
-        if slope is not None:  # before `output`, which may be x: 2 c (1 + 3 a x^2)
-            torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=slope[start:end])
+        of_sigmoid = slope[start : start + len(part)]  # 2 c (1 + 3 a x^2)
+        torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=of_sigmoid)
         torch.addcmul(scale, part, part, value=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
-        result = torch.mul(part, gate, out=output[start:end])
-        if slope is not None:  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
-            torch.addcmul(result, result, gate, value=-1, out=rest)
-            torch.addcmul(gate, rest, slope[start:end], out=slope[start:end])
+        part.mul_(gate)
+        torch.addcmul(part, part, gate, value=-1, out=rest)
+        torch.addcmul(gate, rest, of_sigmoid, out=of_sigmoid)  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)

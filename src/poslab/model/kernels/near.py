@@ -23,8 +23,7 @@ from poslab.model.kernels.cpu_causal import backward_kernel, forward_kernel
 from poslab.model.kernels.strips import LIVE
 from poslab.model.positions import ContentBias
 
-BLOCK, LONG_BLOCK = 64, 256  # queries of a call
-LONG = 1024  # tokens from which on the long blocks are faster
+BLOCK = 64  # queries of a call
 
 
 class Block(NamedTuple):
@@ -44,9 +43,8 @@ class Block(NamedTuple):
 
 
 def _blocks(length: int, extent: int) -> Iterator[Block]:
-    size = LONG_BLOCK if length > LONG else BLOCK
-    for start in range(0, length, size):
-        yield Block(start, min(start + size, length), max(0, start - extent + 1))
+    for start in range(0, length, BLOCK):
+        yield Block(start, min(start + BLOCK, length), max(0, start - extent + 1))
 
 
 class NearBias(Function):

@@ -25,7 +25,7 @@ def turn(
     working = torch.promote_types(x.dtype, torch.float32)
     fixed = phase.ndim == 2 and not phase.requires_grad
     if fixed and x.device.type == "cpu" and x.dtype == working and not is_compiling():
-        return _Turn.apply(x, _factors_of(phase, working, pairing, x.shape[1]))  # type: ignore[no-untyped-call]
+        return _Turn.apply(x, phase, pairing)  # type: ignore[no-untyped-call]
     cos, sin = phase.cos().to(working), phase.sin().to(working)
     first, second = _pairs(x.to(working), pairing)
     turned = first * cos - second * sin, first * sin + second * cos
@@ -44,60 +44,40 @@ def _joined(first: Tensor, second: Tensor, pairing: Pairing) -> Float[Tensor, ".
     return torch.stack((first, second), dim=-1).flatten(-2)
 
 
-class _Factors:
-    """The factors of a token's numbers: `cos` on the number itself, `sin` on the other number of its pair."""
-
-    def __init__(
-        self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int
-    ) -> None:
-        self.phase = phase.clone()  # a scheme may change its own in place
-        self.dtype, self.pairing, self.heads = dtype, pairing, heads
-        cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
-        self.cos = _joined(cos, cos, pairing).repeat(1, heads)  # (T, H W)
-        self.sin = _joined(-sin, sin, pairing).repeat(1, heads)
-
-    def are_of(self, phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> bool:
-        alike = (self.dtype, self.pairing, self.heads) == (dtype, pairing, heads)
-        return alike and torch.equal(self.phase, phase)
-
-
-_last: _Factors | None = None
-
-
-def _factors_of(phase: Float[Tensor, "T W/2"], dtype: torch.dtype, pairing: Pairing, heads: int) -> _Factors:
-    """Return the factors of the last call where the phases are equal, as they mostly are in all layers."""
-    global _last
-    factors = _last
-    if factors is None or not factors.are_of(phase, dtype, pairing, heads):
-        factors = _last = _Factors(phase, dtype, pairing, heads)
-    return factors
-
-
 class _Turn(Function):
     """`turn` on a CPU, x cos + swapped(x) sin: one swap of the pairs and two passes over all numbers."""
 
     @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "B H T W"], factors: _Factors) -> Float[Tensor, "B H T W"]:
-        ctx.factors = factors
-        return _turned(x, factors, factors.sin)
+    def forward(
+        ctx: Any, x: Float[Tensor, "B H T W"], phase: Float[Tensor, "T W/2"], pairing: Pairing
+    ) -> Float[Tensor, "B H T W"]:
+        cos, sin = phase.cos().to(x.dtype), phase.sin().to(x.dtype)
+        cos, sin = _joined(cos, cos, pairing), _joined(-sin, sin, pairing)
+        ctx.save_for_backward(cos, sin)
+        ctx.pairing = pairing
+        return _turned(x, cos, sin, pairing)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, None]:
-        return _turned(gradient, ctx.factors, -ctx.factors.sin), None
+    def backward(ctx: Any, gradient: Float[Tensor, "B H T W"]) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turned(gradient, cos, -sin, ctx.pairing), None, None
 
 
 def _turned(
-    x: Float[Tensor, "B H T W"], factors: _Factors, sin: Float[Tensor, "T H*W"]
+    x: Float[Tensor, "B H T W"], cos: Float[Tensor, "T W"], sin: Float[Tensor, "T W"], pairing: Pairing
 ) -> Float[Tensor, "B H T W"]:
-    """Turn x, laid out as (B, T, H, W), where the factors of a token are contiguous over all heads."""
+    """Return x times `cos` plus the other number of each pair times `sin`.
+
+    Laid out as (B, T, H, W), where the factors of a token are contiguous over all heads.
+    """
     x = x.transpose(1, 2)
     heads, width = x.shape[2:]
-    if factors.pairing == "half":  # halves of heads, each copied as one row
+    if pairing == "half":  # halves of heads, each copied as one row
         order = torch.arange(2 * heads).view(heads, 2).flip(-1).flatten()
         swapped = x.reshape(*x.shape[:2], 2 * heads, width // 2).index_select(2, order)
     else:
-        swapped = torch.stack(_pairs(x, factors.pairing)[::-1], dim=-1)
+        swapped = torch.stack(_pairs(x, pairing)[::-1], dim=-1)
     output: Tensor = swapped.view(*x.shape[:2], heads * width)
-    output.mul_(sin).addcmul_(x.flatten(-2), factors.cos)
+    output.mul_(sin.repeat(1, heads)).addcmul_(x.flatten(-2), cos.repeat(1, heads))
     return output.view(x.shape).transpose(1, 2)

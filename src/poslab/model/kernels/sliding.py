@@ -35,12 +35,10 @@ from poslab.model.kernels.cpu_causal import (
     forward_kernel,
     gradients_in_blocks,
 )
-from poslab.model.kernels.strips import StripScores, near_bias_gradient, strip_gradients
+from poslab.model.kernels.strips import StripScores, strip_gradients
 
 SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
 BLOCK = 256  # queries of a call in forward, keys of one in backward
-# Where LONG keys count, and not in a window: the kernel uses larger tiles for 768 queries and more.
-LONG_BLOCK, LONG = 768, 4096
 WORTH = 64  # nats between the biases of a head; below it all keys count, and norms are not computed
 STEP = 64  # the first key that counts is a multiple of this
 
@@ -55,14 +53,9 @@ class Sliding(Function):
         k: Float[Tensor, "B H T W"],
         v: Float[Tensor, "B H T W"],
         bias: Float[Tensor, "H N"],
-        constant_from: int | None,
         scale: float,
     ) -> Float[Tensor, "B H T W"]:
-        """`bias` has the dtype of q, or float32.
-
-        `constant_from`: a distance from which the bias grows by a fixed number per token, so that learning
-        shifts all of that part equally; None: there is no such distance, or the growth is learned.
-        """
+        """`bias` has the dtype of q, or float32."""
         length = q.shape[-2]
         reach = _reach(q, k, bias[:, :length], scale)
         vector = _vector(bias[:, :length], reach)
@@ -71,7 +64,7 @@ class Sliding(Function):
         else:
             output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=bias.dtype)
             backwards = q.flip(-2)
-            for start, stop in _blocks(length, reach):
+            for start, stop in _blocks(length):
                 for heads, first in _groups([max(0, start - far) // STEP * STEP for far in reach]):
                     mask = _mask(vector[heads], (start, stop), (first, stop))
                     rows = slice(length - stop, length - start)
@@ -87,36 +80,26 @@ class Sliding(Function):
                     output[:, heads, start:stop] = mixed.flip(-2)
                     logsumexp[:, heads, start:stop] = sums.flip(-1)
         ctx.save_for_backward(q, k, v, bias, output, logsumexp)
-        ctx.reach, ctx.constant_from, ctx.scale = reach, constant_from, scale
+        ctx.reach, ctx.scale = reach, scale
         return output
 
     @staticmethod
     def backward(
         ctx: Any, gradient: Float[Tensor, "B H T W"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
-        learned, length = ctx.needs_input_grad[3], q.shape[-2]
-        near = length if ctx.constant_from is None else max(1, ctx.constant_from)
-        # A fused kernel has no gradient of the bias. Where most distances have a gradient of their own, plain
-        # products for all gradients are faster than the kernel plus the products for the bias.
-        if learned and 2 * near > length:
-            scores = StripScores(q, k, bias, None, None, None, None, ctx.scale)
-            exact = strip_gradients(scores, v, output, gradient, True, False)
-            return exact[0].to(q.dtype), exact[1].to(k.dtype), exact[2].to(v.dtype), exact[3], None, None
-        bias_gradient = None
-        if learned:
-            known = near_bias_gradient(q, k, v, bias, ctx.scale, output, logsumexp, gradient, near)
-            # Softmax ignores a shift of a whole row: the gradients of its scores sum to 0.
-            bias_gradient = torch.zeros_like(bias)
-            bias_gradient[:, :near] = known
-            bias_gradient[:, near] = -known.sum(dim=1)
+        if ctx.needs_input_grad[3]:  # which the fused kernel does not compute
+            scores = StripScores(q, k, bias, None, None, None, max(ctx.reach) + 1, ctx.scale)
+            of_q, of_k, of_v, of_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
+            return of_q, of_k, of_v, of_bias, None
+        length = q.shape[-2]
         vector = _vector(bias[:, :length], ctx.reach)
         given = (gradient, q, k, v, output, logsumexp)
         if length <= SHORT:
             gradients = gradients_in_blocks(*given, _table(vector), ctx.scale)
         else:
             gradients = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
-        return *gradients, bias_gradient, None, None
+        return *gradients, None, None
 
 
 def _blocks_backward(
@@ -136,7 +119,7 @@ def _blocks_backward(
     logsumexp = logsumexp.flip(-1)
     q_gradient = torch.zeros_like(q, dtype=torch.promote_types(q.dtype, torch.float32))
     k_gradient, v_gradient = torch.empty_like(k), torch.empty_like(v)
-    for first, last in _blocks(length, reach):
+    for first, last in _blocks(length):
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
@@ -182,10 +165,9 @@ def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
     return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
 
-def _blocks(length: int, reach: Sequence[int]) -> Iterator[tuple[int, int]]:
-    size = LONG_BLOCK if max(reach) >= LONG - 1 else BLOCK
-    for start in range(0, length, size):
-        yield start, min(start + size, length)
+def _blocks(length: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, length, BLOCK):
+        yield start, min(start + BLOCK, length)
 
 
 def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:

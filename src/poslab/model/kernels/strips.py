@@ -80,25 +80,11 @@ class Strips(Function):
         return output
 
     @staticmethod
-    def backward(
-        ctx: Any, gradient: Float[Tensor, "B H T K"]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Float[Tensor, "B H T K"]) -> tuple[Tensor | None, ...]:
         q, k, v, bias, gate_sums, sinks, positions, output = ctx.saved_tensors
         scores = StripScores(q, k, bias, gate_sums, sinks, positions, ctx.window, ctx.scale)
-        q_gradient, k_gradient, v_gradient, bias_gradient, gate_sums_gradient, sinks_gradient = (
-            strip_gradients(scores, v, output, gradient, *ctx.needs_input_grad[3:5])
-        )
-        return (
-            q_gradient.to(q.dtype),
-            k_gradient.to(k.dtype),
-            v_gradient.to(v.dtype),
-            bias_gradient,
-            gate_sums_gradient,
-            sinks_gradient,
-            None,
-            None,
-            None,
-        )
+        gradients = strip_gradients(scores, v, output, gradient, *ctx.needs_input_grad[3:5])
+        return *gradients, None, None, None
 
 
 class StripScores:
@@ -125,7 +111,8 @@ class StripScores:
         self.table = None
         if positions is None:
             rows = min(STRIP, self.length)
-            distance = table_distances(rows, self.length, bias.device)
+            columns = torch.arange(self.length + rows, device=bias.device)
+            distance = columns[:rows, None] + self.length - columns
             within = bias[:, distance.clamp(0, bias.shape[1] - 1)]
             self.table = within.masked_fill_(distance < 0, -torch.inf)
 
@@ -181,13 +168,8 @@ class StripScores:
         return self.positions[strip.queries, None] - self.positions[strip.keys]
 
 
-def table_distances(rows: int, before: int, device: torch.device) -> Int[Tensor, "R M"]:
-    """Return how far each of `before + rows` consecutive tokens is before each of the last `rows`."""
-    return torch.arange(rows, device=device)[:, None] + before - torch.arange(before + rows, device=device)
-
-
 def sums_of_diagonals(values: Float[Tensor, "H R M"]) -> Float[Tensor, "H M-R+1"]:
-    """Return the sums of the values at `table_distances` 0, 1, ... M - R."""
+    """Return the sums of the values at the distances 0, 1, ... M - R of a table."""
     heads, rows, columns = values.shape
     # Rows of the copy are longer by `rows`; with a stride one longer, each row starts one column later.
     wide = values.new_zeros(heads, rows, columns + rows)
@@ -209,7 +191,10 @@ def strip_gradients(
 
     In the dtype of the scores, and of the sinks in theirs.
     """
-    values, upstream, shared = _of_softmax(v, output, gradient, scores.bias.dtype)
+    working = scores.bias.dtype
+    values, upstream = v.to(working).contiguous(), gradient.to(working).contiguous()
+    # What softmax's Jacobian subtracts: sum_j weight_ij d weight_ij = <d output_i, output_i>.
+    shared = (upstream * output.to(working)).sum(dim=-1, keepdim=True)
     q_gradient = torch.empty_like(scores.q)
     k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
     bias_sums = scores.new_sums() if bias_needed else None
@@ -238,54 +223,6 @@ def strip_gradients(
     bias_gradient = None if bias_sums is None else scores.by_distance(bias_sums)
     q_gradient.mul_(scores.scale)
     return q_gradient, k_gradient, v_gradient, bias_gradient, gates_gradient, sinks_gradient
-
-
-def near_bias_gradient(
-    q: Float[Tensor, "B H T W"],
-    k: Float[Tensor, "B H T W"],
-    v: Float[Tensor, "B H T K"],
-    bias: Float[Tensor, "H N"],
-    scale: float,
-    output: Float[Tensor, "B H T K"],
-    logsumexp: Float[Tensor, "B H T"],
-    gradient: Float[Tensor, "B H T K"],
-    near: int,
-) -> Float[Tensor, "H near"]:
-    """Return the gradient of the bias at distances below `near`, from strips of only the keys needed.
-
-    `logsumexp` is that of each query's scores, from the fused kernel.
-    """
-    batch, heads, length = q.shape[:3]
-    q, k = (q.to(bias.dtype) * scale).contiguous(), k.to(bias.dtype).contiguous()
-    values, upstream, shared = _of_softmax(v, output, gradient, bias.dtype)
-    table = bias[:, table_distances(min(STRIP, length), near, bias.device).clamp(0, near - 1)]
-    sums = torch.zeros_like(table)
-    for start, stop, first in strips(length, near + 1):
-        piece = (slice(None), slice(stop - start), slice(near - start + first, near - start + stop))
-        windows = max(1, LIVE // (heads * (stop - start) * (stop - first)))
-        for window in range(0, batch, windows):
-            part = slice(window, window + windows)
-            rows, keys = (part, slice(None), slice(start, stop)), (part, slice(None), slice(first, stop))
-            # Other distances need no mask, since they are on other diagonals.
-            scores = (q[rows] @ k[keys].mT).add_(table[piece])
-            weights = scores.sub_(logsumexp[rows][..., None]).exp_()
-            score_gradient = (upstream[rows] @ values[keys].mT).sub_(shared[rows]).mul_(weights)
-            sums[piece] += score_gradient.sum(dim=0)
-    return sums_of_diagonals(sums)[:, :near]
-
-
-def _of_softmax(
-    v: Float[Tensor, "B H T K"],
-    output: Float[Tensor, "B H T K"],
-    gradient: Float[Tensor, "B H T K"],
-    working: torch.dtype,
-) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T 1"]]:
-    """Return values, upstream gradient, and the term that softmax's Jacobian subtracts from weight gradients:
-
-    sum_j weight_ij d weight_ij = <d output_i, output_i>.
-    """
-    upstream = gradient.to(working).contiguous()
-    return v.to(working).contiguous(), upstream, (upstream * output.to(working)).sum(dim=-1, keepdim=True)
 
 
 def pairwise_strips(

@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import nn
 
 from poslab.config.schema import ConfigError, Options
+from poslab.model.layered import names_by_layer
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from poslab.model.rescaling import Rescaling
 
@@ -32,19 +33,7 @@ class Schedule(Scheme):
 
     def __init__(self, options: ScheduleOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        cycle = options.layers
-        self.names = [cycle[index % len(cycle)] for index in range(geometry.layers)]
-        unknown = [name for name in cycle if name not in options.schemes]
-        if unknown:
-            raise ConfigError(
-                f"pos.layers names {unknown[0]!r}; pos.schemes has {', '.join(options.schemes)}"
-            )
-        unused = [name for name in options.schemes if name not in self.names]
-        if unused:
-            raise ConfigError(
-                f"pos.schemes has {unused[0]!r}, which no layer uses: pos.layers={cycle} over "
-                f"model.layers={geometry.layers}; choose shorter pos.layers or more layers"
-            )
+        self.names = names_by_layer(options.layers, options.schemes, geometry.layers, "pos", "schemes")
         # In the order of their first layers, so that names do not decide initial weights.
         self.schemes = nn.ModuleList()
         self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
