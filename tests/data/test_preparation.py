@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +86,37 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     assert not left.exists()
 
 
-@pytest.mark.parametrize("damaged", ["train.bin", "written.jsonl", "plan.npz"])
+def cut(content: bytes) -> bytes:
+    return content[:-9] + b"!" + content[-8:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("train.bin", cut),
+        ("plan.npz", cut),
+        ("text", cut),
+        ("written.jsonl", cut),
+        ("written.jsonl", lambda content: content.replace(b'"place": [', b'"place": [1')),
+        ("written.jsonl", lambda content: content.replace(b'"place"', b'"plaice"')),
+        ("written.jsonl", lambda content: content.replace(b'"sizes": [', b'"sizes": [9' + 20 * b"0")),
+    ],
+)
 def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(
-    damaged: str, tmp_path: Path, novels: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    damage: Callable[[bytes], bytes],
+    tmp_path: Path,
+    novels: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(text.Source, "pinned", name == "text")
     data = options("text", path=str(novels))
     whole = prepare(data).fingerprint
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
     left = killed_after(4, data)
-    content = (left / damaged).read_bytes()
-    (left / damaged).write_bytes(content[:-9] + b"!" + content[-8:-1])
+    content = (left / name).read_bytes()
+    assert damage(content) != content
+    (left / name).write_bytes(damage(content))
     assert prepare(data).fingerprint == whole
 
 

@@ -151,20 +151,22 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert floors == ["−2.00", "−3.00"]
 
 
-def test_a_run_whose_losses_are_no_numbers_is_left_out_by_name(tmp_path: Path) -> None:
+def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
     names = []
-    for seed in range(3):
-        names.append(f"rope-{seed}")
-        directory = write_run(tmp_path, names[-1], "rope", seed)
-        table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
-        if seed == 2:
-            table.loc[3, ["nll", "nll_without"]] = math.nan
-        rows = table.assign(multiple=0.5, distance=32, window=64).to_dict("records")
-        RunRecord(directory).write_table(RepeatedText.table, rows)
-        seal(directory)
+    for pos in ("rope", "none"):
+        for seed in range(3):
+            names.append(f"{pos}-{seed}")
+            directory = write_run(tmp_path, names[-1], pos, seed)
+            table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
+            if pos == "none" or seed == 2:
+                table.loc[3, ["nll", "nll_without"]] = math.nan
+            rows = table.assign(multiple=0.5, distance=32, window=64).to_dict("records")
+            RunRecord(directory).write_table(RepeatedText.table, rows)
+            seal(directory)
     plan(tmp_path, names, "rope")
     section = RepeatedText().section(study := StudyTables(gather("made_up", tmp_path, None)))
-    assert [line.points[0].n for line in section.charts[0].series] == [2]
-    assert "no numbers are left out of rope" in section.findings[0]
+    assert [(line.label, line.points[0].n) for line in section.charts[0].series] == [("rope", 2)]
+    assert "1 run of rope" in section.findings[0]
+    assert "3 runs of none" in section.findings[0]
     changes = RepeatedText().summarise(study.table(RepeatedText()))["repeated_text_0.5x"]
-    assert changes.isna().tolist() == [False, False, True]
+    assert changes.isna().sum() == 4

@@ -5,7 +5,7 @@ DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     text                their text, where it may be a download (documents.py)
     tokenizer.json      of a BPE that was trained on them
     written.jsonl       a line per shard whose tokens are written: where the next one begins, how long the
-                        files are, and the SHA-256 of what the shard has added to them
+                        files are, and the SHA-256 of both and of what the shard has added to the files
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import io
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def build(
     `content` is the digest of the text and `surveyed` what is known of it, where it was read already. Raises
     ConfigError and OSError.
     """
-    plan = _stored_plan(directory) or _make_plan(source, content, surveyed, directory)
+    plan = _stored_plan(source, directory) or _make_plan(source, content, surveyed, directory)
     documents = _documents(source, plan, directory)
     tokenizer = _tokenizer(source, plan, documents, directory)
     with ExitStack() as stack:
@@ -129,6 +129,8 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
     if source.pinned:
         with (directory / TEXT).open("wb") as copy:
             found = survey(source, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
     else:
         found = surveyed or survey(source)
     if content not in (None, found.digest):
@@ -157,11 +159,16 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
     return plan
 
 
-def _stored_plan(directory: Path) -> Plan | None:
-    """Return the plan that a killed process has left, None where there is none or it is damaged."""
+def _stored_plan(source: TextSource, directory: Path) -> Plan | None:
+    """Return the plan that a killed process has left, None where there is none or it is damaged.
+
+    None also where the text of a download is not all there.
+    """
     try:
         with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
-            return Plan(stored["sizes"], stored["ends"], str(stored["content"]))
+            plan = Plan(stored["sizes"], stored["ends"], str(stored["content"]))
+        whole = not source.pinned or (directory / TEXT).stat().st_size == plan.sizes.sum()
+        return plan if whole else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
 
@@ -257,15 +264,15 @@ class Parts:
 
     def _resumed(self, line: bytes) -> bool:
         """Return whether what a line of the log says is in the files, and count it as written if so."""
-        with suppress(ValueError, KeyError, TypeError):  # a line that was cut off, or is damaged
+        with suppress(ValueError, KeyError, TypeError, OverflowError):  # a line that is cut off or damaged
             entry = json.loads(line)
+            place, sizes = entry["place"], entry["sizes"]
             added = [
                 file.read(size - before)
-                for file, size, before in zip(self._files, entry["sizes"], self._sizes, strict=True)
+                for file, size, before in zip(self._files, sizes, self._sizes, strict=True)
             ]
-            if line.endswith(b"\n") and entry["sha256"] == _digest(added):
-                self._sizes = entry["sizes"]
-                self.place = (entry["place"][0], entry["place"][1])
+            if line.endswith(b"\n") and entry["sha256"] == _digest(place, sizes, added):
+                self._sizes, self.place = sizes, (place[0], place[1])
                 return True
         return False
 
@@ -294,7 +301,11 @@ class Parts:
             file.flush()
         self._sizes = [size + len(part) for size, part in zip(self._sizes, joined, strict=True)]
         self.place = pieces[-1].after
-        entry = {"place": self.place, "sizes": self._sizes, "sha256": _digest(joined)}
+        entry = {
+            "place": self.place,
+            "sizes": self._sizes,
+            "sha256": _digest(self.place, self._sizes, joined),
+        }
         self._log.write(json.dumps(entry).encode() + b"\n")
         self._log.flush()
 
@@ -312,8 +323,8 @@ def _opened(path: Path) -> BinaryIO:
     return path.open("r+b")
 
 
-def _digest(parts: list[bytes]) -> str:
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+def _digest(place: Sequence[int], sizes: Sequence[int], added: list[bytes]) -> str:
+    return hashlib.sha256(json.dumps([place, sizes]).encode() + b"".join(added)).hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

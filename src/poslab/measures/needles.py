@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import listing
+from poslab.config.text import counted, listing
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
 from poslab.measures import Measurement, Row, Trained
 
@@ -95,7 +95,7 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
     figures = figures_of(Needles(), study.results.finished)
     table = study.table(Needles())
     assert table is not None
-    asked = int(table[table.kind == kind].samples.min())
+    asked = int(table[(table.kind == kind) & (table.multiple.astype(float) == multiple)].samples.min())
     above: list[str] = []
     rest: list[str] = []
     for item in study.results.arms:
@@ -106,7 +106,7 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
         (above if is_above_guessing(found, asked) else rest).append(
             f"{item.arm.label} ({share(found.mean)} %)"
         )
-    at = f"{TITLES[kind]}, at {words(multiple)}, {asked} questions at each depth"
+    at = f"{TITLES[kind]}, at {words(multiple)}, {counted(asked, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import listing
+from poslab.config.text import counted, listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
 
@@ -70,9 +70,14 @@ class RepeatedText(Measurement):
         from poslab.report.formatting import multiple
         from poslab.report.tables import Column, Table
 
-        if (table := study.table(self)) is None:
+        if (whole := study.table(self)) is None:
             return None
-        table = table.astype({"multiple": float})
+        whole = whole.astype({"multiple": float})
+        changes = _change(whole.groupby(["run", "multiple"])).rename("change")
+        finite = np.isfinite(whole.join(changes, on=["run", "multiple"]).change)
+        table, broken = whole[finite], whole[~finite]
+        if table.empty:
+            return None
         results, multiples = study.results, sorted(table.multiple.unique())
         series = []
         for number, item in arms(results):
@@ -107,13 +112,13 @@ class RepeatedText(Measurement):
             1.0,
             tuple(series),
         )
-        runs = table.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
+        runs = whole.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
         by_run = runs[["nll", "nll_without", "tokens"]].sum(skipna=False).reset_index()
         sources = "repeated_text_arms.csv", "repeated_text.csv"
         return Section(
             "repeated_text",
             "Repeated text by distance",
-            findings=tuple(_findings(series, multiples, table)) if results.seeds > 1 else (),
+            findings=tuple(_findings(series, table, broken)) if results.seeds > 1 else (),
             charts=(chart,),
             tables=(Table("Repeated text by distance", "", columns, by_arm, sources),),
             sheets={"repeated_text_arms": sheet(by_arm), "repeated_text": sheet(study.records(by_run))},
@@ -189,18 +194,13 @@ def _told(multiples: Iterable[float]) -> list[float]:
 
 
 def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
-    """Yield an arm's change at each distance, with an interval over seeds and documents.
-
-    Over the seeds in which every loss is a number; a distance without such a seed is left out.
-    """
+    """Yield an arm's change at each distance, with an interval over seeds and documents."""
     from poslab.analysis.curves import Point
     from poslab.analysis.spread import noise_of_draws
     from poslab.analysis.statistics import paired
 
-    for multiple, rows in of_arm.groupby("multiple"):
-        if (at := rows[np.isfinite(rows.seed.map(_change(rows.groupby("seed"))))]).empty:
-            continue
-        sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum(skipna=False)
+    for multiple, at in of_arm.groupby("multiple"):
+        sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum()
         change = _change(at.groupby("seed"))
         share = at.tokens / at.seed.map(sums.tokens) / len(sums)
         added = (at.nll - at.nll_without) / at.tokens - at.seed.map(change)
@@ -217,19 +217,22 @@ def _floor(table: "pandas.DataFrame") -> str:
     from poslab.report.cells import span
     from poslab.report.formatting import number
 
-    sums = table.groupby("arm")[["nll_without", "tokens"]].sum(skipna=False)
+    sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
     losses = -sums.nll_without / sums.tokens
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
 def _findings(
-    series: "Sequence[Series]", multiples: "Sequence[float]", table: "pandas.DataFrame"
+    series: "Sequence[Series]", table: "pandas.DataFrame", broken: "pandas.DataFrame"
 ) -> Iterator[str]:
-    """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is."""
+    """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is.
+
+    `broken` has the rows of runs that lose no number at a distance, which `table` lacks.
+    """
     from poslab.report.formatting import multiple, number
     from poslab.report.verdict import NAMED
 
-    for k in _told(multiples):
+    for k in _told(table.multiple):
         read: list[str] = []
         rest: list[str] = []
         for line in series:
@@ -237,14 +240,14 @@ def _findings(
                 if point.x == k and point.half_width is not None:
                     below = point.mean + point.half_width < 0
                     (read if below else rest).append(f"{line.label} ({number(point.mean, 3)})")
-        changes = _change(table[table.multiple == k].groupby(["arm", "run"]))
-        broken = changes[~np.isfinite(changes)].index.get_level_values("arm").unique()
+        left_out = broken[broken.multiple == k].groupby("arm").run.nunique()
         parts = (
             f"the loss is lower for {listing(read, NAMED)}" if read else "",
             f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
-            f"runs whose losses are no numbers are left out of {listing(broken, NAMED)}"
-            if len(broken)
-            else "",
+            *(
+                f"{counted(runs, 'run')} of {arm} whose losses are no numbers left out"
+                for arm, runs in left_out.items()
+            ),
         )
         most = f"{_floor(table[table.multiple == k])} nats where it is copied exactly"
         yield f"With a copy {multiple(k)} back ({most}), {'; '.join(filter(None, parts))}."

@@ -22,7 +22,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
         return None
     import pandas  # takes a second: only where there is a table to read
 
-    frames, each = [], []  # tables, and for each of their rows the columns that say of which run it is
+    tables, of_rows = [], []  # the second: of which run each row is
     for run in having:
         try:
             rows = pandas.read_csv(io.BytesIO(run.tables[schema.file]))
@@ -31,9 +31,11 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
         if absent := [column for column in schema.columns if column not in rows]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
         if not rows.empty:  # its columns have no type, and would change the type of the result's
-            frames.append(rows)
-            each += [(run.name, run.pos, run.attention, run.seed)] * len(rows)
-    if not frames:
+            tables.append(rows)
+            of_rows += [(run.name, run.pos, run.attention, run.seed)] * len(rows)
+    if not tables:
         return None
-    whole = pandas.concat(frames, ignore_index=True).reindex(columns=[*schema.columns, *schema.optional])
-    return pandas.concat([pandas.DataFrame(each, columns=["run", "pos", "attention", "seed"]), whole], axis=1)
+    keys = pandas.DataFrame(of_rows, columns=["run", "pos", "attention", "seed"])
+    columns = [column for column in (*schema.columns, *schema.optional) if column not in keys]
+    whole = pandas.concat(tables, ignore_index=True).reindex(columns=columns)
+    return pandas.concat([keys, whole], axis=1)

@@ -180,10 +180,10 @@ def position_bins(run: Run) -> tuple[Bin, ...]:
 
     Without those in which a loss is no number.
     """
-    return tuple(item for item in _position_bins(run) if math.isfinite(item.loss))
+    return tuple(item for item in _all_bins(run) if math.isfinite(item.loss))
 
 
-def _position_bins(run: Run) -> tuple[Bin, ...]:
+def _all_bins(run: Run) -> tuple[Bin, ...]:
     """Loss by position as `position_bins` has it, infinite where it is no number."""
     if not run.positions:
         return ()
@@ -225,7 +225,7 @@ def rise(run: Run) -> dict[str, Value]:
 def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = False) -> dict[str, Value]:
     """The first position past L with a bin over the plateau; where `lasting`, with none below it behind."""
     figures: dict[str, Value] = {}
-    beyond = [item for item in _position_bins(run) if item.first >= run.context_length]
+    beyond = [item for item in _all_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
         key = f"{column}{suffix}"
         if plateau is None or not beyond:

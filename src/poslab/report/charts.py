@@ -118,8 +118,9 @@ class PanelChart(Figure):
 
     @property
     def legend(self) -> list[tuple[int, str]]:
-        """The number of each look in the panels, and what it stands for, once."""
-        return list(dict.fromkeys([*self.first, *(entry for panel in self.panels for entry in panel.legend)]))
+        """The number of each look in the panels, in their order, and what it stands for."""
+        of_panels = {entry for panel in self.panels for entry in panel.legend}
+        return [*self.first, *sorted(of_panels - {*self.first})]
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,9 @@ def write_document(document: Document, reports: Path) -> Report:
     write_atomic(index, page(document))
     write_list(reports)
     scored = tuple(f"{label}: {value}." for label, value in document.answer.belief if label == HELD_OUT)
-    shown = document.terminal, document.summary, document.title, document.looks
-    return Report(directory, index, *shown, scored)
+    return Report(
+        directory, index, document.terminal, document.summary, document.title, document.looks, scored
+    )
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:
