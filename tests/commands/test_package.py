@@ -50,9 +50,8 @@ def run(tmp_path_factory):
 def beside(run, monkeypatch):
     """Gives commands in this process, where the other package is found anew and then forgotten."""
     monkeypatch.syspath_prepend(run.path)
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] == "mine"
-    ]:  # of another test's folder
+    mine = [name for name in sys.modules if name.partition(".")[0] == "mine"]  # of another test's folder
+    for name in mine:
         monkeypatch.delitem(sys.modules, name)
     for found in FOUND_ONCE:
         found.cache_clear()

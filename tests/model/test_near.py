@@ -60,6 +60,24 @@ def test_long_texts_in_float32_and_without_the_private_operators(missing, monkey
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
 
 
+def test_products_of_its_own_beside_a_bias_by_content_are_used(monkeypatch):
+    layer = build_scheme(SCHEMES["inkling"], geometry := Geometry(32, 2, 64, 1)).layer(0)
+    monkeypatch.setattr(type(layer), "products", lambda self, q, k, transitions, first: 3 * (q @ k.mT))
+    monkeypatch.setattr(type(layer), "products_in_strips", True)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    x = torch.randn(1, 64, 32)
+    q, k, v = (torch.randn(1, 2, 64, 16) for _ in range(3))
+    site = Site.of(layer, torch.arange(64), x)
+    found, expected = (
+        build_attention(ATTENTIONS[name], geometry, layer).attend(q, k, v, site)
+        for name in ("flash", "softmax")
+    )
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+
+
 def test_linear_attention_refuses_the_bias_in_a_window():
     geometry = Geometry(32, 2, 64, 1, window=16)
     layer = build_scheme(SCHEMES["inkling"], geometry).layer(0)

@@ -83,8 +83,6 @@ def test_commands_on_one_study_make_each_run_once(commands, launcher, tmp_path):
         assert (manifest.status, manifest.processes) == ("done", 1)
         assert (directory / "log.txt").read_text().count("step 20/20") == 1
         assert len(list(directory.glob("wandb/offline-run-*"))) == 1
-    # What a run was asked has the settings of its loggers, which may be keys.
-    assert not list(tmp_path.glob("runs/x/.launcher/*.json"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")

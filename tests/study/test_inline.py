@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
+from poslab.record.facts import Manifest
 from poslab.record.kept import KEPT, pack
 from poslab.record.manifest import read_manifest
 from poslab.record.study_list import UNNAMED, enlist, read_study_list
@@ -22,8 +24,10 @@ from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.inline import Inline
+from poslab.study.run.job import Job
 from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
+from poslab.study.run.worker import run_in_command
 from poslab.training.module import LanguageModel
 from support.runs import assert_equal_results, inline, make, request
 
@@ -98,6 +102,24 @@ def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path, elsewhe
     assert torch.get_num_threads() == threads
     assert_equal_results(only_run(tmp_path), elsewhere)
     assert "WANDB_DATA_DIR" not in os.environ or str(tmp_path) not in os.environ["WANDB_DATA_DIR"]
+
+
+def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Job] = []
+
+    def run(job: Job, *others: Any) -> Manifest:
+        made.append(job)
+        return Manifest(status="done")
+
+    monkeypatch.setattr("poslab.study.run.make.run", run)
+    job = plan(request(evaluate__longest="auto"), tmp_path)
+    assert run_in_command(job) == 0
+    assert made[0].request.config == job.config  # what loggers show
+    assert run_in_command(replace(job, code=replace(job.code, evaluation="older"))) == 2
+    assert "changed since the study began" in capsys.readouterr().err
+    assert len(made) == 1
 
 
 def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_next_begins(

@@ -70,6 +70,12 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
     assert "poslab" in imported
     assert not SLOW & imported
     assert tree(tmp_path / "reports") == written
+    # A record that has changed gives another report, and its run is made again from its checkpoint.
+    (table,) = tmp_path.glob("runs/ablation/rope-*/position.csv")
+    table.write_text(table.read_text().replace("\n0,", "\n0,1", 1))
+    mended = called(*STUDY, cwd=tmp_path)
+    assert "position.csv is damaged" in mended.stderr
+    assert mended.stdout == first.stdout
 
 
 def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):

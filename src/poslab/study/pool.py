@@ -134,6 +134,7 @@ class Pool:
             for member in self.running.values():
                 self._check_disk(member)
         for member in self.members:
+            self.stopper.check()  # a cluster may take seconds for each
             if member.entry.state != "waiting":
                 continue
             if not self._start(member):

@@ -64,10 +64,11 @@ class Flash(Attention):
         working = torch.promote_types(q.dtype, torch.float32)
         if not scheme.geometry.causal:
             return self._two_sided(q, k, v, site, scale)
-        by_pairs = scheme.overrides("products")
-        if by_pairs or not scheme.by_distance:
-            both = scheme.overrides("pairwise_bias") and site.content_bias
-            if flex.takes(q, v) and not (by_pairs or both):
+        if scheme.overrides("products"):
+            self.kernel = "strips, checkpointed"
+            return pairwise_strips(q, k, v, site, scale)
+        if not scheme.by_distance:
+            if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
             if _ends_near(q, site) and _has_blocks():

@@ -42,7 +42,8 @@ class GeluLinear(Linear):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         if _use_one_dnn(x, self.weight) and not torch.is_grad_enabled():
             return _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
-        if _plain(x) and x.dtype == self.weight.dtype and x.dtype.itemsize >= 4 and x.numel() > 0:
+        wide = x.dtype == self.weight.dtype and x.dtype.itemsize >= 4
+        if torch.is_grad_enabled() and wide and _plain(x) and x.numel() > 0:
             return _ProductGelu.apply(x, self.weight, self.bias)  # type: ignore[no-untyped-call]
         return nn.functional.gelu(nn.functional.linear(x, self.weight, self.bias), approximate="tanh")
 

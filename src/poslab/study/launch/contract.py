@@ -14,7 +14,7 @@ shows how a launcher is tested.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -51,7 +51,7 @@ class Task:
     # one that has imported it, and call `MODULE.main` there. None: no fork.
     preload: str | None = None
     # Runs it in this process and returns its exit status, for a launcher that is `in_this_process`.
-    here: Callable[[], int] | None = None
+    here: Callable[[], int] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Launcher(ABC):
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks continue when the command that started them ends; the same command must find them again.
     detached: ClassVar[bool] = False
-    # Whether `ended` itself runs the task that was started; a signal then raises Stopped there.
+    # Whether `ended` itself runs the task that was started, by its `here`, not its command. A signal then
+    # raises Stopped there, and `stop` is not called.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5

@@ -98,9 +98,7 @@ class Stopper:
     def disarm(self, stop: Stopped) -> None:
         """Stop raising Stopped: `stop` has reached the code that handles it, and a second signal ends all."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if (
-            self.number is None
-        ):  # the signal has come to a run in this process, which has a stopper of its own
+        if self.number is None:  # a run in this process has a stopper of its own, to which the signal came
             self.number, self._requested_at = stop.number, time.monotonic()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

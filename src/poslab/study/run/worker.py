@@ -54,7 +54,7 @@ def request_text(job: Job) -> str:
             **asdict(job.request),
             "config": job.config.model_dump(mode="json"),  # without `auto`
             "identity": job.identity,
-            "evaluation": job.code.evaluation,  # fingerprint of its code, which is no part of the identity
+            "evaluation": job.code.evaluation,
             "directory": str(job.directory.resolve()),
         }
     )
@@ -74,8 +74,13 @@ def run_in_command(job: Job) -> int:
     Raises Stopped, since a signal is for the whole command.
     """
     display = RunDisplay(job.request.title, job.directory)
+
+    def make(stopper: Stopper) -> int:
+        request = replace(job.request, config=job.config)  # without `auto`
+        return _run(_planned_again(request, job.directory, *_identity(job)), display, stopper)
+
     with display.copied_to(job.directory / LOG):
-        return _status(lambda stopper: _run(job, display, stopper))
+        return _status(make)
 
 
 def _status(make: Callable[[Stopper], int]) -> int:
@@ -101,6 +106,24 @@ def exit_with(status: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)
+
+
+def _identity(job: Job) -> tuple[str, str]:
+    """Return the job's identity, and the fingerprint of the code that evaluates, which is no part of it."""
+    return job.identity, job.code.evaluation
+
+
+def _planned_again(request: Request, directory: Path, identity: str, evaluation: str) -> Job:
+    """Return the run as this process plans it now, with what it is and where it runs.
+
+    Raises ConfigError where code or data have changed: this process may have imported older code, and would
+    record code that it did not run.
+    """
+    # Not the planned directory: its name depends on the names of the options, and one run has one directory.
+    job = replace(plan(request, directory.parent.parent), directory=directory)
+    if _identity(job) != (identity, evaluation):
+        raise ConfigError("code or data have changed since the study began: run the same command again")
+    return job
 
 
 def _run(job: Job, display: RunDisplay, stopper: Stopper) -> int:
@@ -129,12 +152,7 @@ def _make(path: Path, stopper: Stopper) -> int:
     command = [*WORKER, sys.argv[-1]]
     launcher, _ = launcher_class(request.config.launcher)
     stopper.step_seconds = launcher.step_seconds
-    directory = Path(content["directory"])
-    # Not the planned directory: its name depends on the names of the options, and one run has one directory.
-    job = replace(plan(request, directory.parent.parent), directory=directory)
-    # This process may have imported older code, and would record code that it did not run.
-    if (job.identity, job.code.evaluation) != (content["identity"], content["evaluation"]):
-        raise ConfigError("code or data have changed since the study began: run the same command again")
+    job = _planned_again(request, Path(content["directory"]), content["identity"], content["evaluation"])
 
     def on_lost(number: int, status: int) -> None:
         try:
