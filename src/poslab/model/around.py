@@ -16,7 +16,7 @@ from poslab.model.positions import ContentBias, Geometry, Scheme, build_scheme
 
 def _hook_of(part: str, hook: str) -> Any:
     """Return a method that calls the hook of another scheme, which is the attribute `part`."""
-    return lambda self, *given: getattr(getattr(self, part), hook)(*given)
+    return lambda self, *given, **named: getattr(getattr(self, part), hook)(*given, **named)
 
 
 class ScaledLayer(Scheme):
