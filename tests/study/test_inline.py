@@ -29,7 +29,7 @@ from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.study.run.worker import run_in_command
 from poslab.training.module import LanguageModel
-from support.runs import assert_equal_results, inline, make, request
+from support.runs import TRACKED, assert_equal_results, inline, make, request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -73,16 +73,18 @@ def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):
 
 
 def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys) -> None:
-    """Of a BPE: its tokenizer is not archived either."""
-    first, second = (inline(tmp_path, seed=seed, data__vocabulary=300) for seed in (0, 1))
-    assert run_study([first], "a command") == 0
+    """Of a BPE: its tokenizer is not archived either. W&B then gets the archived runs too."""
+    first, second = (inline(tmp_path, seed=seed, data__vocabulary=300, logger=TRACKED) for seed in (0, 1))
+    assert run_study([inline(tmp_path, data__vocabulary=300)], "a command") == 0
     run, archive = only_run(tmp_path), tmp_path / KEPT
     archive.write_bytes(pack(run.parent))
     shutil.rmtree(run.parent)
     subprocess.run(["tar", "xf", archive, "-C", tmp_path / "runs"], check=True)
     assert not (run / "checkpoint.pt").exists()
     assert run_study([first, second], "a command") == 0
-    assert "finished already, not repeated: 1 of 2 runs" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "finished already, not repeated: 1 of 2 runs" in printed
+    assert "failed" not in printed
     assert not (run / "checkpoint.pt").exists()
     job = plan(first, tmp_path / "runs")
     (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table takes a training, too

@@ -145,7 +145,7 @@ class TrackedRun:
             _add(tables, self._folder / file)
         _add(tables, self._folder / MANIFEST)
         self.run.log_artifact(tables)
-        if self.options.checkpoints:
+        if self.options.checkpoints and (self.directory / FINAL).exists():  # a run of an archive has none
             weights = wandb.Artifact(f"checkpoint-{name}", "model", metadata=about)
             _add(weights, self.directory / FINAL)
             if TOKENIZER in (manifest.files or {}):
