@@ -227,7 +227,7 @@ def _findings(
 ) -> Iterator[str]:
     """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is.
 
-    `broken` has the rows of runs that lose no number at a distance, which `table` lacks.
+    `broken` has the rows of runs whose losses at a distance are no numbers, which `table` lacks.
     """
     from poslab.report.formatting import multiple, number
     from poslab.report.verdict import NAMED
