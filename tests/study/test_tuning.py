@@ -16,7 +16,7 @@ from poslab.record.seal import read_sealed
 from poslab.record.writer import RunRecord
 from poslab.study import tuning
 from poslab.study.conduct import run_study
-from poslab.study.reuse import take_over, to_take_over
+from poslab.study.reuse import take_over, would_take_over
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped
@@ -161,7 +161,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
     assert take_over([plan(request("two", evaluate__validation_windows=1), tmp_path)]) == ([], 0)
     assert take_over([plan(request("two", trainer__max_steps=5), tmp_path)]) == ([], 0)
     job = plan(request("two", **other), tmp_path)
-    assert to_take_over([job]) == (set(), {job.directory})
+    assert would_take_over([job]) == (set(), {job.directory})
     assert take_over([job]) == ([], 1)
     assert take_over([job]) == ([], 0)  # it has its own now
 

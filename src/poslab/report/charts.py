@@ -114,13 +114,13 @@ class PanelChart(Figure):
     panels: tuple[LineChart, ...]  # each has its arm's label as its title; their names do not count
     legend_of: str  # what its lines are: rotations, heads
     rows: Rows
-    first: tuple[tuple[int, str], ...] = ()  # entries of the legend that go before those of the panels
+    ordered: tuple[tuple[int, str], ...] = ()  # entries that begin the legend, in their own order
 
     @property
     def legend(self) -> list[tuple[int, str]]:
         """The number of each look in the panels, in their order, and what it stands for."""
         of_panels = {entry for panel in self.panels for entry in panel.legend}
-        return [*self.first, *sorted(of_panels - {*self.first})]
+        return [*self.ordered, *sorted(of_panels - {*self.ordered})]
 
 
 @dataclass(frozen=True)

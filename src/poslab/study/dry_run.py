@@ -23,7 +23,7 @@ from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member
-from poslab.study.reuse import one_of_each_training, to_take_over
+from poslab.study.reuse import one_of_each_training, would_take_over
 from poslab.study.run.budget import BudgetError, check_fits, estimate
 from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
@@ -144,7 +144,7 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[P
     """Return the rows of the jobs, before their times and places are known."""
     _, later = one_of_each_training(jobs)
     elsewhere = {job.directory: "evaluates" for job in later if not job.directory.exists()}
-    copied, trained = to_take_over(jobs)
+    copied, trained = would_take_over(jobs)
     elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
     return [
         Planned(

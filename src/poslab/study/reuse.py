@@ -36,7 +36,7 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
     return copied, trained
 
 
-def to_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
+def would_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
     """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
     copied, trained = set(), set()
     for job, same, alike in _elsewhere(jobs):
