@@ -39,43 +39,38 @@ def test_output_and_every_gradient_are_those_of_plain_products(length, extent, m
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
+def flash_as_softmax(length, extent):
+    """Flash attention gives what softmax gives, under a random bias by content; the kernel's name."""
+    geometry = Geometry(32, 2, length, 1)
+    torch.manual_seed(0)
+    layer = build_scheme({**SCHEMES["inkling"], "extent": extent}, geometry).layer(0)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    x = torch.randn(1, length, 32)
+    q, k, v = (torch.randn(1, 2, length, 16) for _ in range(3))
+    site = Site.of(layer, torch.arange(length), x)
+    mixers = [build_attention(ATTENTIONS[name], geometry, layer) for name in ("flash", "softmax")]
+    found, expected = (mixer.attend(q, k, v, site) for mixer in mixers)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+    return mixers[0].kernel
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_long_texts_in_float32_and_without_the_private_operators(missing, monkeypatch):
     if missing:
         monkeypatch.setattr("poslab.model.attention.flash.available", lambda: False)
     elif not cpu_causal.available():
         pytest.skip("this PyTorch has no such kernel")
-    geometry = Geometry(32, 2, 1500, 1)
-    torch.manual_seed(0)
-    layer = build_scheme({**SCHEMES["inkling"], "extent": 0.2}, geometry).layer(0)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_()
-    x = torch.randn(1, 1500, 32)
-    q, k, v = (torch.randn(1, 2, 1500, 16) for _ in range(3))
-    site = Site.of(layer, torch.arange(1500), x)
-    mixers = [build_attention(ATTENTIONS[name], geometry, layer) for name in ("flash", "softmax")]
-    found, expected = (mixer.attend(q, k, v, site) for mixer in mixers)
-    assert mixers[0].kernel == ("strips, checkpointed" if missing else "torch flash, near bias (cpu)")
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+    kernel = flash_as_softmax(1500, 0.2)
+    assert kernel == ("strips, checkpointed" if missing else "torch flash, near bias (cpu)")
 
 
 def test_products_of_its_own_beside_a_bias_by_content_are_used(monkeypatch):
-    layer = build_scheme(SCHEMES["inkling"], geometry := Geometry(32, 2, 64, 1)).layer(0)
-    monkeypatch.setattr(type(layer), "products", lambda self, q, k, transitions, first: 3 * (q @ k.mT))
-    monkeypatch.setattr(type(layer), "products_in_strips", True)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_()
-    x = torch.randn(1, 64, 32)
-    q, k, v = (torch.randn(1, 2, 64, 16) for _ in range(3))
-    site = Site.of(layer, torch.arange(64), x)
-    found, expected = (
-        build_attention(ATTENTIONS[name], geometry, layer).attend(q, k, v, site)
-        for name in ("flash", "softmax")
-    )
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+    layer = type(build_scheme(SCHEMES["inkling"], Geometry(32, 2, 64, 1)).layer(0))
+    monkeypatch.setattr(layer, "products", lambda self, q, k, transitions, first: 3 * (q @ k.mT))
+    monkeypatch.setattr(layer, "products_in_strips", True)
+    assert flash_as_softmax(64, 0.2) == "strips, checkpointed"
 
 
 def test_linear_attention_refuses_the_bias_in_a_window():
