@@ -14,7 +14,7 @@ from dev.trends import coverage, coverage_of_needs
 from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
 from poslab.analysis.results import gather
 from poslab.analysis.scaling import scaling
-from poslab.analysis.statistics import TextNoise, combined
+from poslab.analysis.statistics import TextNoise, weighted_sum
 from poslab.report.charts import PanelChart
 from poslab.report.formatting import quantity
 from poslab.report.sections.contents import document
@@ -167,13 +167,13 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
             write_run(
                 tmp_path, f"learned-{steps}-{seed}", "learned", seed, sliding=at, config=config, max_length=L
             )
-    plan(tmp_path, sorted(path.name for path in tmp_path.glob("*-*")))
+    plan(tmp_path, sorted(path.name for path in (tmp_path / "made_up").glob("*-*")))
     results = gather("made_up", tmp_path, "rope 400 steps")
     first, *rest = document(results).answer.sentences
     assert first.startswith("2 seeds, so exploratory: ")
     assert "learned" in first
     assert any("not defined or not measured there: learned" in said for said in rest)
-    for run in tmp_path.glob("t5-*"):
+    for run in (tmp_path / "made_up").glob("t5-*"):
         shutil.rmtree(run)  # now no arm has a gap past L
     *_, last = document(gather("made_up", tmp_path, "rope 400 steps")).answer.sentences[:3]
     assert "not defined or not measured there: learned" in last
@@ -184,8 +184,59 @@ def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
     rungs = study(tmp_path, {"rope": [2.0] * 4, "t5": [2.1, 2.1, 2.09, 2.2]}, sizes, noise=1e-4)
     assert rungs is not None
     found = trend(rungs, "t5", LOSS)
-    assert abs(found.per_tenfold.mean) > (found.per_tenfold.half_width or 0)
+    assert abs(found.change.mean) > found.change.half_width
     assert found.reading == "no trend seen"
+
+
+def test_gaps_that_are_no_line_have_no_slope_however_well_each_is_known(tmp_path):
+    """Noise of seeds alone would give the slope an interval of a hundredth of its width."""
+    gaps = [0.22, 0.34, 0.13, 0.03]
+    rungs = study(tmp_path, {"rope": [2.0] * 4, "alibi": [2.0 + gap for gap in gaps]}, SIZES[:4], noise=1e-4)
+    found = trend(rungs, "alibi", LOSS)
+    assert found.per_tenfold.half_width > abs(found.per_tenfold.mean)
+    assert not found.along_a_line
+    assert found.change.mean == pytest.approx(-0.19, abs=1e-3)
+    assert found.reading == "shrinks"  # from the first to the last
+    assert "along a line" in section(gather("made_up", tmp_path, None)).findings[0]
+
+
+def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
+    losses = {"rope": [2.0] * 4, "t5": [1.90, 1.93, 1.95, 1.98]}
+    whole = trend(study(tmp_path / "two", losses, SIZES[:4], noise=1e-3, seeds=2), "t5", LOSS)
+    study(tmp_path / "one", losses, SIZES[:4], noise=1e-3, seeds=2)
+    for run in (tmp_path / "one" / "made_up").glob("*-192-*-1"):
+        shutil.rmtree(run)
+    plan(tmp_path / "one", sorted(path.name for path in (tmp_path / "one" / "made_up").glob("*-*")))
+    results = gather("made_up", tmp_path / "one", None)
+    rungs = ladder(results)
+    assert rungs.rungs[-1].gap("t5", "rope", LOSS).half_width is None
+    found = trend(rungs, "t5", LOSS)
+    assert (found.reading, whole.reading) == ("shrinks", "shrinks")
+    assert found.per_tenfold.half_width == pytest.approx(whole.per_tenfold.half_width, rel=1)
+    page = document(results)
+    assert page.answer.sentences[0].startswith("1 to 2 seeds, so exploratory")
+    assert "of one seed" in page.answer.chart.caption
+
+
+def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
+    """By all of its seeds t5 would be below rope, which lacks one of them."""
+    study(tmp_path, {"rope": [2.0] * 3, "t5": [2.01] * 3, "alibi": [2.1] * 3}, BUDGETS, noise=0)
+    for run in (tmp_path / "made_up").glob("rope-64-400-2"):
+        shutil.rmtree(run)
+    trainer = {"max_steps": 400, "batch_size": BATCH, "learning_rate": 0.1 / 64}
+    config = {"model": {"layers": 2, "width": 64, "heads": 2}, "trainer": trainer}
+    write_run(tmp_path, "t5-64-400-2", "t5", 2, sliding={1.0: 1.0, 2.0: 1.0}, config=config)
+    plan(tmp_path, sorted(path.name for path in (tmp_path / "made_up").glob("*-*")))
+    rung = ladder(gather("made_up", tmp_path, "rope 400 steps")).rungs[0]
+    assert rung.arms["t5"].mean(LOSS) < rung.arms["rope"].mean(LOSS)
+    assert rung.order(LOSS) == ["rope", "t5", "alibi"]
+
+
+def test_no_arm_of_one_size_is_tested_or_ranked_against_another_one_of_another_size(tmp_path):
+    study(tmp_path, {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7]}, BUDGETS)
+    results = gather("made_up", tmp_path, None)
+    assert not results.ranks
+    assert len(results.pairs) == 3 + 2 * 3  # within each budget, and each scheme over its budgets
 
 
 def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(tmp_path):
@@ -263,7 +314,7 @@ def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
     losses = {"rope": [2.5, 2.4, 2.3, 2.2, 2.35], "t5": [2.45, 2.35, 2.25, 2.15, 2.3]}
     study(tmp_path, losses, SIZES, seeds=1)
     study(tmp_path, {pos: means[:1] for pos, means in losses.items()}, SIZES[:1], seeds=2)
-    plan(tmp_path, sorted(path.name for path in tmp_path.glob("*-*")))
+    plan(tmp_path, sorted(path.name for path in (tmp_path / "made_up").glob("*-*")))
     rungs = ladder(gather("made_up", tmp_path, None))
     assert scaling(rungs, "t5", LOSS) is None
 
@@ -278,10 +329,12 @@ def test_intervals_of_what_an_arm_needs_cover_the_truth():
 def test_a_sum_of_groups_has_the_interval_of_welch_for_two():
     """Welch 1947: the variance of each mean, and degrees of freedom from both."""
     first, second = [1.0, 1.2, 1.1, 1.4], [0.2, 0.9, 0.5]
-    ours = combined([first, [-value for value in second]], None)
+    ours = weighted_sum([(1, first), (-1, second)], None).difference()
     parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
     assert ours.mean == pytest.approx(np.mean(first) - np.mean(second))
     assert ours.half_width == pytest.approx(stdtrit(freedom, 0.975) * math.sqrt(sum(parts)))
-    text = combined([first, second], TextNoise(0.5, 1e9, 31))  # beside which the seeds are nothing
+    text = weighted_sum(
+        [(1, first), (1, second)], TextNoise(0.5, 1e9, 31)
+    ).difference()  # beside which the seeds are nothing
     assert text.half_width == pytest.approx(1.96 * math.sqrt(0.5 + sum(parts)), rel=0.01)

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from poslab.analysis.comparisons import origin_of, tokens_per_parameter
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, Sheet
 from poslab.analysis.titles import compared, title
@@ -42,14 +43,6 @@ def _facts(run: Run) -> dict[str, object]:
         "gpu": None if gpus is None else ", ".join(gpus),
         **{key: getattr(hardware, key, None) for key in ("processor", "cores", "memory_bytes", "system")},
     }
-
-
-def tokens_per_parameter(run: Run) -> float | None:
-    """Return training tokens per parameter, with those of the run that this one started from."""
-    if is_pretrained(run) or not run.manifest.parameters:
-        return None
-    before = origin_of(run, "tokens")
-    return (run.budget + (before if isinstance(before, int) else 0)) / run.manifest.parameters
 
 
 def facts_sheet(results: Results) -> Sheet:
@@ -111,11 +104,6 @@ def _cell(value: Any) -> Value:
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, int | float) else plain(value)
-
-
-def origin_of(run: Run, name: str = "run") -> object:
-    """Return a fact of the finished run that this one started from; None for initial weights."""
-    return getattr(run.manifest.origin, name, None)
 
 
 def _loss_before(run: Run) -> float | None:

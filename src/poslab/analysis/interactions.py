@@ -69,4 +69,5 @@ def _change(parts: Sequence[tuple[ArmFigures, int]], primary: str) -> Difference
     sums = {seed: sum(sign * values[seed] for values, sign in by_seed) for seed in seeds}
     if not seeds:
         return None
-    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(parts, {primary: 1}, seeds, False))
+    signed = [(item, sign, seeds) for item, sign in parts]
+    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(signed, {primary: 1}, False))

@@ -9,25 +9,23 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import null_space
 
-from poslab.analysis.arms import RATES, Arm, key, labels, settings
-from poslab.analysis.comparisons import alike
+from poslab.analysis.arms import Arm, key, labels, settings
+from poslab.analysis.comparisons import BUDGET, FOLLOWING, SIZE, alike, tokens_per_parameter
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.facts import tokens_per_parameter
 from poslab.analysis.protocols import loss_at_length
-from poslab.analysis.results import Results
 from poslab.analysis.spread import difference, text_noise
-from poslab.analysis.statistics import Difference, combined, holm
+from poslab.analysis.statistics import Difference, Sum, Variance, holm, weighted_sum
 from poslab.record.measures import is_in_bits
 from poslab.record.reader import Run
 
-SIZE = ("model.layers", "model.width", "model.heads")
-BUDGET = ("trainer.max_steps", "trainer.batch_size")
-# What follows the size or the budget, or is chosen for each arm.
-FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
+if TYPE_CHECKING:
+    from poslab.analysis.results import Results
+
 SAME_SHARE = 1.25  # tokens a parameter up to this factor apart are one budget: steps are whole numbers
 COLLINEAR = 0.95  # correlation of compute and tokens a parameter from which on a fit cannot part them
 FEWEST_RUNGS = 3  # of a trend
@@ -37,6 +35,7 @@ FEWEST_RUNGS = 3  # of a trend
 class Rung:
     """One size with one budget; its numbers are those of the reference."""
 
+    reference: str  # a contender
     arms: Mapping[str, ArmFigures]  # by contender, the reference among them
     parameters: int
     share: float  # training tokens per parameter
@@ -52,8 +51,14 @@ class Rung:
         return self._gaps[place]
 
     def order(self, figure: str) -> list[str]:
-        """Return the contenders by their mean loss, the lowest first."""
+        """Return the contenders by their mean loss, the lowest first.
+
+        Means are over the seeds that a contender shares with the reference, as the gaps are.
+        """
         means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
+        if self.reference in means:
+            gaps = {label: self.gap(label, self.reference, figure) for label in means}
+            means = {label: gap.mean for label, gap in gaps.items() if gap is not None}
         return sorted(means, key=means.__getitem__)
 
 
@@ -94,7 +99,7 @@ class Ladder:
         return [sorted(group, key=lambda rung: rung.flops) for group in groups]
 
 
-def ladder(results: Results) -> Ladder | None:
+def ladder(results: "Results") -> Ladder | None:
     """Return the rungs of a study; None of fewer than two, or where a rung has a contender twice.
 
     A rung without the reference is left out, and so is an arm whose losses do not compare with the
@@ -159,7 +164,7 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
     if len(compared) < 2 or flops is None or share is None or run.manifest.parameters is None:
         return None
     kept = {label: item for label, item in arms.items() if item in compared}
-    return Rung(kept, run.manifest.parameters, share, flops)
+    return Rung(reference, kept, run.manifest.parameters, share, flops)
 
 
 def decided(between: Difference | None) -> bool:
@@ -237,53 +242,69 @@ class Trend:
     steady: bool  # whether b keeps its sign with any one size (of fewer than three, any one rung) left out
     first: Difference  # the gap of the rung with the least compute, of those with one share where it varies
     last: Difference  # and of that with the most
+    change: Difference  # from the first to the last
     residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
     low: float  # compute of the first rung, FLOP
     high: float
 
     @property
-    def seen(self) -> bool:
-        """Whether there is a trend: the interval of b leaves 0 out, and b is steady."""
+    def along_a_line(self) -> bool:
+        """Whether the interval of b leaves 0 out, and b is steady."""
         return self.steady and decided(self.per_tenfold)
+
+    @property
+    def seen(self) -> bool:
+        """Whether there is a trend: along a line, or from the first to the last by more than their noise."""
+        return self.along_a_line or (self.steady and decided(self.change))
 
     @property
     def reading(self) -> str:
         """The trend in a word."""
+        if self.per_tenfold.half_width is None:
+            return "one seed"
         if not self.seen:
             return "no trend seen"
         if decided(self.first) and decided(self.last) and self.first.mean * self.last.mean < 0:
             return "turns"
-        side = self.first.mean + self.last.mean
-        return "shrinks" if self.per_tenfold.mean * side < 0 else "grows"
+        by = self.per_tenfold if self.along_a_line else self.change
+        return "shrinks" if by.mean * (self.first.mean + self.last.mean) < 0 else "grows"
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
     """Return the trend of a contender's gap over three rungs or more; None of fewer.
 
     The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval has the
-    variance over seeds of each gap, and over documents, which all rungs score, of the sum. A percentile
-    bootstrap of seeds and documents covers 77 to 94 % where this covers 95 to 97 % (dev/trends.py).
+    variance over seeds of each gap, and over documents, which all rungs score, of the sum. Where the gaps lie
+    farther from the line than these explain, each has the variance that is left besides (as studies have in
+    a meta-regression; DerSimonian and Laird 1986), so that points which are no line give no steep one. A
+    percentile bootstrap of seeds and documents covers less than 95 % of the time (dev/trends.py).
     """
     base = rungs.reference
     used = [rung for rung in rungs.rungs if rung.gap(arm, base, figure) is not None]
-    weights = _weights(used, shares_of(rungs))
-    if len(used) < FEWEST_RUNGS or weights is None:
+    if len(used) < FEWEST_RUNGS or len({rung.flops for rung in used}) < 2:
         return None
-    slope = _weighted(used, arm, base, figure, weights[1])
+    columns = design(used, shares_of(rungs))
+    beside = _beside(used, arm, figure, columns)
+    slope, *others = (
+        _weighted(used, arm, figure, weights).difference(
+            beside and Variance(beside.variance * float(weights @ weights), beside.freedom)
+        )
+        for weights in _weights(columns)[1:]
+    )
     same = max(([rung for rung in part if rung in used] for part in rungs.shares), key=len)
-    ends = same if len(weights) > 2 and len(same) > 1 else used
-    first, last = (ends[i].gap(arm, base, figure) for i in (0, -1))
-    if slope is None or first is None or last is None:
-        return None
-    share = _weighted(used, arm, base, figure, weights[2]) if len(weights) > 2 else None
+    ends = [(same if others and len(same) > 1 else used)[i] for i in (0, -1)]
+    first, last = (rung.gap(arm, base, figure) for rung in ends)
+    assert first is not None
+    assert last is not None
     return Trend(
         arm,
         slope,
-        share,
+        next(iter(others), None),
         _steady(rungs, used, arm, figure, slope.mean),
         first,
         last,
-        _residual(rungs, used, arm, figure),
+        _weighted(ends, arm, figure, (-1.0, 1.0)).difference(),
+        _residual(used, arm, figure, columns),
         used[0].flops,
         used[-1].flops,
     )
@@ -308,29 +329,31 @@ def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _weights(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray | None:
-    """Return the weights of the gaps in each coefficient per tenfold, a row each; None without a fit."""
-    if len({rung.flops for rung in used}) < 2:
-        return None
-    return np.asarray(np.linalg.pinv(design(used, shares)) * math.log(10))
+def _weights(columns: np.ndarray) -> np.ndarray:
+    """Return the weights of the gaps in each coefficient per tenfold, a row each."""
+    return np.asarray(np.linalg.pinv(columns) * math.log(10))
 
 
-def _weighted(
-    used: Sequence[Rung], arm: str, base: str, figure: str, weights: Iterable[float]
-) -> Difference | None:
-    """Return a weighted sum of gaps over the seeds that all their runs share; None without any."""
-    pairs = [
-        (rung.arms[arm], rung.arms[base], float(weight)) for rung, weight in zip(used, weights, strict=True)
-    ]
-    values = [(ours.by_seed(figure), theirs.by_seed(figure), weight) for ours, theirs, weight in pairs]
-    seeds = set.intersection(*(ours.keys() & theirs.keys() for ours, theirs, _ in values))
-    if not seeds:
+def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[float]) -> Sum:
+    """Return a weighted sum of the gaps to the reference, each over the seeds that its two runs share."""
+    groups, scored = [], list[tuple[ArmFigures, float, set[int]]]()
+    for rung, weight in zip(used, map(float, weights), strict=True):
+        ours, theirs = rung.arms[arm], rung.arms[rung.reference]
+        values, base = ours.by_seed(figure), theirs.by_seed(figure)
+        seeds = values.keys() & base.keys()
+        groups.append((weight, [values[seed] - base[seed] for seed in sorted(seeds)]))
+        scored += [(ours, weight, seeds), (theirs, -weight, seeds)]
+    return weighted_sum(groups, text_noise(scored, {figure: 1}, False))
+
+
+def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> Variance | None:
+    """Return how far gaps lie beside the line beyond their noise; None where noise explains it."""
+    apart = null_space(columns.T).T  # sums of gaps that are 0 for gaps on the line
+    if not len(apart):
         return None
-    groups = [
-        [weight * (ours[seed] - theirs[seed]) for seed in sorted(seeds)] for ours, theirs, weight in values
-    ]
-    parts = [part for ours, theirs, weight in pairs for part in ((ours, weight), (theirs, -weight))]
-    return combined(groups, text_noise(parts, {figure: 1}, seeds, False))
+    sums = [_weighted(used, arm, figure, weights) for weights in apart]
+    left = math.fsum(one.mean**2 - one.variance for one in sums) / len(sums)
+    return Variance(left, len(sums)) if left > 0 else None
 
 
 def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: float) -> bool:
@@ -339,16 +362,16 @@ def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: f
     parts = [[rung for rung in used if rung.parameters == size] for size in sizes]
     for part in parts if len(sizes) >= FEWEST_RUNGS else [[rung] for rung in used]:
         left = [rung for rung in used if rung not in part]
-        weights = _weights(left, shares_of(rungs))
-        without = None if weights is None else _weighted(left, arm, rungs.reference, figure, weights[1])
-        if without is None or without.mean * slope <= 0:
+        if len({rung.flops for rung in left}) < 2:
+            return False
+        weights = _weights(design(left, shares_of(rungs)))
+        if _weighted(left, arm, figure, weights[1]).mean * slope <= 0:
             return False
     return True
 
 
-def _residual(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str) -> float | None:
-    columns = design(used, shares_of(rungs))
-    gaps = [at.mean for rung in used if (at := rung.gap(arm, rungs.reference, figure)) is not None]
+def _residual(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> float | None:
+    gaps = [at.mean for rung in used if (at := rung.gap(arm, rung.reference, figure)) is not None]
     left = len(used) - columns.shape[1]
     if not left:
         return None

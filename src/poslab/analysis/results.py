@@ -22,6 +22,7 @@ from poslab.analysis.comparisons import (
 )
 from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, fixed_limit
 from poslab.analysis.interactions import Interaction, interactions
+from poslab.analysis.ladder import ladder
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
@@ -65,7 +66,7 @@ class Results:
     interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
-    ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed
+    ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed or several sizes or budgets
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[RescaledArm, ...]  # arms that were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
@@ -195,7 +196,8 @@ def figures(
     for part, of_part, base in texts:
         planned = tuple(replace(record, primary=whole.primary) for record in part)
         by_text.append(_figures(planned, of_part, base, subject, None, families))
-    return replace(whole, reference_warning=warning, texts=tuple(by_text))
+    ranked = {} if ladder(whole) is not None else whole.ranks  # no size is ranked beside another
+    return replace(whole, reference_warning=warning, ranks=ranked, texts=tuple(by_text))
 
 
 RunsAndArms = tuple[tuple[Run, ...], tuple[Arm, ...]]

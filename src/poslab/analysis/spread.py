@@ -33,7 +33,7 @@ def difference(
         terms = {f"sliding_{name(1)}": 1, f"sliding_{name(multiple(figure))}": -1}
     if not seeds or any(family(term) not in PROTOCOLS for term in terms):
         return paired(values, base)
-    return paired(values, base, text_noise([(arm, 1), (against, -1)], terms, seeds, by_segment))
+    return paired(values, base, text_noise([(arm, 1, seeds), (against, -1, seeds)], terms, by_segment))
 
 
 def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float]:
@@ -45,15 +45,15 @@ def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float
 
 
 def text_noise(
-    arms: Sequence[tuple[ArmFigures, float]], terms: Mapping[str, int], seeds: Set[int], by_segment: bool
+    arms: Sequence[tuple[ArmFigures, float, Set[int]]], terms: Mapping[str, int], by_segment: bool
 ) -> TextNoise | None:
-    """Return how far other text would change a sum of arms with their weights, averaged over `seeds` of all.
+    """Return how far other text would change a sum of arms, each with its weight and averaged over its seeds.
 
     A weight is 1 or -1 in a difference. Terms are losses by length with their signs.
     """
     signed = [
         (_measured(run, term), side * sign / len(seeds), is_in_bits(term))
-        for item, side in arms
+        for item, side, seeds in arms
         for run in item.arm.finished
         if run.seed in seeds
         for term, sign in terms.items()

@@ -159,20 +159,59 @@ def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float |
     return half, 2 * float(stdtr(freedom, -abs(mean) / math.sqrt(variance)))
 
 
-def combined(groups: Sequence[Sequence[float]], text: TextNoise | None) -> Difference | None:
-    """Return the sum of the means of groups that share no run, such as the weighted gaps at several budgets.
+@dataclass(frozen=True)
+class Sum:
+    """A weighted sum of the means of groups that share no run, such as of the gaps at several budgets."""
 
-    A group has a value by seed, two or more; `text` is the noise of the documents in the sum. Variances are
-    added. None without groups.
+    n: int  # seeds of the group with the fewest
+    mean: float
+    seeds: Sequence[Variance]  # of each group; empty where no group has two seeds
+    text: TextNoise | None  # of the whole sum
+
+    @property
+    def variance(self) -> float:
+        """That of the mean, over seeds and documents."""
+        text = self.text.variance if self.text is not None and self.text.documents else 0.0
+        return math.fsum(part.variance for part in self.seeds) + text
+
+    def difference(self, further: Variance | None = None) -> Difference:
+        """Return the sum with its interval, to which `further` adds its variance; without one of one seed.
+
+        As for a difference of two arms, it is never narrower than over the seeds only.
+        """
+        if not self.seeds:
+            return Difference(self.n, self.mean, None, None, None, self.text)
+        half, p = narrowest, lowest = of_variances(self.mean, self.seeds)
+        others = [self.text if self.text is not None and self.text.documents else None, further]
+        if added := [part for part in others if part is not None]:
+            half, p = of_variances(self.mean, [*self.seeds, *added])
+        p = None if p is None else max(p, lowest or 0.0)
+        return Difference(self.n, self.mean, max(half, narrowest), p, None, self.text)
+
+
+def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNoise | None) -> Sum:
+    """Return the weighted sum of the means of groups, each with its weight and a value by seed.
+
+    A group of one seed has the variance of the others, pooled; `text` is the noise of documents in the sum.
     """
-    if not groups:
-        return None
-    mean = math.fsum(math.fsum(values) / len(values) for values in groups)
-    fewest = min(map(len, groups))
-    if fewest < 2:
-        return Difference(fewest, mean, None, None, None, text)
-    parts = [*map(_over_seeds, groups), *([text] if text and text.documents else [])]
-    return Difference(fewest, mean, *of_variances(mean, parts), None, text)
+    mean = math.fsum(weight * math.fsum(values) / len(values) for weight, values in groups)
+    freedom = sum(len(values) - 1 for _, values in groups)
+    fewest = min(len(values) for _, values in groups)
+    if not freedom:
+        return Sum(fewest, mean, (), text)
+    squares = [_deviation(values) ** 2 if len(values) > 1 else None for _, values in groups]
+    pooled = math.fsum(
+        square * (len(values) - 1)
+        for square, (_, values) in zip(squares, groups, strict=True)
+        if square is not None
+    )
+    seeds = [
+        Variance(weight**2 * pooled / freedom, freedom)
+        if square is None
+        else Variance(weight**2 * square / len(values), len(values) - 1)
+        for square, (weight, values) in zip(squares, groups, strict=True)
+    ]
+    return Sum(fewest, mean, seeds, text)
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ def fewer(row: Row, key: str) -> str:
 
 
 def rank_words(results: Results, how: str) -> str:
-    """Return a sentence on the figure and tests behind the ranks; "" where nothing is tested."""
-    if results.primary is None:
+    """Return a sentence on the figure and tests behind the ranks; "" where nothing is ranked."""
+    if results.primary is None or not results.ranks:
         return ""
     words = figure_words(results.primary)
     return f"The rank is by the {words}: only arms that are separated bound it ({how}). "

@@ -50,15 +50,17 @@ def context_used(parts: Sequence[Results]) -> str:
     lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
     fewer = parts[0].context_length is None or max(lengths, default=0) < parts[0].context_length
     enough = f"; {max(lengths):.0f} tokens are enough" if lengths and fewer else ""
-    need = (
-        f"The arm {arms[0]} does not need"
-        if len(arms) == 1
-        else f"The arms {listing(arms, NAMED)} do not need"
-    )
+    of_others = ""
     if not needing:
         need = "No arm needs"
+    elif len(arms) == 1:
+        need = f"The arm {arms[0]} does not need"
+    elif len(needing) < len(arms):
+        need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " the others"
+    else:
+        need = f"The arms {listing(arms, NAMED)} do not need"
     return (
-        f"{need} a context of L: half of it costs less than {GATE:g} nats{enough}. "
+        f"{need} a context of L: half of it costs{of_others} less than {GATE:g} nats{enough}. "
         "So to keep the loss past L shows little, and to lose it is a failure."
     )
 

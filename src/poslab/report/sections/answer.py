@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from poslab.analysis.claims import gain
+from poslab.analysis.comparisons import origin_of, tokens_per_parameter
 from poslab.analysis.estimates import RELATIVE
-from poslab.analysis.facts import origin_of, tokens_per_parameter
 from poslab.analysis.ladder import ladder
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
@@ -86,14 +86,15 @@ def sentences(results: Results) -> Iterator[str]:
         yield from pretrained.sentences(results)
         yield from measured
         return
-    if results.primary is None or not results.ranks:
+    rungs = ladder(results) if results.seeds > 1 else None
+    if results.primary is None or (rungs is None and not results.ranks):
         yield from longer.findings(results)
         if not longer.only_controls(results):
             yield sentence(without_winner(results))
         yield from measured
         yield from in_short(results)
         return
-    if (rungs := ladder(results)) is not None:  # arms of different budgets are not ranked
+    if rungs is not None:  # arms of different budgets are not ranked
         for figure in rungs.figures:
             yield from ladder_sentences.findings(rungs, figure)
         if results.tested_multiple > 1:

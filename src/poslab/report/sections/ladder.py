@@ -127,7 +127,7 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     marks += f" Only in the table: {listing([named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
     caption = (
         f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
-        f"paired by seed. {_sure(results)}{marks}"
+        f"paired by seed. {_sure(results, rungs)}{marks}"
     )
     rows: Rows = [
         {"arm": line.label, **point.row} for lines in drawn for line in lines for point in line.points
@@ -151,10 +151,18 @@ def _spans(
     return tuple(spans)
 
 
-def _sure(results: Results) -> str:
+def _sure(results: Results, rungs: Ladder) -> str:
     if results.seeds < 2:
         return "One seed: no interval."
-    return f"95 % intervals over {cells.chance(results)}, none corrected for their number."
+    gaps = (
+        rung.gap(arm, rungs.reference, figure)
+        for rung in rungs.rungs
+        for arm in rungs.others
+        for figure in rungs.figures
+    )
+    single = any(gap is not None and gap.n == 1 for gap in gaps)
+    one_seed = " A gap without an interval is of one seed." if single else ""
+    return f"95 % intervals over {cells.chance(results)}, none corrected for their number.{one_seed}"
 
 
 def _looks(rungs: Ladder) -> dict[str, int]:
@@ -218,7 +226,7 @@ def _gaps_table(results: Results, rungs: Ladder) -> Table:
         columns += [Column(figure, "Loss", cells.loss, cells.figure_title(figure))]
         columns += [Column(f"gap_{figure}", f"Gap to {rungs.reference}", against, cells.figure_title(figure))]
     units = cells.distinct(map(unit, rungs.figures), NAMED)
-    caption = f"A gap is paired by seed at one size and budget, in {units}. {_sure(results)}"
+    caption = f"A gap is paired by seed at one size and budget, in {units}. {_sure(results, rungs)}"
     return Table("Losses and gaps", caption, tuple(columns), rows, ("ladder.csv",), grouped=True)
 
 
@@ -302,6 +310,7 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
             **difference_columns("per_tenfold", found.per_tenfold),
             **difference_columns("per_tenfold_share", found.per_tenfold_share),
             **difference_columns("last", found.last),
+            **difference_columns("change", found.change),
             "residual": found.residual,
             "steady": found.steady,
             "reading": found.reading,
@@ -316,12 +325,15 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
         *([share] if any(found.per_tenfold_share for _, found in trends) else []),
         Column("residual", "Left over", cells.significant(2)),
         Column("last", "Gap at most compute", cells.nats),
+        Column("change", "Change from the first", cells.nats),
         cells.words("reading", "Reading"),
     )
     caption = (
         "Least squares of each gap on the logarithm of compute, and of tokens a parameter where budgets vary "
-        "beside it. A trend is seen if its 95 % interval leaves 0 out and its sign stays without any one "
-        "size (of fewer than three, any one row). Left over: root mean square. The line describes "
-        "what lies between the first and the last row, and says nothing beyond."
+        "beside it. The 95 % interval has the noise of seeds and text, and how far the gaps lie beside the "
+        "line beyond that noise. A trend is seen if it leaves 0 out, or the interval of the change from the "
+        "first gap to the last does, and the line's sign stays without any one size (of fewer than three, "
+        "any one row). Not corrected for their number. Left over: root mean square. The line describes what "
+        "lies between the first and the last row, and says nothing beyond."
     )
     return Table("Trends", caption, columns, rows, ("ladder_trends.csv",))

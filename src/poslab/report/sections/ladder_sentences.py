@@ -1,10 +1,11 @@
 """What a study of several budgets or sizes says: the order at both ends, who changes places, and trends."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
-from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings
+from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings, decided
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
-from poslab.config.text import counted, listing
+from poslab.config.text import listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity
@@ -27,16 +28,15 @@ def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterat
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
     gaps = [rung.gap(arm, rungs.reference, figure) for rung in rungs.rungs for arm in rungs.others]
-    seeds = min((gap.n for gap in gaps if gap is not None), default=EXPLORATORY)
-    few = (
-        f"{counted(seeds, 'seed')}, so exploratory: "
-        if seeds < EXPLORATORY and figure == rungs.figures[0]
-        else ""
-    )
+    seeds = sorted({gap.n for gap in gaps if gap is not None}) or [EXPLORATORY]
+    few = ""
+    if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
+        few = f"{cells.span(seeds)} seed{'' if seeds == [1] else 's'}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
     apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
     yield sentence(
-        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
+        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}"
+        f"{_close(rungs, figure)}{apart}"
     )
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
@@ -52,6 +52,13 @@ def _order(rungs: Ladder, figure: str) -> str:
         return f"{', '.join(whole)} throughout"
     ends = dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1]))
     return "; ".join(f"{', '.join(rung.order(figure))} at {named(rungs, rung)}" for rung in ends)
+
+
+def _close(rungs: Ladder, figure: str) -> str:
+    """Return which neighbours at the most compute that all arms have lie within noise; "" of none."""
+    gaps = [(pair, rungs.whole.gap(*pair, figure)) for pair in pairwise(rungs.whole.order(figure))]
+    close = [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not decided(gap)]
+    return f"; within noise at {named(rungs, rungs.whole)}: {listing(close, NAMED)}" if close else ""
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
@@ -77,19 +84,27 @@ def _gap(gap: Difference) -> str:
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    ends = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
-    alike = len(set(ends)) == 1
-    fixed = " at the same tokens a parameter"
+    compute = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
+    alike = len(set(compute)) == 1
     seen = [
-        f"that of {found.arm} {found.reading} by "
-        f"{interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)} {short_unit(figure)} per "
-        f"tenfold compute{fixed if found.per_tenfold_share else ''}, from {_gap(found.first)} to "
-        f"{_gap(found.last)}{'' if alike else f' ({compute})'}"
-        for found, compute in zip(trends, ends, strict=True)
+        f"that of {found.arm} {found.reading} {_course(found, figure)}{'' if alike else f' ({over})'}"
+        for found, over in zip(trends, compute, strict=True)
         if found.seen
     ]
-    unseen = [found.arm for found in trends if not found.seen]
+    unseen = [found.arm for found in trends if found.reading == "no trend seen"]
+    untested = [found.arm for found in trends if found.per_tenfold.half_width is None]
     none = f"no trend is seen for {listing(unseen, NAMED)}" if unseen else ""
-    parts = "; ".join(filter(None, (", ".join(seen), none)))
-    over = f", {ends[0]}" if alike else ""
+    single = f"one seed tests none for {listing(untested, NAMED)}" if untested else ""
+    parts = "; ".join(filter(None, (", ".join(seen), none, single)))
+    over = f", {compute[0]}" if alike else ""
     return f"Gaps to {rungs.reference} {cells.figure_place(figure)}{over}: {parts}."
+
+
+def _course(found: Trend, figure: str) -> str:
+    """Return the way of a gap from its first to its last, with its slope where it is a line."""
+    ends = f"from {_gap(found.first)} to {_gap(found.last)}"
+    if not found.along_a_line:
+        return f"{ends} {short_unit(figure)}, but not along a line over the logarithm of compute"
+    slope = interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)
+    fixed = " at the same tokens a parameter" if found.per_tenfold_share else ""
+    return f"by {slope} {short_unit(figure)} per tenfold compute{fixed}, {ends}"

@@ -47,7 +47,7 @@ def arms_table(results: Results) -> Table:
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
-        Column("rank", "Rank", cells.rank),
+        *([Column("rank", "Rank", cells.rank)] if results.ranks else []),
     ]
     protocol = cells.loss_family(results)
     columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 
 from poslab.analysis.arms import block
+from poslab.analysis.comparisons import origin_of
 from poslab.analysis.facts import (
     differing,
     facts_sheet,
-    origin_of,
     report_command,
     settings_sheet,
     shown_configuration,

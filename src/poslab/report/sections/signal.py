@@ -39,6 +39,7 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     if never:
         parts.append(f"none does in {listing(list(map(_title, never)))}")
     where = "At every size and budget" if found[0].share is not None else "At this budget"
+    where += " with two seeds" if any(not one.compared for one in found) else ""
     return (f"{where}, {'; '.join(parts)}.",) if parts else ()
 
 
