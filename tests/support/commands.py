@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
@@ -68,6 +69,7 @@ def called(
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with (
         patch.dict(os.environ, environment(cwd), clear=True),
+        patch.object(tempfile, "tempdir", None),  # that of the environment, where its devices are leased
         patch.object(sys, "argv", argv),
         patch.object(sys, "path", [*sys.path]),
         patch.object(command_line, "_leave", sys.exit),
