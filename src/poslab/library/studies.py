@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, figures, subject_of
+from poslab.analysis.sheets import Sheet
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.option_files import nearest
@@ -105,7 +106,7 @@ class Study:
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Every CSV file of the report by its name, such as `arms`, `pairs` and `claims` (docs/report.md)."""
-        return {name: _columns(rows, columns) for name, (columns, rows) in self._document.sheets.items()}
+        return _Tables(self._document.sheets)
 
     def config(self, arm: str) -> Mapping[str, Any]:
         """Return the configuration of an arm's first finished run. Raise ReportError."""
@@ -180,6 +181,26 @@ class Study:
         """Yield every run with its RUN_COLUMNS."""
         for run, row in zip(self._results.runs, self._results.rows, strict=True):
             yield run, {name: row.get(name) for name in RUN_COLUMNS}
+
+
+class _Tables(Mapping[str, Table]):
+    """Sheets by column, each made where it is first asked for: some have a row for every position."""
+
+    def __init__(self, sheets: Mapping[str, Sheet]) -> None:
+        self._sheets = sheets
+        self._made: dict[str, Table] = {}
+
+    def __getitem__(self, name: str) -> Table:
+        if name not in self._made:
+            columns, rows = self._sheets[name]
+            self._made[name] = _columns(rows, columns)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sheets)
+
+    def __len__(self) -> int:
+        return len(self._sheets)
 
 
 def read(
