@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import isfinite
+from typing import Any
 
 from poslab.analysis.arms import Arm
 from poslab.analysis.statistics import (
@@ -43,6 +45,11 @@ class ArmFigures:
     rows: tuple[Mapping[str, Value], ...]  # of its finished runs, by seed
     times: Times = field(default_factory=dict)  # of its runs, those that diverged too
     ratios: Mapping[str, Ratio] = field(default_factory=dict)  # to the reference's times, by target
+
+    @cached_property
+    def remembered(self) -> dict[Any, Any]:
+        """What was computed of its runs once and is asked for with every other arm; no figure."""
+        return {}
 
     @property
     def reached(self) -> dict[str, tuple[int, int]]:

@@ -3,7 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import Difference, TextNoise, paired
@@ -52,13 +53,13 @@ def text_noise(
     A weight is 1 or -1 in a difference. Terms are losses by length with their signs.
     """
     signed = [
-        (_measured(run, term), side * sign / len(seeds), is_in_bits(term))
+        (_draws(item, run, term), side * sign / len(seeds))
         for item, side in arms
         for run in item.arm.finished
         if run.seed in seeds
         for term, sign in terms.items()
     ]
-    return noise_of_losses(signed, by_segment)
+    return _noise(signed, by_segment)
 
 
 def noise_of_losses(
@@ -71,15 +72,19 @@ def noise_of_losses(
     Sampling Techniques, 1977, section 2.11); what one draw adds in all runs is summed, which pairs the arms.
     Degrees of freedom are Satterthwaite's of draws of these sizes. None of too few draws.
     """
-    of_documents = all(part.document for scored, *_ in signed for part in scored.values())
-    alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1
-    if not signed or not (of_documents or (by_segment and alike)):
+    return _noise([(_Draws(scored, in_bits), weight) for scored, weight, in_bits in signed], by_segment)
+
+
+def _noise(signed: Sequence[tuple["_Draws", float]], by_segment: bool) -> TextNoise | None:
+    of_documents = all(draws.are_documents for draws, _ in signed)
+    alike = by_segment and len({draws.sizes for draws, _ in signed}) == 1
+    if not signed or not (of_documents or alike):
         return None
     added, shares = defaultdict[str, float](float), defaultdict[str, float](float)
-    for scored, weight, in_bits in signed:
-        if not (draws := _draws(scored, in_bits)):
+    for draws, weight in signed:
+        if not draws.parts:
             return None
-        for draw, (nats, share) in draws.items():
+        for draw, (nats, share) in draws.parts.items():
             added[draw] += weight * nats
             shares[draw] += share
     fewest = FEWEST_DOCUMENTS if of_documents else FEWEST_SEGMENTS
@@ -87,16 +92,43 @@ def noise_of_losses(
     return noise if noise is None or of_documents else replace(noise, documents=None)
 
 
-def _draws(scored: Mapping[str, LossSum], in_bits: bool) -> dict[str, tuple[float, float]]:
-    """Return what each document, or segment without one, adds to a run's mean loss, and its share of it."""
-    nll, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
-    for segment, part in scored.items():
-        draw = part.document or segment
-        nll[draw] += part.nll
-        sizes[draw] += (part.bytes or 0) * math.log(2) if in_bits else part.tokens
-    whole = math.fsum(sizes.values())
-    mean = math.fsum(nll.values()) / whole if whole else 0.0
-    return {draw: ((nll[draw] - mean * size) / whole, size / whole) for draw, size in sizes.items() if whole}
+@dataclass(frozen=True)
+class _Draws:
+    """The documents, or segments without one, that a run's loss is the mean of; each counted once."""
+
+    scored: Mapping[str, LossSum]
+    in_bits: bool
+
+    @cached_property
+    def are_documents(self) -> bool:
+        return all(part.document for part in self.scored.values())
+
+    @cached_property
+    def sizes(self) -> frozenset[tuple[str, int]]:
+        return frozenset((segment, part.tokens) for segment, part in self.scored.items())
+
+    @cached_property
+    def parts(self) -> Mapping[str, tuple[float, float]]:
+        """What each adds to the mean loss, and its share of it."""
+        nll, sizes = defaultdict[str, float](float), defaultdict[str, float](float)
+        for segment, part in self.scored.items():
+            draw = part.document or segment
+            nll[draw] += part.nll
+            sizes[draw] += (part.bytes or 0) * math.log(2) if self.in_bits else part.tokens
+        whole = math.fsum(sizes.values())
+        mean = math.fsum(nll.values()) / whole if whole else 0.0
+        return {
+            draw: ((nll[draw] - mean * size) / whole, size / whole) for draw, size in sizes.items() if whole
+        }
+
+
+def _draws(item: ArmFigures, run: Run, figure: str) -> _Draws:
+    """Return the draws of a run's loss, the same ones for every arm that its own is compared with."""
+    known: dict[tuple[int, str], _Draws] = item.remembered
+    if (run.seed, figure) not in known:
+        scored = run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})
+        known[run.seed, figure] = _Draws(scored, is_in_bits(figure))
+    return known[run.seed, figure]
 
 
 def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[str, float]:
@@ -104,10 +136,10 @@ def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[s
     added = defaultdict[str, float](float)
     for run in item.arm.finished:
         if run.seed in seeds:
-            scored = _measured(run, figure)
-            if not all(part.document for part in scored.values()):
+            draws = _draws(item, run, figure)
+            if not draws.are_documents:
                 return {}
-            for draw, (nats, _) in _draws(scored, is_in_bits(figure)).items():
+            for draw, (nats, _) in draws.parts.items():
                 added[draw] += nats / len(seeds)
     return added
 
@@ -122,8 +154,3 @@ def noise_of_draws(
         return None
     variance = math.fsum(value**2 for value in added) * len(added) / (len(added) - 1)
     return TextNoise(variance, freedom, len(added))
-
-
-def _measured(run: Run, figure: str) -> Mapping[str, LossSum]:
-    """Return the segments of a run that a loss is the mean of."""
-    return run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})
