@@ -63,6 +63,7 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
     records of this study.
     """
     with tempfile.TemporaryDirectory(prefix="poslab-records-") as temporary:
+        folders = set[Path]()
         try:
             with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
                 for entry in tar:  # tarfile's own filter came with Python 3.11.4
@@ -70,7 +71,9 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
                     if file is None or not all(map(is_file_name, parts)):
                         raise tarfile.TarError
                     place = Path(temporary, *parts)
-                    place.parent.mkdir(parents=True, exist_ok=True)
+                    if place.parent not in folders:
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        folders.add(place.parent)
                     place.write_bytes(file.read())
         except (tarfile.TarError, lzma.LZMAError, EOFError):
             raise ReportError(f"{path} is damaged: its content has changed since it was written") from None
