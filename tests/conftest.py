@@ -1,6 +1,7 @@
 """The order of the tests, and what holds for each: no network, no account, no cache of the user."""
 
 import functools
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ import torch
 
 pytest.register_assert_rewrite("support")
 torch.set_num_threads(1)  # two processes of tests share the cores
+
+
+def pytest_configure() -> None:
+    gc.set_threshold(20_000, 20, 20)  # looking for garbage as often as Python does takes a tenth of a report
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

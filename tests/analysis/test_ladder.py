@@ -320,10 +320,10 @@ def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
 
 
 def test_intervals_of_what_an_arm_needs_cover_the_truth():
-    """8 ladders; a hundred of each kind by `python dev/trends.py needs`."""
-    covered = coverage_of_needs(np.random.default_rng(1), ladders=8, seeds=2, text=0.02)
-    assert covered["tokens"] >= 7 / 8
-    assert covered["parameters"] >= 7 / 8
+    """5 ladders; a hundred of each kind by `python dev/trends.py needs`."""
+    covered = coverage_of_needs(np.random.default_rng(1), ladders=5, seeds=2, text=0.02)
+    assert covered["tokens"] >= 4 / 5
+    assert covered["parameters"] >= 4 / 5
 
 
 def test_a_sum_of_groups_has_the_interval_of_welch_for_two():

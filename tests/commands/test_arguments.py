@@ -2,18 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
 from poslab.config.schema import ConfigError
-from support.commands import called, tiny
+from support.commands import ROOT, called, environment, tiny
+from support.forks import Forked
 from support.texts import words
-
-HELP = [sys.executable, "-m", "poslab", "train", "--help"]
 
 
 def test_a_word_after_an_option_is_no_command(tmp_path):
@@ -81,24 +78,26 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
     assert not (tmp_path / "~").exists()
 
 
+def status_of_help(topic, output, folder):
+    """The exit status of `--help TOPIC` in a process of its own, and what it complains of."""
+    with (folder / "error.txt").open("w+b") as error:
+        arguments = [str(ROOT / "train.py"), "--help", topic]
+        buffered = {**environment(folder), "PYTHONUNBUFFERED": ""}
+        status = Forked(arguments, folder, buffered, output, error).wait(100)
+        error.seek(0)
+        return status, error.read()
+
+
 @pytest.mark.parametrize(("topic", "status"), [("seed", 0), ("settings", 128 + signal.SIGPIPE)])
-def test_output_that_nobody_reads_on_is_not_complained_of(topic, status):
+def test_output_that_nobody_reads_on_is_not_complained_of(topic, status, tmp_path):
     """As behind `| head -1`; one setting is written at the end of the process, all of them while it works."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:
-        ended = subprocess.run(
-            [*HELP, topic],
-            env=environment,
-            stdout=closed,
-            stderr=subprocess.PIPE,
-            check=False,
-        )
-    assert (ended.returncode, ended.stderr) == (status, b"")
+        assert status_of_help(topic, closed, tmp_path) == (status, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_output_that_a_full_disk_does_not_take_is_an_error():
+def test_output_that_a_full_disk_does_not_take_is_an_error(tmp_path):
     with open("/dev/full", "wb") as full:
-        assert subprocess.run([*HELP, "settings"], stdout=full, check=False).returncode == 1
+        assert status_of_help("settings", full, tmp_path)[0] == 1

@@ -62,7 +62,8 @@ def beside(run, monkeypatch):
 
 
 SETTINGS = [each for each in tiny(trainer__max_steps=2, evaluate__validations=1) if "data" not in each]
-SETTINGS += ["data=verse", "logger=local", "runs=elsewhere/runs", "reports=elsewhere/reports"]
+SETTINGS += ["data=verse", "logger=local", "launcher=inline"]
+SETTINGS += ["runs=elsewhere/runs", "reports=elsewhere/reports"]
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,8 @@
 """What the pages promise of the code, tried: the table of pairs, the example of a new scheme, the map."""
 
 import importlib
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,8 @@ from poslab.config.option_files import Conf
 from poslab.config.schema import ConfigError
 from poslab.model.pairs import grid
 from poslab.model.positions import Geometry, build_scheme
-from support.commands import ROOT, TINY, rows
+from support.commands import ROOT, TINY, environment, rows
+from support.forks import forked
 from support.models import ATTENTIONS, CONF, make_gpt
 
 SCHEMES = (ROOT / "docs" / "schemes.md").read_text()
@@ -59,15 +57,9 @@ def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(ex
         copy(ROOT / name, tmp_path / name)
     for path, content in example:
         (tmp_path / path).write_text(content)
-    ended = subprocess.run(
-        [sys.executable, "train.py", "pos=logarithmic", "logger=local", *TINY],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    own = {**environment(tmp_path), "PYTHONPATH": str(tmp_path / "src")}
+    command = [str(tmp_path / "train.py"), "pos=logarithmic", "logger=local", *TINY]
+    ended = forked(command, tmp_path, own, timeout=300)
     assert ended.returncode == 0, ended.stderr
     report = tmp_path / "reports" / "ablation"
     (made,) = rows(report / "summary.csv")

@@ -11,10 +11,12 @@ from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.report.render import paper
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
 from poslab.training.trained import load_model
 from support.commands import TINY, called, rows
+from support.forks import one_of_each
 from support.models import CONF
 from support.runs import make, request
 
@@ -23,7 +25,9 @@ from support.runs import make, request
 def study(tmp_path_factory):
     """`-m pos=rope,learned` in an empty directory, without a W&B login."""
     cwd = tmp_path_factory.mktemp("study")
-    return cwd, called("-m", "pos=rope,learned", "launcher=inline", *TINY, cwd=cwd, drawn=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paper, "draw_all", one_of_each)
+        return cwd, called("-m", "pos=rope,learned", "launcher=inline", *TINY, cwd=cwd, drawn=True)
 
 
 def test_a_study_leaves_records_and_a_report(study):
@@ -31,8 +35,9 @@ def test_a_study_leaves_records_and_a_report(study):
     assert ended.returncode == 0, ended.stderr
     assert "reports/ablation/index.html" in ended.stdout
     report = cwd / "reports" / "ablation"
-    for name in ("index.html", "report.md", "figures/bits_per_byte_by_length.svg"):
+    for name in ("index.html", "report.md", "answer.png"):
         assert (report / name).stat().st_size > 1000
+    assert (report / "figures" / "bits_per_byte_by_length.svg").exists()
     summary = {row["pos"]: row for row in rows(report / "summary.csv")}
     assert [row["status"] for row in summary.values()] == ["done", "done"]
     assert float(summary["rope"]["loss_8x"]) > 0

@@ -2,6 +2,9 @@
 
 import math
 import re
+import shutil
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,17 +83,24 @@ def text(tmp_path_factory):
     return write_documents(tmp_path_factory.mktemp("texts") / "text", 30)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Writes a model of random weights as transformers does; returns its folder."""
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Writes a model of random weights as transformers does, once; returns its folder."""
+    models = tmp_path_factory.mktemp("models")
 
+    @cache
     def written(family):
         torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(FAMILIES[family])
-        model.save_pretrained(tmp_path / family)
-        return tmp_path / family
+        AutoModelForCausalLM.from_config(FAMILIES[family]).save_pretrained(models / family)
+        return models / family
 
     return written
+
+
+@pytest.fixture
+def folder(tmp_path, saved):
+    """Copies such a model for a test, once; returns the copy."""
+    return cache(lambda family: Path(shutil.copytree(saved(family), tmp_path / family)))
 
 
 def measured(folder, text, *settings, lengths=(L, LONGEST * L)):
@@ -152,10 +162,10 @@ def test_rotations_are_rescaled_as_transformers_rescales_them(family, folder, te
         "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": L},
     }
     for method, changed in ropes.items():
-        for length in (L // 2, L, 2 * L, 4 * L):
-            config = AutoConfig.from_pretrained(folder(family))
-            config.rope_parameters = {**config.rope_parameters, **changed}
-            model = AutoModelForCausalLM.from_pretrained(folder(family), config=config)
+        config = AutoConfig.from_pretrained(folder(family))
+        config.rope_parameters = {**config.rope_parameters, **changed}
+        model = AutoModelForCausalLM.from_pretrained(folder(family), config=config)
+        for length in (L // 2, L, 2 * L, 4 * L):  # upwards, as their dynamic frequencies are updated
             with torch.no_grad():
                 expected = own_losses(model, segments, length).mean(axis=1)
             found = table[(table.rescale == method) & (table.length == length)]

@@ -1,6 +1,7 @@
 """A model is the same in transformers: its logits, and what it writes with and without a cache."""
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -30,6 +31,17 @@ OF_THEIR_OWN = {
 def composed(*settings):
     small = ["model.layers=4", "model.width=32", "model.heads=4", "context_length=64"]
     return poslab.compose("attention=softmax", *settings, *small).config
+
+
+@cache
+def default():
+    return composed()
+
+
+def with_section(setting):
+    """The default configuration with another option's section, sooner than it is composed."""
+    group, option = setting.split("=")
+    return default().model_copy(update={group: {"pos": POSITIONS, "attention": ATTENTIONS}[group][option]})
 
 
 def drawn(config):
@@ -101,17 +113,13 @@ RECIPES = [f"recipe={name}" for name in ("as_gemma4", "as_gpt_oss", "as_inkling"
 
 @pytest.mark.parametrize("setting", [*OTHERS, *RECIPES, "attention=linear", "attention=gated_delta"])
 def test_every_other_model_opens_with_poslab(setting, tmp_path):
-    config = (
-        composed(setting)
-        if "attention" not in setting
-        else composed().model_copy(update={"attention": ATTENTIONS[setting.removeprefix("attention=")]})
-    )
+    config = composed(setting) if setting in RECIPES else with_section(setting)
     gpt = drawn(config)
     assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
 
 
 def test_a_tokenizers_mask_of_ones_is_taken_and_losses_are_divided_by_the_trainer(tmp_path):
-    config = composed("pos=alibi")
+    config = with_section("pos=alibi")
     model = opened(drawn(config), config, tmp_path, "poslab")
     tokens = torch.zeros(1, 4, dtype=torch.long)
     given = {"max_new_tokens": 3, "do_sample": False}
@@ -122,7 +130,7 @@ def test_a_tokenizers_mask_of_ones_is_taken_and_losses_are_divided_by_the_traine
 
 
 def test_padded_tokens_are_refused(tmp_path):
-    config = composed("pos=alibi")
+    config = with_section("pos=alibi")
     model = opened(drawn(config), config, tmp_path, "poslab")
     with pytest.raises(ValueError, match="one length"):
         model(torch.zeros(1, 4, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1, 1]]))

@@ -48,6 +48,7 @@ def fields():
             yield "attention", name, key, mixer_class(section).options_class.model_fields[key].annotation
 
 
+@torch.no_grad()
 def logits(pos, attention):
     """Of a model with L = 64 at 2 L, where schemes differ that agree up to L, or up to `start`."""
     if "start" in pos:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from poslab.analysis.results import gather
+from poslab.analysis.results import Results, gather
 from poslab.record.reader import load
 from poslab.report.sections import overview
-from poslab.report.write import write_report
+from poslab.report.write import write
 from support.commands import ROOT
 from support.records import read, seal, write_run
 
@@ -27,16 +27,15 @@ def benchmark() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def home(benchmark: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records and report of 200 runs in 40 arms."""
-    home = tmp_path_factory.mktemp("many")
-    benchmark["write_study"](home / "runs", 40, 5)
-    write_report("many", home / "runs", home / "reports")
-    return home
+def results(benchmark: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """200 runs in 40 arms."""
+    runs = tmp_path_factory.mktemp("many")
+    benchmark["write_study"](runs, 40, 5)
+    return gather("many", runs, None)
 
 
-def test_the_page_of_200_runs_is_small_and_names_each(home: Path) -> None:
-    directory = home / "reports" / "many"
+def test_the_page_of_200_runs_is_small_and_names_each(results: Results, tmp_path: Path) -> None:
+    directory = write(results, tmp_path).directory
     page = (directory / "index.html").read_text()
     assert len(page.encode()) < 0.65 * MEGABYTE
     rows = read(directory / "summary.csv")
@@ -49,8 +48,7 @@ def test_the_page_of_200_runs_is_small_and_names_each(home: Path) -> None:
     assert ("arms", "box") in sections
 
 
-def test_what_all_of_many_runs_share_is_said_once(home: Path) -> None:
-    results = gather("many", home / "runs", None)
+def test_what_all_of_many_runs_share_is_said_once(results: Results) -> None:
     whole = overview.runs_table(results)
     table = overview.without_shared_columns(whole)
     titles = [column.title for column in table.columns]

@@ -20,6 +20,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--renderer-process-limit=1",  # a process for all pages, each of which is opened and closed alone
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -227,6 +228,9 @@ def _become(arguments: list[str]) -> NoReturn:
     tempfile.tempdir = None  # that of the environment
     sys.argv = arguments
     sys.path[0] = str(Path(arguments[0]).parent)
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     try:
         runpy.run_path(arguments[0], run_name="__main__")
         status = 0

@@ -183,6 +183,8 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
                 beyond = step
                 break
             within = step
+            if side * best[index] + within > math.log(WIDEST):  # open, wherever the interval ends
+                break
         if beyond is None:
             ends.append(None)
             continue
