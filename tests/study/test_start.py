@@ -35,12 +35,10 @@ LOCAL = ("logger=local", "trainer.accelerator=cpu")
 def made(tmp_path_factory):
     """Two finished runs, of RoPE with 40 steps and of learned positions, and where they lie."""
     runs = tmp_path_factory.mktemp("sources") / "runs"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POSLAB_CACHE", str(runs.parent / "cache"))
-        rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
-        learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
-        names = [make(each, runs).run for each in (rope, learned)]
-        yield SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
+    rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
+    learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
+    names = [make(each, runs).run for each in (rope, learned)]
+    return SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
 
 
 def asked(*overrides: str, runs: Path):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
@@ -70,6 +71,7 @@ def called(
         patch.dict(os.environ, environment(cwd), clear=True),
         patch.object(sys, "argv", argv),
         patch.object(sys, "path", [*sys.path]),
+        patch.object(tempfile, "tempdir", None),  # that of the environment, with the devices
         patch.object(command_line, "_leave", sys.exit),
         nullcontext() if drawn else patch("poslab.report.render.paper.draw_all", undrawn),
         redirect_stdout(io.StringIO()) as out,
