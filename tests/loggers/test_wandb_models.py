@@ -127,7 +127,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
 
 
 def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
-    data = {**options("copy"), "vocabulary": 260}
+    data = options("copy", tokens=60_000, vocabulary=260)
     with online(server):
         manifest = make(request(study="tokens", logger=TRACKED, **SHORT, data=data), tmp_path / "runs")
     name = f"checkpoint-{manifest.run}:latest"
