@@ -49,16 +49,19 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache_and_no_network(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once."""
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache_and_no_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once.
+
+    So it is for a module's fixtures too, which then do not prepare anew what planning remembers.
+    """
     cache = tmp_path_factory.getbasetemp().parent / "poslab-test-cache"
-    monkeypatch.setenv("POSLAB_CACHE", str(cache))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("WANDB_MODE", "offline")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POSLAB_CACHE", str(cache))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.delenv("WANDB_API_KEY", raising=False)
+        patch.setenv("WANDB_MODE", "offline")
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from poslab.record.seal import sealed, unsealed
 from support.commands import ROOT, TINY, called, environment, tiny
 from support.forks import forked
 from support.models import CONF
+from support.runs import own_cache
 from support.wandb_server.server import serve
 
 VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
@@ -38,6 +39,7 @@ def study(request, tmp_path_factory):
     (cwd / ".netrc").write_text(
         "".join(f"machine {host} login user password {hidden['netrc']}\n" for host in hosts)
     )
+    own_cache(cwd / "cache")
     before = set(ELSEWHERE.iterdir())
     with serve(cwd / "client") if request.param == "online" else nullcontext() as server:
         known = {name: hidden[name] for name in VARIABLES} | {"WANDB_MODE": request.param}
@@ -90,7 +92,7 @@ def test_no_secret_is_written(study):
         assert not found, path
     kinds = {path.suffix for path, content in written.items() if b"hidden" in content}
     assert kinds >= {".json", ".md", ".html", ".wandb", ".log"}  # the study's name is where it may be
-    assert list((study.cwd / "cache").iterdir())
+    assert list((study.cwd / "cache" / "data").iterdir())
 
 
 def test_no_secret_and_no_path_of_the_user_is_sent(study):

@@ -49,8 +49,7 @@ def shown(tmp_path_factory):
         tracked_request("alibi", seed=1, question="Which?", probe=PROBE, context_length=128),
     ]
     told = io.StringIO()
-    with serve(folder / "client") as server, online(server), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POSLAB_CACHE", str(folder / "cache"))
+    with serve(folder / "client") as server, online(server):
         for each in requests:
             assert make(each, runs).status == "done"
         jobs = [plan(each, runs) for each in requests]

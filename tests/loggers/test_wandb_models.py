@@ -9,7 +9,7 @@ from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
 from support.commands import rows
 from support.records import contents
-from support.runs import TRACKED, make, request
+from support.runs import TRACKED, make, own_cache, request
 from support.texts import options
 from support.wandb_server.server import online, served
 
@@ -32,7 +32,7 @@ def run(server, tmp_path_factory):
 def said(server, run, tmp_path, monkeypatch, capsys):
     """Runs a command online, with a cache of its own; its status and what it printed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("POSLAB_CACHE", str(own_cache(tmp_path / "cache")))
 
     commands = {"evaluate": evaluate.main, "report": report.main}
 
@@ -127,7 +127,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
 
 
 def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
-    data = {**options("copy"), "vocabulary": 260}
+    data = options("copy", tokens=60_000, vocabulary=260)
     with online(server):
         manifest = make(request(study="tokens", logger=TRACKED, **SHORT, data=data), tmp_path / "runs")
     name = f"checkpoint-{manifest.run}:latest"

@@ -20,9 +20,8 @@ ALL = {**TRACKED, "console": True, "system_statistics": True, "git_commit": True
 
 
 @pytest.fixture
-def server(tmp_path_factory, monkeypatch):
+def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("options")
-    monkeypatch.setenv("POSLAB_CACHE", str(folder / "cache"))
     with serve(folder / "client") as opened, online(opened):
         yield opened
 
@@ -76,6 +75,7 @@ def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
     place = read_manifest(job.directory).wandb
     assert (place.project, place.entity, place.complete) == ("theirs", "someone", True)
     # The study is found all the same, in the project that the variable names.
+    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
     folder = fetch_study(open_account(None, None), "shown", Console(quiet=True))
     assert (folder / "shown" / job.directory.name / "metrics.csv").exists()
 

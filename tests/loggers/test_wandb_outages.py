@@ -4,8 +4,6 @@ import io
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from rich.console import Console
 from wandb.sdk.lib.wbauth import write_netrc_auth
 
 from poslab import loggers
+from poslab.config.request import Request
 from poslab.loggers.send import login
 from poslab.loggers.send.offline import identifier
 from poslab.loggers.send.run import TrackedRun
@@ -32,9 +31,14 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import show_runs
 from support.commands import ROOT, environment
+from support.forks import forked
 from support.processes import PATIENCE, command_line, descendants
 from support.runs import make, tracked_request
 from support.tasks import until
+
+
+def brief(seed: int, **changes: Any) -> Request:
+    return tracked_request(seed=seed, trainer__max_steps=6, trainer__warmup_steps=2, **changes)
 
 
 def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
@@ -46,7 +50,7 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
         time.sleep(PATIENCE)
 
     monkeypatch.setattr(Wandb, "finish", stopped)
-    job = plan(tracked_request(seed=6), tmp_path)
+    job = plan(brief(6), tmp_path)
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, RunDisplay("made", quiet=True), stopper)
     assert job.settled
@@ -66,7 +70,7 @@ class Signals(RunDisplay):
         self.number, self.others = number, others
 
     def step(self, step: int, loss: Any, tokens_per_second: float) -> None:
-        if step == 11:
+        if step == 3:
             (found,) = services()
             os.kill(found, self.number)
             for number in self.others:
@@ -83,7 +87,7 @@ def variables() -> dict[str, str]:
 
 
 def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
-    job = plan(tracked_request(seed=9), tmp_path)
+    job = plan(brief(9), tmp_path)
     before = variables()
     with Stopper().installed() as stopper:
         made = run(job, Signals(signal.SIGKILL), stopper)
@@ -99,7 +103,7 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
 
 def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
     """And the caller has neither its process nor its variables left; the next process goes on."""
-    job = plan(tracked_request(seed=10), tmp_path)
+    job = plan(brief(10), tmp_path)
     before = variables()
     with pytest.raises(Stopped), Stopper().installed() as stopper:
         run(job, Signals(signal.SIGSTOP, signal.SIGTERM), stopper)
@@ -107,7 +111,7 @@ def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
     assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
     until(lambda: not services())  # killed, and soon gone
     assert variables() == before
-    made = make(tracked_request(seed=10), tmp_path)
+    made = make(brief(10), tmp_path)
     assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
 
 
@@ -117,13 +121,13 @@ def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(wandb, "init", broken)
-        made = make(tracked_request(seed=15), tmp_path)
+        made = make(brief(15), tmp_path)
     assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
 
 
 def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):
     before = variables()
-    made = make(tracked_request(seed=18, logger__x={"_target_": "nowhere.Logger"}), tmp_path)
+    made = make(brief(18, logger__x={"_target_": "nowhere.Logger"}), tmp_path)
     assert (made.status, "nowhere" in made.reason) == ("failed", True)
     assert services() == []
     assert variables() == before
@@ -152,7 +156,7 @@ def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch)
     monkeypatch.setattr(TrackedRun, "finish", hang)
     monkeypatch.setattr(login, "kill_client", kill_and_wait)
     monkeypatch.setattr(login, "forget_client", forget_in_thread)
-    assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
+    assert make(brief(16), tmp_path).wandb.complete is None
     assert ended_by == [threading.main_thread()]
     assert services() == []
 
@@ -161,7 +165,7 @@ def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
     """In a notebook, say: poslab's run is beside it, and W&B's process goes on."""
     settings = wandb.Settings(silent=True, console="off")
     with wandb.init(project="own", dir=tmp_path, settings=settings) as own:
-        made = make(tracked_request(seed=13), tmp_path / "runs")
+        made = make(brief(13), tmp_path / "runs")
         assert made.wandb.complete
         assert made.wandb.id != own.id
         assert wandb.run is own
@@ -172,8 +176,8 @@ def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
 
 def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert make(tracked_request(seed=6), tmp_path).wandb is None
-    job = plan(tracked_request(seed=6), tmp_path)
+    assert make(brief(6), tmp_path).wandb is None
+    job = plan(brief(6), tmp_path)
     told = io.StringIO()
     show_runs([job], Console(file=told))
     assert told.getvalue() == ""
@@ -195,7 +199,7 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
-    place = make(tracked_request(seed=12), tmp_path / "runs").wandb
+    place = make(brief(12), tmp_path / "runs").wandb
     assert (place.mode, place.failed) == ("offline", None)
 
 
@@ -251,16 +255,8 @@ WRONG_TYPES = b'{"data": {"viewer": 5, "project": "x", "serverInfo": [], "upsert
 )
 def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
     with nonsense(status, body) as known:
-        asked = ["report.py", "source=wandb", "study=x", "entity=somebody"]
-        ended = subprocess.run(
-            [sys.executable, str(ROOT / asked[0]), *asked[1:]],
-            cwd=tmp_path,
-            env={**environment(tmp_path), **known},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-        )
+        asked = [str(ROOT / "report.py"), "source=wandb", "study=x", "entity=somebody"]
+        ended = forked(asked, tmp_path, {**environment(tmp_path), **known}, timeout=200)
     assert ended.returncode in (1, 2)
     (line,) = ended.stderr.splitlines()
     assert "W&B" in line
@@ -268,14 +264,14 @@ def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
 
 def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
     with nonsense(200, WRONG_TYPES) as known, patch.dict(os.environ, known):
-        made = make(tracked_request(seed=7), tmp_path)
+        made = make(brief(7), tmp_path)
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
-    job = plan(tracked_request(seed=14), tmp_path)
+    job = plan(brief(14), tmp_path)
     with nonsense(200, b"", Hangs) as known, patch.dict(os.environ, known):
         before = variables()
         with pytest.raises(Stopped), Stopper().installed() as stopper:
@@ -283,4 +279,4 @@ def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
         assert services() == []
         assert variables() == before
     assert read_manifest(job.directory).status == "interrupted"
-    assert make(tracked_request(seed=14), tmp_path).wandb.complete
+    assert make(brief(14), tmp_path).wandb.complete

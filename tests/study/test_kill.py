@@ -44,7 +44,7 @@ def _survives(
     asked: list[str],
     runs: int,
     kills: list[tuple[str, str]],
-    steps: int = 40,
+    steps: int = 24,
     logger: str = "local",
 ):
     """`kills`: moments, and whom it hits then."""

@@ -25,7 +25,7 @@ from poslab.study.run.plan import plan, resolve
 from poslab.study.run.preparation import PARTS, Preparation
 from support.commands import ROOT, called, environment, tiny
 from support.models import ATTENTIONS, POSITIONS, SCHEMES
-from support.runs import request
+from support.runs import own_cache, request
 
 SLOW = {
     "torch",
@@ -39,8 +39,9 @@ STUDY = ("-m", "pos=rope,kerple", *tiny(attention="linear", launcher="inline"))
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+    folder = own_cache(tmp_path / "cache")
+    monkeypatch.setenv("POSLAB_CACHE", str(folder))
+    return folder
 
 
 def tree(folder: Path) -> dict[Path, bytes]:

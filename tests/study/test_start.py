@@ -35,12 +35,10 @@ LOCAL = ("logger=local", "trainer.accelerator=cpu")
 def made(tmp_path_factory):
     """Two finished runs, of RoPE with 40 steps and of learned positions, and where they lie."""
     runs = tmp_path_factory.mktemp("sources") / "runs"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POSLAB_CACHE", str(runs.parent / "cache"))
-        rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
-        learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
-        names = [make(each, runs).run for each in (rope, learned)]
-        yield SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
+    rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
+    learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
+    names = [make(each, runs).run for each in (rope, learned)]
+    return SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
 
 
 def asked(*overrides: str, runs: Path):
@@ -163,9 +161,9 @@ def test_an_option_is_found_by_its_label():
 
 def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
     file = trained_tokenizer(tmp_path / "mine.json", [words(300, 0)])
-    text = {**options("copy"), "vocabulary": str(file)}
+    text = options("copy", tokens=60_000, vocabulary=str(file))
     source = tmp_path / "runs" / "base" / make(request("base", data=text, **SHORT), tmp_path / "runs").run
-    other = (f"from={source}", "data=copy", "data.seed=1", f"data.vocabulary={file}")
+    other = (f"from={source}", "data=copy", "data.tokens=60000", "data.seed=1", f"data.vocabulary={file}")
     assert plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs").corpus.vocabulary > 256
     trained_tokenizer(file, [words(300, 1).upper()])
     with pytest.raises(ConfigError, match=r"mine.json is not the tokenizer on record of") as raised:

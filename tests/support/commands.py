@@ -11,15 +11,12 @@ from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
-from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
 
 from poslab.commands import command_line
 from support.forks import UNDRAWN, Forked, forked, undrawn
 
 ROOT = Path(__file__).parents[2]
-MODE = Hydra.get_mode
 TINY = [
     "data=copy",
     "data.tokens=60000",
@@ -63,13 +60,6 @@ def command(*arguments: str, cwd: Path, drawn: bool = False) -> subprocess.Compl
     return forked([str(ROOT / "train.py"), *arguments], cwd, variables, timeout=300)
 
 
-def _mode(hydra: Hydra, config_name: str | None, overrides: list[str]) -> RunMode | None:
-    """The mode that an option asks for, for which Hydra composes all once more; only a sweep does."""
-    asking = any(override.startswith(("sweep=", "hydra", "+hydra", "++hydra")) for override in overrides)
-    mode: RunMode | None = MODE(hydra, config_name, overrides) if asking else None
-    return mode
-
-
 def called(
     *arguments: str, cwd: Path, script: str = "train.py", drawn: bool = False
 ) -> subprocess.CompletedProcess[str]:
@@ -83,7 +73,6 @@ def called(
         patch.object(sys, "argv", argv),
         patch.object(sys, "path", [*sys.path]),
         patch.object(command_line, "_leave", sys.exit),
-        patch.object(Hydra, "get_mode", _mode),
         nullcontext() if drawn else patch("poslab.report.render.paper.draw_all", undrawn),
         redirect_stdout(io.StringIO()) as out,
         redirect_stderr(io.StringIO()) as error,

@@ -213,11 +213,14 @@ def _keep(given: list[int]) -> None:
 
 
 def _become(arguments: list[str]) -> NoReturn:
-    """Be as a fresh Python that starts with `arguments`, to the process's end."""
+    """Be as a fresh Python that starts with `arguments`, which may be `-m MODULE`, to the process's end."""
     import random
 
     import numpy as np
+    import torch
 
+    if threads := os.environ.get("OMP_NUM_THREADS"):  # which a fresh one reads when it imports PyTorch
+        torch.set_num_threads(int(threads))
     if UNDRAWN in os.environ:
         sys.meta_path.insert(0, Undrawn())
     for name in list(sys.modules):
@@ -226,13 +229,17 @@ def _become(arguments: list[str]) -> NoReturn:
     random.seed()
     np.random.seed()
     tempfile.tempdir = None  # that of the environment
-    sys.argv = arguments
-    sys.path[0] = str(Path(arguments[0]).parent)
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     try:
-        runpy.run_path(arguments[0], run_name="__main__")
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path[0] = str(Path(arguments[0]).parent)
+            runpy.run_path(arguments[0], run_name="__main__")
         status = 0
     except SystemExit as leaving:
         if isinstance(leaving.code, str):

@@ -10,7 +10,8 @@ from poslab.record.manifest import read_manifest
 from support.forks import Forked
 from support.processes import PATIENCE
 
-BRIEF = ("checkpoint", "row", "report")  # moments that a look every 10 ms could miss
+# Moments that a look every 10 ms could miss; looked for from the next step, or the end of a run, onwards.
+BRIEF = ("checkpoint", "row", "report")
 FINISHED = 120  # steps that a finished run counts as, at least its own
 
 
@@ -31,14 +32,16 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
         "finish": lambda: any(map(_is_finishing, cwd.glob("runs/killed/[!.]*-seed*"))),
         "report": lambda: any(cwd.glob("reports/killed/**/.*")),
     }
+    near = moment not in BRIEF
     while study.poll() is None:
         try:
-            if come[moment]():
+            near = near or (_finished(cwd) if moment == "report" else _steps(cwd) > steps)
+            if near and come[moment]():
                 return True
         except FileNotFoundError:  # a folder that was removed while it was looked through
             continue
         assert time.monotonic() - begun < PATIENCE, moment
-        time.sleep(0.001 if moment in BRIEF else 0.05)
+        time.sleep(0.001 if near and moment in BRIEF else 0.05)
     return False
 
 
@@ -53,7 +56,12 @@ def _steps(cwd: Path) -> int:
     reached: dict[Path, int] = {}
     for path in cwd.glob("runs/killed/*/checkpoints/*.pt"):
         reached[path.parent] = max(reached.get(path.parent, 0), int(path.name[:8]))
-    return sum(reached.values()) + FINISHED * sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
+    return sum(reached.values()) + FINISHED * _finished(cwd)
+
+
+def _finished(cwd: Path) -> int:
+    """Runs that have been trained and measured."""
+    return sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
 
 
 def _sizes(cwd: Path) -> dict[Path, int]:

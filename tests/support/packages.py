@@ -169,16 +169,6 @@ class Surprise(Measurement):
 }
 
 
-# What Python imports first in the environment of the wheel: drawing figures takes most of a report's seconds.
-UNDRAWN = """
-import sys
-sys.path.append({tests!r})
-from support.forks import Undrawn
-sys.path.pop()
-sys.meta_path.insert(0, Undrawn())
-"""
-
-
 def write_package(folder: Path) -> Path:
     """A package with two schemes, two mixers, a text, an objective and a measurement; for PYTHONPATH."""
     for name, content in FILES.items():
@@ -202,7 +192,6 @@ def installed_wheel(folder: Path) -> Path:
     # Path files inside that folder are not read, one of which has the checkout.
     of_the_tests = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "of_the_tests.pth").write_text("".join(f"{path}\n" for path in of_the_tests))
-    (packages / "sitecustomize.py").write_text(UNDRAWN.format(tests=str(ROOT / "tests")))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
     declared = configparser.ConfigParser()

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from poslab.data.cache import prepare
 from poslab.model.gpt import build
 from poslab.record.reader import load_run
 from poslab.report.write import write_report
-from poslab.study.run.plan import resolve
+from poslab.study.run.plan import plan, resolve
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel
-from support.commands import command
+from support.commands import called
 from support.runs import Told
 
 SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
@@ -90,17 +91,21 @@ def test_early_stopping_counts_on_after_an_interruption(
 def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "own_callbacks.py"
     module.write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    request = poslab.compose(*ARGUMENTS, "+callbacks.own={_target_: own_callbacks.Own, word: hello}")
-    run = poslab.train(request, tmp_path / "mine")
-    from own_callbacks import SEEN  # type: ignore[import-not-found]
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        request = poslab.compose(*ARGUMENTS, "+callbacks.own={_target_: own_callbacks.Own, word: hello}")
+        run = poslab.train(request, tmp_path / "mine")
+        from own_callbacks import SEEN  # type: ignore[import-not-found]
 
-    metrics = run.table("metrics")
-    losses = metrics.validation_nll / metrics.validation_tokens
-    assert [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses] == SEEN
-    module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
-    assert poslab.train(request, tmp_path / "mine").path != run.path
-    evaluated = command("evaluate", f"checkpoint={run.path}", "evaluate.segments=2", cwd=tmp_path)
+        metrics = run.table("metrics")
+        losses = metrics.validation_nll / metrics.validation_tokens
+        assert [("hello", True, pytest.approx(loss, rel=1e-6)) for loss in losses] == SEEN
+        module.write_text(OWN.replace("self.word = word", "self.word = word * 2"))
+        assert plan(request, tmp_path).directory.name != run.path.name
+    del sys.modules["own_callbacks"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    evaluated = called("evaluate", f"checkpoint={run.path}", "evaluate.segments=2", cwd=elsewhere)
     assert evaluated.returncode == 0, evaluated.stderr  # where that package is not
 
 

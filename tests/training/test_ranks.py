@@ -1,19 +1,27 @@
 """One run on several processes: the same curve as on one, and the same bits when it goes on."""
 
+import os
 import random
 import re
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree
+from unittest.mock import patch
 
 import pytest
 
+import poslab
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.launch.devices import cores
 from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
+from poslab.study.run.worker import WORKER, request_file, request_text
 from poslab.training.observer import DivergedError
-from support.commands import called, command, rows, start, tiny
+from support.commands import called, environment, rows, start, tiny
+from support.forks import Forked
 from support.moments import await_moment
 from support.processes import kill
 from support.runs import assert_equal_results, request
@@ -61,11 +69,38 @@ def single(strategy, tmp_path_factory):
 @pytest.fixture(scope="module")
 def shared(strategy, tmp_path_factory):
     """The run on several processes."""
-    return made(tmp_path_factory.mktemp(strategy), *SHARED[strategy])
+    return made_by_two(tmp_path_factory.mktemp(strategy), *SHARED[strategy])
 
 
-def made(cwd, *settings):
-    return only_run(command(*settings, cwd=cwd), cwd)
+@contextmanager
+def two_processes(cwd, *settings):
+    """The processes of a run, as a launcher starts them that starts all by itself; and the run's folder."""
+    with patch.dict(os.environ, environment(cwd), clear=True), socket.create_server(("", 0)) as free:
+        job = plan(poslab.compose(*settings), cwd / "runs")
+        place = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    file = request_file(job.directory)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(request_text(job))
+    threads = max(1, len(cores()) // 2)  # as many as those that the command starts
+    variables = {**environment(cwd), **place, "OMP_NUM_THREADS": str(threads)}
+    with (cwd / "printed.txt").open("ab") as log:
+        processes = [
+            Forked([*WORKER[1:], str(file)], cwd, {**variables, "LOCAL_RANK": number}, log, log)
+            for number in ("0", "1")
+        ]
+    try:
+        yield processes, job.directory
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def made_by_two(cwd, *settings):
+    with two_processes(cwd, *settings) as (processes, directory):
+        ended = [process.wait(300) for process in processes]
+    assert ended == [0, 0], (cwd / "printed.txt").read_text()
+    return directory
 
 
 def only_run(ended, cwd):
@@ -103,41 +138,47 @@ def test_several_processes_measure_what_one_does(shared, tmp_path):
     assert set(re.findall(r"\w+\.csv", said)) <= {"rescaled.csv", "rescaled_position.csv"}
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    """The folder of a run in parts that was stopped at a step."""
-    cwd = tmp_path_factory.mktemp("stopped")
-    study = start(*SHARED["fsdp"], cwd=cwd, output=cwd / "printed.txt")
-    try:
-        assert await_moment("step", cwd, study, random.Random(1))
-        study.terminate()
-        assert study.wait(5) == 143
-    finally:
-        study.kill()
-        study.wait()
-    return cwd
-
-
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
-def test_stopped_and_then_killed_several_processes_go_on_to_the_same_bits(shared, stopped, tmp_path):
-    """Killed is one of the others, which keeps no record: the run goes on from its last checkpoint."""
-    cwd = copytree(stopped, tmp_path / "again")
-    study = start(*SHARED["fsdp"], cwd=cwd, output=cwd / "printed.txt")
+def test_a_run_that_loses_a_process_goes_on_by_itself_to_the_same_bits(shared, tmp_path):
+    """Lost is one of the others, which keeps no record: the run goes on from its last checkpoint."""
+    study = start(*SHARED["fsdp"], cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
-        assert await_moment("step", cwd, study, random.Random(1))
+        assert await_moment("step", tmp_path, study, random.Random(1))
         (leader,) = _children(study.pid)
         kill(_children(leader)[-1:])
         assert study.wait(300) == 0
     finally:
         study.kill()
         study.wait()
-    printed = (cwd / "printed.txt").read_text()
+    printed = (tmp_path / "printed.txt").read_text()
     assert "one of its processes was killed" in printed
     assert "it resumes" in printed
-    (directory,) = cwd.glob("runs/killed/[!.]*-seed*")
-    assert_equal_results(shared, directory)
-    assert read_manifest(directory).batches == read_manifest(shared).batches  # none left out, none twice
-    assert read_manifest(directory).processes == 3  # stopped, killed, and the last
+    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
+    assert_same_run(shared, directory, processes=2)
+
+
+def assert_same_run(one, other, processes):
+    assert_equal_results(one, other)
+    assert read_manifest(other).batches == read_manifest(one).batches  # none left out, none twice
+    assert read_manifest(other).processes == processes
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run in parts that was stopped at a step."""
+    cwd = tmp_path_factory.mktemp("stopped")
+    with two_processes(cwd, *SHARED["fsdp"]) as (processes, directory):
+        assert await_moment("step", cwd, processes[0], random.Random(1))
+        processes[0].terminate()
+        assert processes[0].wait(5) == 143
+    assert read_manifest(directory).status == "interrupted"
+    return cwd
+
+
+@pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
+def test_stopped_processes_go_on_to_the_same_bits(shared, stopped, tmp_path):
+    directory = made_by_two(copytree(stopped, tmp_path / "again"), *SHARED["fsdp"])
+    assert_same_run(shared, directory, processes=2)
 
 
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)

@@ -27,6 +27,11 @@ def bfloat16_on_any_cpu(monkeypatch):
     monkeypatch.setattr("poslab.study.run.plan.cpu_has_bfloat16", lambda: True)
 
 
+def brief(**changes):
+    """A training of eight steps, with a validation after the 2nd, 4th, 5th, 7th and 8th."""
+    return request(**{"trainer__max_steps": 8, "trainer__warmup_steps": 2, **changes})
+
+
 def curve(wanted):
     """(training loss, validation loss) in nats a token, a row a validation."""
     return [
@@ -37,14 +42,14 @@ def curve(wanted):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_same_seed_same_curve_to_the_bit_and_another_seed_another(precision):
-    first = curve(request(trainer__precision=precision))
-    assert curve(request(trainer__precision=precision)) == first
-    assert curve(request(trainer__precision=precision, seed=1)) != first
+    first = curve(brief(trainer__precision=precision))
+    assert curve(brief(trainer__precision=precision)) == first
+    assert curve(brief(trainer__precision=precision, seed=1)) != first
 
 
 def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
     """Randomised positions: the same curve from the same seed, whatever else has drawn random numbers."""
-    wanted = request(pos=POSITIONS["rope_randomised"])
+    wanted = brief(pos=POSITIONS["rope_randomised"])
     first = curve(wanted)
     torch.manual_seed(99)
     assert curve(wanted) == first
@@ -55,18 +60,18 @@ def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
     )
     curve(wanted)
     training = [tuple(each.tolist()) for each in drawn if len(each) == 32]
-    assert len(set(training)) == 20 + 1  # another set each step, and the one of validation
-    in_halves = curve(request(pos=POSITIONS["rope_randomised"], trainer__accumulate=2))
+    assert len(set(training)) == 8 + 1  # another set each step, and the one of validation
+    in_halves = curve(brief(pos=POSITIONS["rope_randomised"], trainer__accumulate=2))
     assert in_halves[-1] == pytest.approx(first[-1], rel=1e-6)
 
 
 CHANGES = {
-    "max_steps": 10,
+    "max_steps": 4,
     "batch_size": 4,
     "optimizer": "muon",
     "learning_rate": 3e-3,
     "schedule": "constant",
-    "warmup_steps": 10,
+    "warmup_steps": 4,
     "weight_decay": 10.0,
     "beta2": 0.5,
     "clip_norm": 1e-3,
@@ -91,13 +96,13 @@ def test_every_setting_of_the_trainer_changes_the_curve():
         set(type(config.trainer).model_fields)
         == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT | OF_LEARNED_SCHEMES
     )
-    before = curve(request())
+    before = curve(brief())
     for key, value in CHANGES.items():
-        assert curve(request(**{f"trainer__{key}": value})) != before, key
+        assert curve(brief(**{f"trainer__{key}": value})) != before, key
 
 
 def test_accumulating_changes_memory_alone():
-    whole, parts = curve(request()), curve(request(trainer__accumulate=4))
+    whole, parts = curve(brief()), curve(brief(trainer__accumulate=4))
     for one, other in zip(whole, parts, strict=True):
         assert one == pytest.approx(other, rel=1e-4)
 
@@ -161,9 +166,9 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
 @pytest.mark.parametrize(
     ("changes", "first"),
     [
-        ({}, 20),  # nothing is left to do
+        ({}, 8),  # nothing is left to do
         ({"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2}, 3),  # draws positions
-        ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 8),  # has drawn a buffer
+        ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 4),  # has drawn a buffer
         ({"trainer__precision": "bfloat16"}, 3),
         ({"trainer__optimizer": "muon", "pos": SCHEMES["t5"], "trainer__accumulate": 2}, 3),
         ({"trainer__optimizer": "muon", "attention": ATTENTIONS["hybrid"], "model__layers": 4}, 3),
@@ -171,9 +176,9 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
 )
 def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):
     """From steps with a validation and without one."""
-    whole, told = trained(request(**changes), keep=(first,))
+    whole, told = trained(brief(**changes), keep=(first,))
     torch.manual_seed(99)  # what a fresh process does not share
-    again, rest = trained(request(**changes), told.states[first])
+    again, rest = trained(brief(**changes), told.states[first])
     assert rest.steps == told.steps[first:]
     assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
     assert rest.ended.batches == told.ended.batches
@@ -181,10 +186,10 @@ def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):
 
 
 def test_training_goes_on_from_a_state_that_was_itself_gone_on_to():
-    whole, told = trained(request(), keep=(8,))
-    _, second = trained(request(), told.states[8], keep=(11,))
-    again, rest = trained(request(), second.states[11])
-    assert rest.steps == told.steps[11:]
+    whole, told = trained(brief(), keep=(3,))
+    _, second = trained(brief(), told.states[3], keep=(5,))
+    again, rest = trained(brief(), second.states[5])
+    assert rest.steps == told.steps[5:]
     assert rest.ended.batches == told.ended.batches
     _same_weights(whole, again)
 
@@ -263,9 +268,9 @@ def test_schemes_inside_a_scheme_keep_their_rates():
 
 def test_a_rate_changes_what_its_scheme_learns():
     t5 = SCHEMES["t5"]
-    before = curve(request(pos=t5))
-    assert curve(request(pos=t5, trainer__scheme_rate=2.0)) != before
-    assert curve(request(pos={**t5, "rate": 2 * t5["rate"]})) != before
+    before = curve(brief(pos=t5))
+    assert curve(brief(pos=t5, trainer__scheme_rate=2.0)) != before
+    assert curve(brief(pos={**t5, "rate": 2 * t5["rate"]})) != before
 
 
 def test_a_rate_for_a_scheme_without_parameters_is_refused():
@@ -292,8 +297,8 @@ def test_schedules():
 
 
 def test_the_bar_is_told_every_step():
-    steps = trained(request(trainer__accumulate=2))[1].steps
-    assert [step for step, _ in steps] == list(range(1, 21))
+    steps = trained(brief(trainer__accumulate=2))[1].steps
+    assert [step for step, _ in steps] == list(range(1, 9))
     assert steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
 
 
