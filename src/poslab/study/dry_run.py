@@ -147,7 +147,7 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached:
 
     A `detached` launcher has all of them at once, and so trains each.
     """
-    later = set() if detached else {job.directory for job in one_of_each_training(jobs)[1]}
+    later = set[Path]() if detached else {job.directory for job in one_of_each_training(jobs)[1]}
     elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
     copied, trained = would_take_over(jobs)
     elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
