@@ -11,17 +11,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lm_eval.api.model import TemplateLM
-from lm_eval.api.registry import register_model
-from lm_eval.models.utils import normalize_gen_kwargs
-from lm_eval.utils import get_rolling_token_windows
 from torch.nn.functional import cross_entropy
 
 from poslab.config.checking import check
+from poslab.config.installation import with_extra
 from poslab.config.request import Config
 from poslab.config.schema import ConfigError
 from poslab.library.weights import check_next_token, run_directory, tokenizer_json
 from poslab.training.trained import read_trained_model
+
+try:
+    from lm_eval.api.model import TemplateLM
+    from lm_eval.api.registry import register_model
+    from lm_eval.models.utils import normalize_gen_kwargs
+    from lm_eval.utils import get_rolling_token_windows
+except ImportError:
+    missing = f"poslab.lm_eval needs lm-eval: {with_extra('eval', 'python -m poslab.lm_eval')}"
+    if __name__ == "__main__":
+        sys.exit(f"poslab: {missing}")
+    raise ImportError(missing) from None
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance

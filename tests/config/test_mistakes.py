@@ -109,6 +109,10 @@ REFUSED = {
         "is evaluated up to 4 L (evaluate.longest); there are sliding_0.5x, sliding_1x, sliding_2x, "
         "sliding_4x, loss_0.5x"
     ),
+    "task=copy evaluate.longest=4 evaluate.segments=9": (
+        "evaluate.longest and evaluate.segments cannot be set under a task"
+    ),
+    "-m task=copy evaluate.sliding_windows=768,9": "leave them out",
     # Files that cannot be read.
     "reports=text.txt": "text.txt is no folder; choose another reports=",
     "runs=text.txt/below": "text.txt is no folder; choose another runs=",

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+import poslab
 from poslab.analysis.comparisons import unlike
 from poslab.analysis.results import gather
 from poslab.config.compose import arms
+from poslab.config.schema import ConfigError
 from poslab.measures.task import Task, l50, sizes_of, wilson
 from poslab.objectives import build_objective
 from poslab.record.writer import RunRecord
@@ -112,6 +114,8 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     directory = plan(asked, tmp_path).directory
     assert (directory / "task.csv").exists()
     assert not (directory / "extrapolation.csv").exists()
+    with pytest.raises(ConfigError, match=r"evaluate\.segments cannot be set under a task"):
+        poslab.evaluate(directory, "evaluate.segments=4")
     results = gather("made_up", tmp_path, None)
     page = document(results)
     assert page.summary.startswith("Copy, trained on sizes up to 4: ")

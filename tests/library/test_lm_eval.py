@@ -1,6 +1,9 @@
 """Runs under the lm-evaluation-harness: a task of a local file, by its own program."""
 
+import importlib
 import json
+import runpy
+import sys
 
 import lm_eval
 import numpy as np
@@ -104,3 +107,12 @@ def test_answers_are_those_of_the_model(run, task):
             tokens.append(int(gpt(torch.tensor([tokens]))[0, -1].argmax()))
     text = bytes(tokens[-3:]).decode(errors="replace").split("\n")[0]
     assert written[0]["filtered_resps"][0].rstrip("\0") == text.rstrip("\0")
+
+
+def test_without_the_harness_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lm_eval.api.model", None)
+    monkeypatch.delitem(sys.modules, "poslab.lm_eval")
+    with pytest.raises(SystemExit, match=r"^poslab: poslab.lm_eval needs lm-eval: uv run --extra eval "):
+        runpy.run_module("poslab.lm_eval", run_name="__main__")
+    with pytest.raises(ImportError, match="needs lm-eval"):
+        importlib.import_module("poslab.lm_eval")

@@ -222,6 +222,21 @@ def test_trials_of_a_rate_come_first(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "3 runs: 3 finished already and used again." in lines
 
 
+@pytest.mark.parametrize(
+    ("launcher", "waves", "trained"), [("local", "122", "1 to start"), ("slurm", "111", "3 to start")]
+)
+def test_runs_with_the_weights_of_another_come_after_it(
+    launcher: str, waves: str, trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under Slurm, where all jobs are in the queue at once, each is trained."""
+    settings = {"trainer__accelerator": "auto", "launcher": arms(CONF / "launcher")[launcher]}
+    asked = [inline(tmp_path, **settings, evaluate__segments=number) for number in (3, 4, 5)]
+    named = [replace(each, distinguishing_label=str(number)) for number, each in enumerate(asked)]
+    _, lines = printed([planned(each, "4x80GB") for each in named], capsys)
+    assert "".join(row[1] for line in lines if (row := re.search(r" GPU \d +(\d)", line))) == waves, lines
+    assert any(trained in line for line in lines), lines
+
+
 def test_four_steps_are_timed_where_that_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,7 +259,7 @@ def test_runs_start_in_order_as_devices_get_free() -> None:
         (("GPU 1",), 3, 11.0),
     ]
     after = schedule([Demand(1.0, 1)], two, earlier=placed)
-    assert [(run.devices, run.wave, run.end) for run in after] == [(("GPU 0",), 2, 12.0)]
+    assert [(run.devices, run.wave, run.end) for run in after] == [(("GPU 0",), 4, 12.0)]
 
 
 def test_runs_share_a_gpu_and_take_several() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from poslab.record.locks import holding, run_lock
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.memory import machine_memory
@@ -108,6 +109,18 @@ def test_as_many_runs_at_a_time_as_memory_is_likely_to_hold(share, at_once, tmp_
     made.run()
     assert launcher.most == at_once
     assert len(launcher.begun) == 3
+
+
+def test_a_run_in_a_launchers_queue_waits_until_its_process_has_its_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(Ends, "queues", True)
+    monkeypatch.setattr("poslab.study.pool.SLOW_POLL_SECONDS", 0)
+    made, launcher = pool(tmp_path, lambda name: 1, 16 * GIB)
+    (member,) = made.members
+    made._step()
+    assert (member.entry.state, len(launcher.begun)) == ("waiting", 1)
+    with holding(run_lock(member.job.directory)):
+        made._step()
+    assert (member.entry.state, len(launcher.begun)) == ("running", 1)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc's allocator")

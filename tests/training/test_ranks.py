@@ -44,8 +44,9 @@ OF_TEXT = [
     "evaluate.needles=4",
     "probe=retrieval",
 ]
+ONLY_OF_TEXT = "evaluate.longest", "evaluate.segments", "evaluate.sliding_windows"
 OF_A_TASK = [
-    *(text for text in RUN if not text.startswith("data")),
+    *(text for text in RUN if not text.startswith(("data", *ONLY_OF_TEXT))),
     "task=copy",
     "data=none",
     "objective.samples=50",

@@ -40,6 +40,6 @@ def title(command: str) -> str:
     return typed(command).removeprefix("python ").removeprefix("-m ")
 
 
-def with_extra(extra: str) -> str:
-    """Return the command that installs a package that is missing here."""
-    return f"uv run --extra {extra} train.py ..." if is_checkout() else f"pip install 'poslab[{extra}]'"
+def with_extra(extra: str, command: str = "train.py") -> str:
+    """Return the command that installs a package that is missing here, in a checkout before `command`."""
+    return f"uv run --extra {extra} {command} ..." if is_checkout() else f"pip install 'poslab[{extra}]'"

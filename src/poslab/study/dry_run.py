@@ -1,6 +1,7 @@
 """The runs that a command would start, and what they would cost: `plan=true`. None is started."""
 
 import csv
+import itertools
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,8 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     jobs, refused = plan_requests(requests, runs, local, console)
     machine = _machine(jobs, kind, options, imagined and (int(imagined[1]), int(imagined[2])))
     jobs, too_large = _fitting(jobs, machine)
-    stages = [_planned(stage, state, machine) for stage, state in _stages(jobs, runs, local, console)]
+    planned = _stages(jobs, runs, local, console)
+    stages = [_planned(stage, state, machine, kind.detached) for stage, state in planned]
     every = [item for stage in stages for item in stage]
     recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
     _place(stages, machine, recorded)
@@ -140,10 +142,13 @@ def _stages(
     return [(trial_jobs, None), (chosen, None)]
 
 
-def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[Planned]:
-    """Return the rows of the jobs, before their times and places are known."""
-    _, later = one_of_each_training(jobs)
-    elsewhere = {job.directory: "evaluates" for job in later if not job.directory.exists()}
+def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached: bool) -> list[Planned]:
+    """Return the rows of the jobs, before their times and places are known.
+
+    A `detached` launcher has all of them at once, and so trains each.
+    """
+    later = set[Path]() if detached else {job.directory for job in one_of_each_training(jobs)[1]}
+    elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
     copied, trained = would_take_over(jobs)
     elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
     return [
@@ -152,6 +157,7 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine) -> list[P
             state or _state(job, elsewhere),
             cost_of(job.config.result_settings(), job.corpus.vocabulary),
             _devices(job, machine),
+            job.directory in later,
         )
         for job in jobs
     ]
@@ -174,8 +180,8 @@ def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
     """Give each run that the command has to make its time and place."""
     before: list[Placement] = []
-    for stage in stages:
-        starting = [run for run in stage if run.works]
+    for stage, later in itertools.product(stages, (False, True)):
+        starting = [run for run in stage if run.works and run.later is later]
         for run in starting:
             rate = rate_for(run.job.config.result_settings(), run.cost, recorded)
             run.seconds = None if rate is None else run.flops / rate / run.devices

@@ -43,6 +43,7 @@ class Planned:
     state: str
     cost: Cost
     devices: int  # cores or GPUs
+    later: bool  # it takes the weights of another row, and is made after all that do not
     seconds: float | None = None  # that the command takes for it; None where no rate is known
     placement: Placement | None = None  # None: it takes no device, or a cluster decides
 

@@ -100,7 +100,8 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.memory_notice_printed = False
-        self.running: dict[Path, Member] = {}  # by their logs: two studies may have runs of one name
+        # With a launcher, also in its queue; by their logs: two studies may have runs of one name.
+        self.running: dict[Path, Member] = {}
         self.slow_poll_at = 0.0
         self.idle_since: float | None = None
 
@@ -132,10 +133,12 @@ class Pool:
                 if member.entry.state == "elsewhere" and not is_taken(run_lock(member.job.directory)):
                     member.entry.state = "waiting"
             for member in self.running.values():
+                if member.entry.state == "waiting" and is_taken(run_lock(member.job.directory)):
+                    member.entry.state = "running"
                 self._check_disk(member)
         for member in self.members:
             self.stopper.check()  # a cluster may take seconds for each
-            if member.entry.state != "waiting":
+            if member.entry.state != "waiting" or member.task.log in self.running:  # in a launcher's queue
                 continue
             if not self._start(member):
                 break
@@ -174,7 +177,7 @@ class Pool:
             _mark_failed(member, str(error))  # this run will never get its devices, others did
             return True
         member.started += 1
-        member.entry.state = "running"
+        member.entry.state = "waiting" if self.launcher.queues else "running"
         self.running[member.task.log] = member
         return True
 

@@ -4,7 +4,6 @@ A run starts, in the order of the command, as soon as its devices and its memory
 """
 
 import heapq
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class Placement:
     """Where and when one run would run."""
 
     devices: tuple[str, ...]
-    wave: int  # 1: it starts at once; 2: after one run on its device
+    wave: int  # 1: it starts at once; 2: after one run on its device, or after all runs of an earlier stage
     end: float  # seconds after the first start
 
 
@@ -56,7 +55,8 @@ def schedule(
     `earlier` are runs that end before the first of these starts, as trials of a rate do.
     """
     now = max((run.end for run in earlier), default=0.0)
-    before = Counter(itertools.chain.from_iterable(run.devices for run in earlier))
+    waves = max((run.wave for run in earlier), default=0)
+    before: Counter[str] = Counter()
     used: Counter[str] = Counter()
     running: list[tuple[float, int]] = []  # a heap of ends and numbers
     placements: list[Placement] = []
@@ -68,7 +68,7 @@ def schedule(
                 break
             now, ended = heapq.heappop(running)
             used.subtract(placements[ended].devices)
-        wave = 1 + max(before[name] // places.shared_by for name in emptiest)
+        wave = 1 + waves + max(before[name] // places.shared_by for name in emptiest)
         heapq.heappush(running, (now + run.seconds, len(placements)))
         placements.append(Placement(tuple(emptiest), wave, now + run.seconds))
         used.update(emptiest)

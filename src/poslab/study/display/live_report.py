@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 
+from poslab.record.reader import study_list_of
 from poslab.study.display.study_view import StudyDisplay
 
 SECONDS = 30.0  # between two writings at least
@@ -18,7 +19,8 @@ SHARE = 20  # the wait before the next writing, in durations of the last, so tha
 class LiveReport:
     """Writes the page of a study beside its runs, as soon as one of them is done.
 
-    A page that cannot be written does not disturb the study: the report at the end says why.
+    A page that cannot be written does not disturb the study: the report at the end says why. Commands without
+    a study's name share a page: while it is on the runs of another one, this one writes none.
     """
 
     study: str
@@ -51,7 +53,7 @@ class LiveReport:
             from poslab.report.write import live_pages
 
             live, ended = live_pages(self.study, self.runs, status, int(SECONDS))
-            if not self.closed:
+            if not self.closed and self._is_on_these_runs():
                 write_atomic(self.path, live)
                 if self._page is None:
                     self.display.print_line(f"follow in a browser: {self.path}")
@@ -68,5 +70,13 @@ class LiveReport:
         """Leave the last page, without a status, where the study was stopped. Does not wait for a writing."""
         self.closed = True
         if self._page is not None:
-            with suppress(OSError):
-                self.path.write_text(self._page, encoding="utf-8")
+            with suppress(Exception):
+                if self._is_on_these_runs():
+                    self.path.write_text(self._page, encoding="utf-8")
+
+    def _is_on_these_runs(self) -> bool:
+        """Return whether no other command without a study's name has begun or ended since."""
+        folder = self.runs / self.study
+        runs = {entry.directory.name for entry in self.display.entries if entry.directory.parent == folder}
+        latest = study_list_of(folder).latest
+        return not latest or runs <= {*latest}

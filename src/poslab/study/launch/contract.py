@@ -79,6 +79,8 @@ class Launcher(ABC):
     options_class: ClassVar[type[LauncherOptions]] = LauncherOptions
     # Whether tasks continue when the command that started them ends; the same command must find them again.
     detached: ClassVar[bool] = False
+    # Whether `start` puts tasks into a queue: a run then waits until its process has taken its lock.
+    queues: ClassVar[bool] = False
     # Whether `ended` itself runs the task that was started, by its `here`, not its command. A signal then
     # raises Stopped there, and `stop` is not called.
     in_this_process: ClassVar[bool] = False

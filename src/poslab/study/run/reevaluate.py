@@ -121,7 +121,8 @@ def _plan(
     asked["data"]["vocabulary"] = trained_config.data["vocabulary"]
     config = check(Config, whole_numbers(asked), "")
     _check_text(config, overrides)
-    request = Request(config, str(manifest.pos), str(manifest.attention))
+    given = tuple(f"{key}={value}" for key, value in overrides.items())
+    request = Request(config, str(manifest.pos), str(manifest.attention), given)
     tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
     # A BPE has prepared the run's own text already, so it is not read again, for instance from the hub.
     names_text = any(key.partition(".")[0] == "data" for key in overrides)

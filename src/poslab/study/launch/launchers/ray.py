@@ -49,6 +49,7 @@ class RayOptions(LauncherOptions):
 
 class Ray(Launcher):
     options_class = RayOptions
+    queues = True
 
     @classmethod
     def here(cls, options: RayOptions) -> bool:

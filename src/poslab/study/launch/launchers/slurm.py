@@ -68,6 +68,7 @@ class SlurmOptions(LauncherOptions):
 class Slurm(Launcher):
     options_class = SlurmOptions
     detached = True
+    queues = True
     step_seconds = 20.0  # of the 30 until Slurm's SIGKILL
 
     @classmethod
