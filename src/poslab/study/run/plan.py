@@ -1,12 +1,10 @@
 """Plan a run: check its request, prepare its data and name its directory."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length, rescaled_by
-from poslab.config.text import listing
+from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.corpus import check_lengths
 from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
@@ -17,12 +15,10 @@ from poslab.study.run.budget import BudgetError, check_memory, check_steps, size
 from poslab.study.run.identity import run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation
-from poslab.study.run.questions import check_questions
+from poslab.study.run.questions import check_questions, check_task
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
-# Settings that only measurements of a text read.
-OF_TEXT = tuple(f"evaluate.{name}" for name in ("longest", "segments", "documents", "sliding_windows"))
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
 
 
@@ -62,8 +58,8 @@ def plan(
     if config.part == "tuning":
         corpus = corpus.for_tuning()
     _check_objective(config, trained)
-    if request.start is None:  # else they may be as in the run that it begins from
-        _check_all_is_read(config, request.non_default_settings)
+    if config.data["source"] == "none":
+        check_task(config, request)
     if config.probe.tasks or config.evaluate.needles:
         check_questions(config)
     if config.data.get("source") != "none":  # a task reads none of it
@@ -113,10 +109,6 @@ def _check_objective(config: Config, trained: bool) -> None:
         raise ConfigError(
             f"objective.kind={config.objective['kind']} and data={config.data['source']}: choose {choice}"
         )
-    if not objective.reads_text and (config.probe.tasks or config.evaluate.needles or rescaled_by(config)):
-        raise ConfigError(
-            "probe, evaluate.needles and evaluate.rescale measure text: leave them out under a task"
-        )
     if config.context_length < objective.needs():
         raise ConfigError(
             f"context_length={config.context_length} is too short for what objective.kind="
@@ -131,16 +123,6 @@ def _check_objective(config: Config, trained: bool) -> None:
         raise ConfigError(
             "data.windows=packed has another number of rows at each step, and trainer.compile=true compiles "
             "for each: choose trainer.compile=false or data.windows=within"
-        )
-
-
-def _check_all_is_read(config: Config, settings: Sequence[str]) -> None:
-    """Raise ConfigError where a task has `settings`, such as `evaluate.longest=4`, that it does not read."""
-    unread = [name for name in (text.partition("=")[0] for text in settings) if name in OF_TEXT]
-    if unread and not build_objective(config.objective).reads_text:
-        raise ConfigError(
-            f"{listing(unread)} cannot be set under a task, which is tested on sizes of its own "
-            "(objective.tested): leave them out"
         )
 
 

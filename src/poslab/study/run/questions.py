@@ -1,10 +1,31 @@
-"""Whether the questions of probe and evaluate.needles can be put into the windows of a run."""
+"""Whether what a run is to be asked suits its objective, and fits into its windows."""
 
-from poslab.config.request import Config
-from poslab.config.schema import CAUSAL, ConfigError
+from poslab.config.request import Config, Request
+from poslab.config.schema import CAUSAL, ConfigError, rescaled_by
+from poslab.config.text import listing
 from poslab.data.needles import ROOM as NEEDLES
 from poslab.data.questions import ROOM
 from poslab.objectives import build_objective
+
+# Settings that only measurements of a text read.
+OF_TEXT = tuple(f"evaluate.{name}" for name in ("longest", "segments", "documents", "sliding_windows"))
+
+
+def check_task(config: Config, request: Request) -> None:
+    """Raise ConfigError where a run of a task is to measure text.
+
+    The settings of a run that begins from another one may be that one's.
+    """
+    if config.probe.tasks or config.evaluate.needles or rescaled_by(config):
+        raise ConfigError(
+            "probe, evaluate.needles and evaluate.rescale measure text: leave them out under a task"
+        )
+    given = [] if request.start else [text.partition("=")[0] for text in request.non_default_settings]
+    if unread := [name for name in given if name in OF_TEXT]:
+        raise ConfigError(
+            f"{listing(unread)} cannot be set under a task, which is tested on sizes of its own "
+            "(objective.tested): leave them out"
+        )
 
 
 def check_questions(config: Config) -> None:
