@@ -34,7 +34,8 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     HOLDS_HERE = "holds here"
-    IN_PART = "in part"  # one part of it holds, and another does not
+    PARTLY = "holds in part"  # one part of it holds, and none is refuted
+    IN_PART = "in part"  # one part of it holds, and another is refuted
     REFUTED = "refuted"
     REFUTED_HERE = "refuted here"
     NOT_TESTED = "not tested"  # what the claim speaks of was not computed, and not trained
@@ -51,14 +52,15 @@ OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict of a claim from those of its parts.
 
-    It is "in part" where one part holds and another does not; open where none holds and not all are refuted;
-    else the weakest of them, so that one part which holds only "here" makes the whole hold "here".
+    It is "in part" where one part holds and another is refuted, "holds in part" where none is; open where
+    none holds and not all are refuted; else the weakest of them, so that one part which holds only "here"
+    makes the whole hold "here".
     """
     for side in (TRUE, FALSE):
         if all(verdict in side for verdict in verdicts):
             return max(verdicts, key=side.index)
     if any(verdict in TRUE for verdict in verdicts):
-        return Verdict.IN_PART
+        return Verdict.IN_PART if any(verdict in FALSE for verdict in verdicts) else Verdict.PARTLY
     return max((verdict for verdict in verdicts if verdict in OPEN), key=OPEN.index)
 
 
@@ -143,11 +145,12 @@ class Judgement:
     @property
     def answer(self) -> str:
         """The verdict as the answer to a question."""
-        words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no")}
+        words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no"), Verdict.PARTLY: "in part"}
         said = words.get(self.verdict, self.verdict.value)
         verdicts = {self.verdict, *(part.verdict for part in self.parts.values())}
         tested_here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
-        return f"{said}, here" if tested_here else said
+        rest = "; the rest open" if self.verdict is Verdict.PARTLY else ""
+        return f"{said}{', here' if tested_here else ''}{rest}"
 
     def part(self, letter: str | None) -> "Judgement":
         """Return the judgement of one part; of the whole for None, and where the parts were not judged."""

@@ -101,7 +101,7 @@ def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
 
 def summary(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
     """For a terminal: the questions asked first with their answers, the counts, and what is missing."""
-    lines = [f"{entry.asked.answer:16} {entry.claim.question}" for entry in believed(entries)]
+    lines = [f"{entry.asked.answer:28} {entry.claim.question}" for entry in believed(entries)]
     found = counts(entries)
     findings = sum(found.values())
     lines += ["", f"{findings} claims: {', '.join(f'{n} {verdict}' for verdict, n in found.items())}"]

@@ -261,6 +261,14 @@ def ratio_text(value: Ratio) -> str:
     return f"×{value.mean:.2f}" + ("" if value.low is None else f" [{value.low:.2f}, {value.high:.2f}]")
 
 
+def of_canon(results: Results, scheme: str, canon: bool) -> str | None:
+    """The arm with this scheme, with Canon layers or without."""
+    for label, config in results.configs.items():
+        if config["pos"]["scheme"] == scheme and bool(config.get("model", {}).get("canon")) == canon:
+            return str(label)
+    return None
+
+
 def half_context(results: Results, label: str) -> Difference | None:
     """What the targets of an arm lose, in nats, with L/2 tokens before them instead of L, by seed."""
     half, whole = (results.by_seed(label, figure) for figure in ("sliding_0.5x", "sliding_1x"))

@@ -81,18 +81,20 @@ def _extrapolates(studies: Studies) -> Judgement:
     high = None if change is None or change.half_width is None else change.mean + change.half_width
     flat = high is not None and far.n >= EXPLORATORY and high < FLAT * near.mean
     k = f"{multiple(results.primary):g}"
+    blind = flat and not uses_context(results, "alibi")
     listed = "; ".join(f"less {arm}'s {loss.text}" for arm, loss in local.items() if loss is not None)
     worse = [arm for arm, loss in local.items() if loss is not None and loss.reading == "higher"]
     return in_parts(
         Part(
             f"It extrapolates: at {k} L it keeps its loss.",
-            Verdict.HOLDS_HERE if flat else Verdict.UNDECIDED,
+            Verdict.HOLDS_HERE if flat and not blind else Verdict.UNDECIDED,
             f"sliding loss {interval(near.mean, near.half_width)} at L and "
             f"{interval(far.mean, far.half_width)} at {k} L",
         ),
         Part("Its linear decay limits local modelling.", Verdict.UNDECIDED, f"sliding loss at L {listed}"),
         why=("It keeps its loss past L. " if flat else "Past L it does not clearly keep its loss. ")
         + context_used(results, "alibi", "its")
+        + (" So that it keeps its loss does not show that it extrapolates." if blind else "")
         + (
             f" At L its loss is higher than that of {' and '.join(worse)}, which fits the second part but "
             "does not show the decay to be the cause: that takes losses by how far back the needed token is."

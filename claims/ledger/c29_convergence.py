@@ -104,7 +104,10 @@ def _equal_steps(studies: Studies) -> Judgement:
     for arm, named in OTHERS.items():
         found = {study: compared(results, "loss_1x", "rope", arm, 4) for study, results in read.items()}
         known = {study: difference for study, difference in found.items() if difference is not None}
-        listed = "; ".join(f"{rates[study]} {difference.text}" for study, difference in known.items())
+        listed = "; ".join(
+            f"{rates[study]}{_edges(read[study], arm)} {difference.text}"
+            for study, difference in known.items()
+        )
         judged[arm] = Part(
             f"Against {named}.",
             TRUE_IF_LOWER[_agreed(list(known.values()))],
@@ -121,11 +124,22 @@ def _equal_steps(studies: Studies) -> Judgement:
     return in_parts(
         *judged.values(),
         why=f"Against learned positions it {said[judged['learned'].verdict]}; against T5 it "
-        f"{said[judged['t5'].verdict]} at this budget.{early}",
+        f"{said[judged['t5'].verdict]} at this budget.{early}"
+        + (
+            " Where a tuned rate is at the edge of its grid, a better one may lie outside."
+            if any(_edges(results, arm) for results in read.values() for arm in OTHERS)
+            else ""
+        ),
         study=next(iter(read)),
         setting="; ".join(dict.fromkeys(setting(results) for results in read.values())),
         missing=tuple(command for command in (EXTRAPOLATION, FAIR) if command.study not in read),
     )
+
+
+def _edges(results: Results, arm: str) -> str:
+    """Which of RoPE and another arm have a tuned rate that is the lowest or the highest of those tried."""
+    found = [label for label in ("rope", arm) if any(row["edge"] for row in results.rows("rates", arm=label))]
+    return f" (at the edge of the grid for {' and '.join(found)})" if found else ""
 
 
 def _agreed(found: list[Compared]) -> Reading:

@@ -23,6 +23,7 @@ from claims.studies import (
     compared,
     context_used,
     multiple,
+    of_canon,
     ratio_text,
     setting,
     time_ratio,
@@ -70,8 +71,8 @@ def _content_bias(results: Results) -> Parts:
 
 
 def _canon(results: Results) -> Parts:
-    bare, canon = _named(results, "none", False), _named(results, "none", True)
-    rope, both = _named(results, "rope", False), _named(results, "rope", True)
+    bare, canon = of_canon(results, "none", False), of_canon(results, "none", True)
+    rope, both = of_canon(results, "rope", False), of_canon(results, "rope", True)
     if None in (bare, canon, rope, both):
         return None
     gain, to_rope, to_both = (
@@ -85,14 +86,6 @@ def _canon(results: Results) -> Parts:
         _no_clear_difference("They bring it to RoPE without them.", to_rope, f"{where} rope", 1),
         _no_clear_difference("They bring it to RoPE with them.", to_both, f"{where} rope with them", 1),
     )
-
-
-def _named(results: Results, scheme: str, canon: bool) -> str | None:
-    """The arm with this scheme, with Canon layers or without."""
-    for label, config in results.configs.items():
-        if config["pos"]["scheme"] == scheme and bool(config["model"].get("canon")) == canon:
-            return str(label)
-    return None
 
 
 def _log_scale(results: Results) -> Parts:

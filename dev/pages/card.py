@@ -11,12 +11,13 @@ from typing import NamedTuple
 import poslab
 from dev.pages.archived import AT_8L, AT_L, RULE, TESTED, Setting, Tests, scheme_of, size
 from dev.pages.shipped import SHIPPED
-from poslab.analysis.estimates import ArmFigures, estimates
+from poslab.analysis.estimates import ArmFigures
 from poslab.config.compose import sections
 from poslab.config.option_files import installed_conf
 from poslab.model import positions
 from poslab.paper.references import references
 from poslab.report.formatting import DASH, interval, quantity
+from poslab.report.sections.tasks import reached
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = Path(positions.__file__).parent
@@ -55,9 +56,10 @@ shared machine with two cores: they compare within a study only, and roughly.
 |---|---|---|---|---|---|"""
 TASKS = """
 On tasks, L50 is up to how many times the longest size of training at least half of the answers are exact, of
-the seeds that learned the task: 95 % exact at that size ([measuring](../measuring.md#tasks)).
+each seed that learned the task: 95 % exact at that size ([measuring](../measuring.md#tasks)). A dash: none
+did, or the scheme is undefined past that size.
 
-| study | task, trained on sizes up to | seeds that learned it | L50 |
+| study | task, trained on sizes up to | seeds that learned it | L50 of each |
 |---|---|---|---|"""
 INDEX = """\
 # Cards of all schemes
@@ -267,8 +269,7 @@ def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iter
             study = f"[{setting.study}](../../reports/{setting.study}/report.md)"
             task = arm.arm.finished[0].config["objective"]
             learned = f"{len(arm.by_seed('task_l50'))} of {len(arm.rows)}"
-            reached = estimates(list(arm.rows), ("task_l50",)).get("task_l50")
-            l50 = DASH if reached is None else interval(reached.mean, reached.half_width)
+            l50 = ", ".join(f"{value:.2f}" for value in sorted(reached(arm).values())) or DASH
             yield f"| {study} | `{task['kind']}`, {task['longest']} | {learned} | {l50} |"
 
 

@@ -292,6 +292,7 @@ def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_pa
     assert found.tokens.reading == ("fewer" if k_d > 1 else "cannot tell")
     assert found.parameters.reading == ("cannot tell" if k_n == 1 else "more")
     assert found.floor == pytest.approx(0.8, rel=0.3)
+    assert found.fits
     (row,) = document(gather("made_up", tmp_path, None)).sheets["scaling"][1]
     assert row["tokens"] == found.tokens.factor
 
@@ -308,6 +309,19 @@ def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path)
     few = study(tmp_path / "three", {pos: each[:3] for pos, each in losses.items()}, WIDE[:3])
     assert few is not None
     assert scaling(few, "t5", LOSS) is None
+
+
+def test_a_law_that_does_not_fit_is_said_not_to_and_a_bound_is_no_estimate(tmp_path):
+    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
+    losses = {"rope": [law(*one, 1, 1) - 1.05 for one in at]}  # E below 0 is not searched
+    losses["t5"] = [loss + 0.1 * (-1) ** place for place, loss in enumerate(losses["rope"])]
+    losses["alibi"] = losses["rope"]
+    rungs = study(tmp_path, losses, WIDE, noise=2e-4)
+    assert scaling(rungs, "alibi", LOSS).floor is None
+    assert not scaling(rungs, "t5", LOSS).fits
+    rows = {row["arm"]: row for row in document(gather("made_up", tmp_path, None)).sheets["scaling"][1]}
+    assert rows["t5"]["tokens_reading"] == rows["t5"]["parameters_reading"] == "the law does not fit"
+    assert rows["alibi"]["floor"] is None
 
 
 def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):

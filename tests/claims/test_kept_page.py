@@ -80,6 +80,11 @@ def test_the_kept_page_is_what_the_command_makes(page: Path) -> None:
         assert (page / name).read_text() == (KEPT / name).read_text(), again
 
 
+def test_a_comparison_of_rates_at_the_edge_of_their_grid_says_so(kept: tuple[Entry, ...]) -> None:
+    (equal_steps,) = (one.judgement for one in kept if one.claim.number == 30)
+    assert all("at the edge of the grid for rope and" in part.numbers for part in equal_steps.parts.values())
+
+
 def test_the_page_fetches_nothing_and_every_link_leads_somewhere(page: Path) -> None:
     text = (page / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)

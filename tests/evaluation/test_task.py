@@ -162,7 +162,7 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
             assert make(asked, tmp_path).status == "done"
     results = gather("made_up", tmp_path, None)
     page = document(results)
-    assert page.summary.startswith("Over 2 tasks, the mean reciprocal rank by L50 is ")
+    assert page.summary.partition(".")[0].count(" 0 of 2") == 2  # runs of each arm that learned their task
     assert [panel.title for panel in page.answer.chart.panels] == ["Copy", "Sort"]
     drawn = [{(line.arm, line.label) for line in panel.series} for panel in page.answer.chart.panels]
     assert drawn == [set(page.answer.chart.legend)] * 2
@@ -175,6 +175,45 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     # Their losses do not compare, and their lengths and budgets differ as they must.
     assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
     assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))
+
+
+def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp_path):
+    options = {"kind": "copy", "longest": 6, "shortest": 1, "tested": 24, "samples": 100}
+    config = {"data": {"source": "none"}, "objective": options}
+    # Of 5 seeds rope learns it in all, none in two that reach further; learned is undefined past 6.
+    learned = {"rope": 5, "none": 2, "learned": 5}
+    for pos, seeds in learned.items():
+        for seed in range(5):
+            run = write_run(
+                tmp_path,
+                f"{pos}{seed}",
+                pos,
+                seed,
+                config=config,
+                data={"name": "no text"},
+                sliding={1.0: 1.0},
+            )
+            upto = {"rope": 6 + seed % 2, "none": 9, "learned": 6}[pos] if seed < seeds else 5
+            rows = [
+                {"task": "copy", "size": size, "longest": 6, "samples": 100, "exact": 100 * (size <= upto)}
+                | {"correct": 600, "tokens": 600, "nll": 1.0}
+                for size in (range(5, 7) if pos == "learned" else range(5, 13))
+            ]
+            RunRecord(run).write_table(Task.table, rows)
+            seal(run)
+    page = document(gather("made_up", tmp_path, "rope"))
+    said, _, rest = page.summary.partition(" times that size with rope, ")
+    assert said.endswith("up to 1.07")
+    assert rest.startswith("1.50 times that size with none (2 of 5 seeds)")
+    assert "not tested past that size with learned" in rest
+    rows = {row["name"]: row for row in page.answer.table.records}
+    assert rows["learned"]["task_l50_mean"] is rows["learned"]["p_wilcoxon"] is None
+    assert rows["learned"]["seeds_learned"] == 5
+    cells = {row["scheme"]: row for row in page.terminal}
+    assert cells["rope"]["L50"] == "1.07, 1.00 to 1.17"
+    assert cells["none"]["Exact, %"] == "40.0, 0.0 to 100.0"
+    assert cells["none"]["L50"].startswith("1.50 (n = 2)")  # no interval of width 0
+    assert {point.half_width for line in page.answer.chart.series for point in line.points} == {None}
 
 
 def test_one_task_of_two_sizes_is_two_tasks(tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import block_diag
 from scipy.optimize import least_squares
-from scipy.special import stdtrit
+from scipy.special import fdtrc, stdtrit
 
 from poslab.analysis.ladder import Ladder, Rung
 from poslab.analysis.spread import FEWEST_DOCUMENTS, added_by_documents
@@ -22,6 +22,7 @@ from poslab.analysis.statistics import CONFIDENCE
 FEWEST_SIZES = 4
 STARTS = 8  # of the least squares, at random
 HALVINGS = 10  # of the step in which an interval ends
+MISFIT = 0.01  # p of what a fit leaves, by the noise: with less the law does not fit
 WIDEST = 8.0  # an interval that reaches this factor is open there
 # ln E, ln A, alpha, ln B, beta, ln k_N and ln k_D, with N and D over their geometric means.
 LOWEST = np.array([-5.0, -6.0, 0.02, -6.0, 0.02, -4.0, -4.0])
@@ -35,7 +36,7 @@ Law = Callable[[np.ndarray], np.ndarray]
 class Need:
     """What an arm needs over the reference for the same loss, 1 being as much, and its 95 % interval."""
 
-    factor: float
+    factor: float | None  # None: at a bound of the search
     low: float | None  # None: the losses do not tell
     high: float | None
 
@@ -54,10 +55,11 @@ class Scaling:
     arm: str
     tokens: Need
     parameters: Need
-    floor: float  # E, the loss that neither tokens nor parameters take away
-    alpha: float
-    beta: float
+    floor: float | None  # E, the loss that neither tokens nor parameters take away; None: at a bound
+    alpha: float | None
+    beta: float | None
     residual: float  # root mean square of what the fit leaves of the mean losses, in their unit
+    fits: bool  # whether noise explains what the fit leaves
 
 
 def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
@@ -103,13 +105,21 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
     random = np.random.default_rng(0)
     low, high = np.array([[-1, -2, 0.1, -2, 0.1, 0, 0], [0.3, 0, 0.7, 0, 0.7, 0, 0]])
     best = min((_least(left, random.uniform(low, high)) for _ in range(STARTS)), key=lambda fit: fit[1])
-    misfit = best[1] / (means.size - LOWEST.size)
+    left_free = means.size - LOWEST.size
+    misfit = best[1] / left_free
     allowed = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 * max(1.0, misfit)
     residual = float(np.sqrt(np.mean((fitted(best[0]) - means) ** 2)))
     tokens, parameters = (_need(left, *best, index, allowed) for index in (K_D, K_N))
-    return Scaling(
-        arm, tokens, parameters, float(np.exp(best[0][0])), float(best[0][2]), float(best[0][4]), residual
-    )
+    floor, alpha, beta = (_inside(best[0], index) for index in (0, 2, 4))
+    floor = None if floor is None else math.exp(floor)
+    fits = bool(fdtrc(left_free, freedom, misfit) >= MISFIT)
+    return Scaling(arm, tokens, parameters, floor, alpha, beta, residual, fits)
+
+
+def _inside(at: np.ndarray, index: int) -> float | None:
+    """Return a parameter of the law; None at a bound of the search, which is no estimate."""
+    near = 1e-3 * (HIGHEST[index] - LOWEST[index])
+    return float(at[index]) if LOWEST[index] + near < at[index] < HIGHEST[index] - near else None
 
 
 def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarray]:
@@ -193,4 +203,5 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
             within, beyond = (within, middle) if over(middle) > 0 else (middle, beyond)
         at = best[index] + side * beyond
         ends.append(None if abs(at) > math.log(WIDEST) else math.exp(-at))
-    return Need(math.exp(-best[index]), *ends)
+    logarithm = _inside(best, index)
+    return Need(None if logarithm is None else math.exp(-logarithm), *ends)

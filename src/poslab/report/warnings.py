@@ -133,7 +133,10 @@ def remarks_on(results: Results) -> list[str]:
     """Return remarks on the error rate of the tests, and on the resolution and limits of the figures."""
     remarks = []
     if results.claims:
-        remarks.append("At most 5 % of studies claim anything false (Holm's correction over claims.csv).")
+        remarks.append(
+            "Of the tests in claims.csv, at most 5 % of studies claim anything false (Holm's correction). "
+            "What else has an interval or a p here is outside of them."
+        )
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(f"{fewest} validations a run: tokens to target are coarse.")

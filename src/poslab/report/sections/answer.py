@@ -13,7 +13,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
 from poslab.config.schema import CAUSAL
-from poslab.config.text import counted, listing, plain, rate_text
+from poslab.config.text import listing, plain, rate_text
 from poslab.measures import measurements
 from poslab.objectives import recorded_objective
 from poslab.record.measures import TOLERANCES, family, is_in_bits, multiple, name
@@ -104,8 +104,8 @@ def sentences(results: Results) -> Iterator[str]:
     tested = multiple(results.primary)
     faster = convergence(results) if results.is_about_learning else ()
     yield from faster
-    seeds = results.fewest_seeds
-    exploratory = f"{counted(seeds, 'seed')}, so exploratory: " if seeds < EXPLORATORY else ""
+    seeds = sorted({pair.difference.n for pair in results.pairs}) or [results.seeds]
+    exploratory = f"{cells.span(seeds)} seeds, so exploratory: " if seeds[0] < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results, results.documents)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""

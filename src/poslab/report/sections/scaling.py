@@ -2,13 +2,13 @@
 
 from poslab.analysis.ladder import Ladder, ladder
 from poslab.analysis.results import Results
-from poslab.analysis.scaling import WIDEST, Scaling, scaling
+from poslab.analysis.scaling import MISFIT, WIDEST, Scaling, scaling
 from poslab.analysis.sheets import Row
 from poslab.config.text import listing
 from poslab.record.measures import Value, unit
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
-from poslab.report.formatting import number
+from poslab.report.formatting import DASH, number
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED
 
@@ -31,18 +31,21 @@ def section(results: Results) -> Section | None:
 
 def _finding(rungs: Ladder, found: list[Scaling]) -> str:
     """Return which arms need fewer or more tokens or parameters than the reference."""
+    unfit = [fit.arm for fit in found if not fit.fits]
     seen = [
         f"{fit.arm} needs {need.reading} {what} ({_range(need.factor, need.low, need.high)})"
         for fit in found
         for what, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
-        if need.reading != "cannot tell"
+        if fit.fits and need.reading != "cannot tell"
     ]
     text = f"For the same loss over {len(rungs.sizes)} sizes"
+    but = f"; the law does not fit {listing(unfit, NAMED)}" if unfit else ""
     if not seen:
         return (
-            f"{text}, the fits cannot tell whether an arm needs more or fewer tokens than {rungs.reference}."
+            f"{text}, the fits cannot tell whether an arm needs more or fewer tokens than {rungs.reference}"
+            f"{but}."
         )
-    return f"{text}, over {rungs.reference}: {listing(seen, NAMED)}."
+    return f"{text}, over {rungs.reference}: {listing(seen, NAMED)}{but}."
 
 
 def _row(fit: Scaling) -> dict[str, Value]:
@@ -50,7 +53,7 @@ def _row(fit: Scaling) -> dict[str, Value]:
     row: dict[str, Value] = {"arm": fit.arm}
     for name, need in (("tokens", fit.tokens), ("parameters", fit.parameters)):
         row |= {name: need.factor, f"{name}_low": need.low, f"{name}_high": need.high}
-        row[f"{name}_reading"] = need.reading
+        row[f"{name}_reading"] = need.reading if fit.fits else "the law does not fit"
     return row | {"floor": fit.floor, "alpha": fit.alpha, "beta": fit.beta, "residual": fit.residual}
 
 
@@ -62,7 +65,7 @@ def _range(factor: float | None, low: float | None, high: float | None) -> str:
 def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str) -> Table:
     def share(row: Row, key: str) -> Cell:
         factor, *ends = (cells.figure(row, f"{key}{end}") for end in ("", "_low", "_high"))
-        return Cell(_range(factor, *ends), factor)
+        return Cell(_range(factor, *ends) if factor is not None else DASH, factor)
 
     columns = (
         cells.words("arm", "Arm"),
@@ -82,7 +85,8 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str
         f"and {reference} are fitted to the loss {cells.figure_place(figure)} by E + A (k N)^−α + B (k D)^−β "
         f"with N parameters, D tokens and k = 1 for {reference}; needed is 1 / k. In brackets 95 % profile "
         f"intervals over {chance}, open past a factor of {number(WIDEST, 2)}, none corrected for "
-        f"their number. Left over: root mean square, in {unit(figure)}. It says nothing beyond these sizes "
-        "and budgets."
+        f"their number. Left over: root mean square, in {unit(figure)}; the law does not fit where noise "
+        f"leaves as much in fewer than {100 * MISFIT:g} % of studies (F test). A dash: at a bound of the "
+        "search. It says nothing beyond these sizes and budgets."
     )
     return Table(TITLE, caption, columns, rows, ("scaling.csv",))

@@ -1,24 +1,26 @@
 """Tasks in a report: which arm still solves one, at how many times the longest size of training."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
-from scipy.stats import rankdata, wilcoxon
+from scipy.stats import wilcoxon
 
 from poslab.analysis.curves import Values, points
-from poslab.analysis.estimates import ArmFigures, estimate_columns, estimates
+from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.palette import head_number
 from poslab.analysis.sheets import Row, Rows, sheet
-from poslab.analysis.statistics import EXPLORATORY
+from poslab.analysis.statistics import EXPLORATORY, estimate
 from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
+from poslab.record.frames import frame
 from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.cells import arms, bars, loss, named, percent, probability, significant, words
+from poslab.report.cells import Show, arms, fewer, figure, named, probability, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, count
+from poslab.report.formatting import DASH, count, number, share
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
 
@@ -27,11 +29,11 @@ BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that leave its sampl
 
 
 def sentences(study: StudyTables) -> Iterable[str]:
-    """Yield how the arms rank over several tasks, then which arms still solve each."""
+    """Yield in how many runs over several tasks each arm learned them, then which arms still solve each."""
     tasks = _arms(study)
-    means = [f"{name} {mean:.2f}" for name, mean in _reciprocal_ranks(tasks).items() if mean is not None]
-    if len(tasks) > 1 and means:
-        yield f"Over {len(tasks)} tasks, the mean reciprocal rank by L50 is {listing(means, 8)}."
+    if len(tasks) > 1:
+        shares = [f"{name} {learned} of {runs}" for name, (learned, runs) in _over_tasks(tasks).items()]
+        yield f"Runs that learned their task, over {len(tasks)} tasks: {listing(shares, 8)}."
     yield from (_sentence(task, items) for task, items in tasks.items())
 
 
@@ -106,75 +108,106 @@ def _longest(items: Sequence[ArmFigures]) -> int:
     return int(items[0].arm.finished[0].config["objective"]["longest"])
 
 
-def _learned(item: ArmFigures) -> tuple[list[float], int]:
-    """Return L50 of the runs that learned the task, and how many runs there are."""
-    return list(item.by_seed("task_l50").values()), len(item.rows)
+def _learned(item: ArmFigures) -> int:
+    """Return how many runs learned the task."""
+    return len(item.by_seed("task_l50"))
+
+
+def reached(item: ArmFigures) -> dict[int, float]:
+    """Return L50 by seed of the runs that learned the task; of none where no larger size was tested.
+
+    A scheme that is undefined past the training length would have an L50 of 1 without a measurement.
+    """
+    table = frame(item.arm.finished[:1], Task.table)
+    past = table is not None and table["size"].max() > _longest([item])
+    return item.by_seed("task_l50") if past else {}
 
 
 def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
-    """Return who still solves a task, at how many times the longest size of training."""
-    reached: dict[str, list[str]] = {}
-    rest = []
-    for item in sorted(items, key=lambda item: -_mean(item)):
-        values, runs = _learned(item)
+    """Return who still solves a task, at how many times the longest size of training.
+
+    First the arms that the most runs learned it with: L50 is of those runs alone, and ranks no arms.
+    """
+    found: dict[str, list[str]] = {}
+    undefined, rest = [], []
+    for item in sorted(items, key=_learned, reverse=True):
+        learned, runs, values = _learned(item), len(item.rows), reached(item).values()
+        name = _name(item, task)
+        if not learned:
+            rest.append(name)
+            continue
+        some = name if learned == runs else f"{name} ({learned} of {runs} seeds)"
         if values:
-            some = "" if len(values) == runs else f" ({len(values)} of {runs} seeds)"
-            reached.setdefault(f"{_mean(item):.2f}", []).append(f"{_name(item, task)}{some}")
+            found.setdefault(f"{sum(values) / len(values):.2f}", []).append(some)
         else:
-            rest.append(_name(item, task))
+            undefined.append(some)
     parts = []
-    if reached:
-        named = [f"{mean} times that size with {listing(names, 8)}" for mean, names in reached.items()]
+    if found:
+        named = [f"{mean} times that size with {listing(names, 8)}" for mean, names in found.items()]
         parts.append(f"at least half of the answers are exact up to {', '.join(named)}")
+    if undefined:
+        parts.append(f"not tested past that size with {listing(undefined, 8)}")
     if rest:
         parts.append(f"no seed reaches {100 * LEARNED:g} % exact at that size with {listing(rest, 8)}")
     return f"{_title(task)}, trained on sizes up to {_longest(items)}: {'; '.join(parts)}."
 
 
-def _mean(item: ArmFigures) -> float:
-    """Return the mean L50 of the seeds that learned the task; 0 if none did."""
-    values, _ = _learned(item)
-    return sum(values) / len(values) if values else 0.0
-
-
-def _reciprocal_ranks(tasks: Tasks) -> dict[str, float | None]:
-    """Return the mean over tasks of 1 over the rank by mean L50, the largest first; without L50 it is 0.
-
-    None for an arm without runs in one of the tasks.
-    """
-    found: dict[str, list[float]] = {}
+def _over_tasks(tasks: Tasks) -> dict[str, tuple[int, int]]:
+    """Return how many of an arm's runs learned their task, and how many there are, by its name."""
+    found: dict[str, tuple[int, int]] = {}
     for task, items in tasks.items():
-        means = {_name(item, task): _mean(item) for item in items}
-        ranks = rankdata([-mean for mean in means.values()])  # a shared rank is the middle one
-        for (name, mean), rank in zip(means.items(), ranks, strict=True):
-            found.setdefault(name, []).append(1 / float(rank) if mean else 0.0)
-    over = {name: sum(of) / len(of) if len(of) == len(tasks) else None for name, of in found.items()}
-    return dict(sorted(over.items(), key=lambda each: 1.0 if each[1] is None else -each[1]))
+        for item in items:
+            learned, runs = found.get(_name(item, task), (0, 0))
+            found[_name(item, task)] = learned + _learned(item), runs + len(item.rows)
+    return found
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> Rows:
     """Return task_arms.csv: a row per task and arm."""
-    names = "task_exact", "task_tokens", "task_exact_2x", "task_l50"
     rows: Rows = []
     for task, items in tasks.items():
         reference = _reference(study, task, items)
-        base = reference.by_seed("task_l50")
+        base = reached(reference)
         for item in items:
-            values, runs = _learned(item)
-            mine = item.by_seed("task_l50")
+            mine = reached(item)
             shared = [(mine[seed], base[seed]) for seed in sorted(mine.keys() & base.keys())]
             p = None
             if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
                 p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
             row: dict[str, Value] = {"task": task, "arm": item.arm.label, "name": _name(item, task)}
-            row |= {"attention": item.arm.attention, "seeds_finished": runs}
-            row |= {
-                "seeds_learned": len(values),
-                **estimate_columns(estimates(list(item.rows), names), names),
-            }
+            row |= {"attention": item.arm.attention, "seeds_finished": len(item.rows)}
+            row["seeds_learned"] = _learned(item)
+            for name in ("task_exact", "task_tokens", "task_exact_2x"):
+                row |= _over_seeds(name, item.by_seed(name))
+            row |= _over_seeds("task_l50", mine)
             row |= {"reference": _name(reference, task), "shared_seeds": len(shared), "p_wilcoxon": p}
             rows.append(row)
     return rows
+
+
+def _over_seeds(name: str, by_seed: Mapping[int, float]) -> dict[str, Value]:
+    """Return the mean of a figure and its range over the seeds.
+
+    Shares end at 0 and 1, and L50 moves in steps: a t interval would run past what they can be, or be 0.
+    """
+    found = estimate(list(by_seed.values()))
+    ends = {end: None if found is None else found.row[end] for end in ("mean", "lowest", "highest")}
+    return {f"{name}_n": len(by_seed), **{f"{name}_{end}": value for end, value in ends.items()}}
+
+
+def _range(show: Callable[[float | None], str]) -> Show:
+    """Return a function for cells of means with their range over the seeds, where that is one."""
+
+    def cell(row: Row, key: str) -> Cell:
+        mean = figure(row, f"{key}_mean")
+        low, high = (show(figure(row, f"{key}_{end}")) for end in ("lowest", "highest"))
+        over = "" if low == high else f", {low} to {high}"
+        return Cell(DASH) if mean is None else Cell(f"{show(mean)}{over}{fewer(row, key)}", mean)
+
+    return cell
+
+
+L50, PERCENT = _range(partial(number, digits=3)), _range(share)
 
 
 def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> ArmFigures:
@@ -207,17 +240,17 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
         words("task", "Task"),
         named(_looks(study, tasks), "name"),
         Column("seeds_learned", "Learned", learned, number=False, about="seeds with 95 % exact answers"),
-        Column("task_exact", "Exact, %", percent, about="at the longest size of training"),
-        Column("task_exact_2x", "At twice, %", percent, about="at twice the longest size of training"),
-        Column("task_l50", "L50", loss, about="in multiples of the longest size of training"),
+        Column("task_exact", "Exact, %", PERCENT, about="at the longest size of training"),
+        Column("task_exact_2x", "At twice, %", PERCENT, about="at twice the longest size of training"),
+        Column("task_l50", "L50", L50, about="in multiples of the longest size of training"),
         Column("p_wilcoxon", "p", probability, about="of L50 against the reference's"),
     )
     caption = (
         "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
         "twice that size are means over all seeds; L50, in multiples of that size, is one over the seeds "
-        "that learned the task; with 95 % Student-t intervals. p is that of L50 against "
-        f"{rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from {EXPLORATORY} on, not "
-        "corrected."
+        "that learned the task; after a mean its range over the seeds. A dash: not tested there. p is that "
+        f"of L50 against {rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from "
+        f"{EXPLORATORY} on, not corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
     return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
@@ -227,8 +260,8 @@ def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
     """Return task_schemes.csv: a row per arm, as each task calls it, with the tasks beside each other."""
     rows: Rows = []
     of_tasks = _rows(study, tasks)
-    for name, rank in _reciprocal_ranks(tasks).items():
-        row: dict[str, Value] = {"name": name, "attention": None, "reciprocal_rank": rank}
+    for name, (learned, runs) in _over_tasks(tasks).items():
+        row: dict[str, Value] = {"name": name, "attention": None, "learned": learned, "runs": runs}
         for item in of_tasks:
             if item["name"] == name:
                 row["attention"] = item["attention"]
@@ -245,12 +278,15 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
         learned, runs = (row.get(key.replace("_l50", f"_seeds_{each}")) for each in ("learned", "finished"))
         if not runs:
             return Cell(DASH)
-        cell, seeds = loss(row, key), f"{learned} of {runs}"
+        cell, seeds = L50(row, key), f"{learned} of {runs}"
         return Cell(f"{cell.text} ({seeds})" if learned else f"not learned ({seeds})", cell.value)
+
+    def over_tasks(row: Row, key: str) -> Cell:
+        return Cell(f"{row[key]} of {row['runs']}")
 
     columns = (
         named(_looks(study, tasks), "name"),
-        Column("reciprocal_rank", "Reciprocal rank", significant(2)),
+        Column("learned", "Learned", over_tasks, number=False, about="runs that learned their task"),
         *(
             Column(
                 f"{task}_l50",
@@ -263,10 +299,10 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     )
     caption = (
         "L50: up to how many times the longest size of training, which stands beside the task, at least half "
-        "of the answers are exact: means over the seeds that learned the task, with 95 % Student-t intervals "
-        f"where several did. In brackets the seeds that learned it: {100 * LEARNED:g} % exact answers at "
-        "the longest size of training. Reciprocal rank: the mean over tasks of 1 over the rank by L50. "
-        "Schemes that are undefined past the training length are tested no further."
+        "of the answers are exact: means over the seeds that learned the task, then their range. In brackets "
+        f"the seeds that learned it: {100 * LEARNED:g} % exact answers at the longest size of training. A "
+        "dash: a scheme that is undefined past the training length is tested no further. L50 ranks no arms: "
+        "it leaves out the runs that did not learn."
     )
     rows = _schemes(study, tasks)
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
@@ -279,7 +315,10 @@ def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Val
         Series(
             looks[_name(item, task)],
             _name(item, task),
-            points([shares[run.name] for run in item.arm.finished]),
+            tuple(
+                replace(point, half_width=None)
+                for point in points([shares[run.name] for run in item.arm.finished])
+            ),
         )
         for item in items
     )
@@ -287,7 +326,7 @@ def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Val
         f"task_{task}",
         f"{_title(task)}: exact answers by size",
         "The share of test samples with an exact answer. The mark is the longest size of training. "
-        f"{bars(study.results)}",
+        "Means over seeds; another figure has a line for each.",
         "Size of the sample",
         "Share of exact answers",
         2,
