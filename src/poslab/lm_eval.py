@@ -25,7 +25,9 @@ try:
     from lm_eval.api.registry import register_model
     from lm_eval.models.utils import normalize_gen_kwargs
     from lm_eval.utils import get_rolling_token_windows
-except ImportError:
+except ModuleNotFoundError as error:
+    if not str(error.name).startswith("lm_eval"):
+        raise
     missing = f"poslab.lm_eval needs lm-eval: {with_extra('eval', 'python -m poslab.lm_eval')}"
     if __name__ == "__main__":
         sys.exit(f"poslab: {missing}")

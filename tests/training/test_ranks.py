@@ -168,11 +168,14 @@ def assert_same_run(one, other, processes):
 def stopped(tmp_path_factory):
     """The folder of a run in parts that was stopped at a step."""
     cwd = tmp_path_factory.mktemp("stopped")
-    with two_processes(cwd, *SHARED["fsdp"]) as (processes, directory):
-        assert await_moment("step", cwd, processes[0], random.Random(1))
-        processes[0].terminate()
-        assert processes[0].wait(5) == 143
-    assert read_manifest(directory).status == "interrupted"
+    study = start(*SHARED["fsdp"], cwd=cwd, output=cwd / "printed.txt")
+    try:
+        assert await_moment("step", cwd, study, random.Random(1))
+        study.terminate()  # the command, which stops the run's processes
+        assert study.wait(5) == 143
+    finally:
+        study.kill()
+        study.wait()
     return cwd
 
 

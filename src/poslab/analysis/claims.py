@@ -5,7 +5,7 @@ Holm's procedure keeps the family-wise error whatever is true of the other tests
 each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -68,24 +68,29 @@ def claims(
     comparisons: Sequence[Comparison],
     pairs: Sequence[Pair],
     multiples: Sequence[float],
-    families: int = 1,
+    families: int,
+    groups: Sequence[tuple[Sequence[ArmFigures], ArmFigures]],
 ) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Pair, ...]]:
     """Return every test that a verdict rests on, corrected together; comparisons and pairs with corrected p.
 
-    The tested figure between all arms; the loss at L, and the time to the target at 75 % of the reference's
-    budget, against the reference; context gain at the longest length against 0. A test without a p value (one
-    seed, no spread) is not in the family. A study that has several such `families`, one for each text, gives
-    each the same share of its false alarms (Bonferroni).
+    The tested figure between all arms of a group, which has a reference of its own; in the reference's group
+    the loss at L, and the time to the target at 75 % of its budget, against it; context gain at the longest
+    length against 0. A test without a p value (one seed, no spread) is not in the family. A study
+    that has several such `families`, one for each text, gives each the same share of its false alarms
+    (Bonferroni).
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
-    tests = [*_between_arms(pairs, label, primary), *_gains(all_figures, multiples)]
+    references = {of_group.arm.label for _, of_group in groups}
+    beside = [item for group, of_group in groups if of_group is reference for item in group]
+    compared = {item.arm.label for item in beside}
+    tests = [*_between_arms(pairs, references, primary), *_gains(all_figures, multiples)]
     tests += [
         Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
-        if item.figure == at_length and item.difference.p is not None
+        if item.figure == at_length and item.arm.label in compared and item.difference.p is not None
     ]
-    tests += _times(all_figures, reference)
+    tests += _times(beside, reference)
     count = {group: sum(test.group is group for test in tests) for group in Group}
     whole = sum(group.share for group in Group if count[group])
     weights = {i: test.group.share / count[test.group] / whole for i, test in enumerate(tests)}
@@ -104,14 +109,14 @@ def claims(
     )
 
 
-def _between_arms(pairs: Sequence[Pair], reference: str, primary: str | None) -> list[Claim]:
-    """Test the primary figure between arms; the reference is always second."""
+def _between_arms(pairs: Sequence[Pair], references: Set[str], primary: str | None) -> list[Claim]:
+    """Test the primary figure between arms; a reference is always second."""
     tests = []
     for pair in pairs:
         ends = pair.arm.label, pair.against.label
-        arm, against = ends[::-1] if ends[0] == reference else ends
+        arm, against = ends[::-1] if ends[0] in references else ends
         if primary is not None and pair.difference.p is not None:
-            group = Group.REFERENCE if against == reference else Group.RANKS
+            group = Group.REFERENCE if against in references else Group.RANKS
             tests.append(Claim(group, primary, arm, against, pair.difference.n, pair.difference.p))
     return tests
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from poslab.analysis.arms import RATES, RESCALING, Arm
+from poslab.analysis.arms import RESCALING, Arm
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, normality
@@ -15,10 +15,6 @@ from poslab.record.measures import IN_BITS, is_in_bits, multiple, name
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
 
-SIZE = ("model.layers", "model.width", "model.heads")
-BUDGET = ("trainer.max_steps", "trainer.batch_size")
-# What follows the size or the budget, or is chosen for each arm.
-FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
 COMPARED = ("loss", "sliding", "context_gain")
 
 
@@ -173,25 +169,15 @@ class Rank:
 
 
 def pairs(all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None) -> tuple[Pair, ...]:
-    """Return all pairs of arms with losses that compare with the reference's; without corrected p.
-
-    Arms that differ in size or budget and in something else are no pair: a difference would be of both.
-    """
+    """Return all pairs of arms with losses that compare with the reference's; without corrected p."""
     if primary is None:
         return ()
     compared = alike(all_figures, reference.arm, is_in_bits(primary))
     return tuple(
         Pair(first.arm, second.arm, between)
         for first, second in combinations(compared, 2)
-        if not _differ_in_size_and_more(first.arm, second.arm)
-        and (between := difference(first, second, primary)) is not None
+        if (between := difference(first, second, primary)) is not None
     )
-
-
-def _differ_in_size_and_more(first: Arm, second: Arm) -> bool:
-    apart = {name for name, value in first.differing.items() if second.differing.get(name) != value}
-    size = apart.intersection((*SIZE, *BUDGET))
-    return bool(size) and not apart <= size.union(FOLLOWING)
 
 
 def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, float]:

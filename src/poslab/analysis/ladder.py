@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import null_space
 
-from poslab.analysis.arms import Arm, key, labels, settings
-from poslab.analysis.comparisons import BUDGET, FOLLOWING, SIZE, alike, tokens_per_parameter
+from poslab.analysis.arms import RATES, Arm, key, labels, settings
+from poslab.analysis.comparisons import alike, tokens_per_parameter
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.spread import difference, text_noise
 from poslab.analysis.statistics import Difference, Sum, Variance, holm, weighted_sum
-from poslab.record.measures import is_in_bits
+from poslab.record.measures import is_in_bits, multiple
 from poslab.record.reader import Run
 
 if TYPE_CHECKING:
     from poslab.analysis.results import Results
 
+SIZE = ("model.layers", "model.width", "model.heads")
+BUDGET = ("trainer.max_steps", "trainer.batch_size")
+# What follows the size or the budget, or is chosen for each arm.
+FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
 SAME_SHARE = 1.25  # tokens a parameter up to this factor apart are one budget: steps are whole numbers
 COLLINEAR = 0.95  # correlation of compute and tokens a parameter from which on a fit cannot part them
 FEWEST_RUNGS = 3  # of a trend
@@ -58,7 +62,8 @@ class Rung:
         means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
         if self.reference in means:
             gaps = {label: self.gap(label, self.reference, figure) for label in means}
-            means = {label: gap.mean for label, gap in gaps.items() if gap is not None}
+            own = {label: mean - means[self.reference] for label, mean in means.items()}  # of no shared seed
+            means = {label: own[label] if gap is None else gap.mean for label, gap in gaps.items()}
         return sorted(means, key=means.__getitem__)
 
 
@@ -75,6 +80,11 @@ class Ladder:
     def others(self) -> tuple[str, ...]:
         """The contenders that are compared with the reference."""
         return tuple(label for label in self.contenders if label != self.reference)
+
+    def seeds(self, figure: str) -> list[int]:
+        """Return the numbers of seeds that gaps to the reference rest on, the smallest first."""
+        gaps = (rung.gap(arm, self.reference, figure) for rung in self.rungs for arm in self.others)
+        return sorted({gap.n for gap in gaps if gap is not None})
 
     @property
     def whole(self) -> Rung:
@@ -100,28 +110,32 @@ class Ladder:
 
 
 def ladder(results: "Results") -> Ladder | None:
-    """Return the rungs of a study; None of fewer than two, or where a rung has a contender twice.
+    """Return the rungs of a study, as `rungs_of` does."""
+    return rungs_of(results.arms, results.reference, results.primary)
+
+
+def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) -> Ladder | None:
+    """Return the rungs of arms; None of fewer than two, or where a rung has a contender twice.
 
     A rung without the reference is left out, and so is an arm whose losses do not compare with the
     reference's there. A study of learning rates has arms that differ in nothing else, so none.
     """
-    finished = [item for item in results.arms if item.rows]
-    if not finished or not results.reference.rows or results.primary is None:
+    finished = [item for item in arms if item.rows]
+    if not finished or not base.rows or primary is None:
         return None
     names = _contenders(finished)
-    reference = names[results.reference.arm.label]
+    reference = names[base.arm.label]
     by_rung: dict[str, dict[str, ArmFigures]] = {}
     for item in finished:
         members = by_rung.setdefault(_rung(item.arm), {})
         if names[item.arm.label] in members:
             return None
         members[names[item.arm.label]] = item
-    in_bits = is_in_bits(results.primary)
+    in_bits = is_in_bits(primary)
     rungs = [rung for members in by_rung.values() if (rung := _described(members, reference, in_bits))]
     if len(rungs) < 2:
         return None
-    at_length = loss_at_length(results.reference, results.primary)
-    figures = (at_length, results.primary) if results.tested_multiple > 1 else (results.primary,)
+    figures = (loss_at_length(base, primary), primary) if multiple(primary) > 1 else (primary,)
     rungs.sort(key=lambda rung: rung.flops)
     return Ladder(
         reference, tuple(dict.fromkeys(names.values())), tuple(rungs), tuple(dict.fromkeys(figures))

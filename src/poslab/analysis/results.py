@@ -22,7 +22,7 @@ from poslab.analysis.comparisons import (
 )
 from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, fixed_limit
 from poslab.analysis.interactions import Interaction, interactions
-from poslab.analysis.ladder import ladder
+from poslab.analysis.ladder import rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
@@ -196,8 +196,7 @@ def figures(
     for part, of_part, base in texts:
         planned = tuple(replace(record, primary=whole.primary) for record in part)
         by_text.append(_figures(planned, of_part, base, subject, None, families))
-    ranked = {} if ladder(whole) is not None else whole.ranks  # no size is ranked beside another
-    return replace(whole, reference_warning=warning, ranks=ranked, texts=tuple(by_text))
+    return replace(whole, reference_warning=warning, texts=tuple(by_text))
 
 
 RunsAndArms = tuple[tuple[Run, ...], tuple[Arm, ...]]
@@ -274,8 +273,13 @@ def _figures(
     if not base.rows:  # nothing says which losses compare
         figure = None
     compared = compare(all_figures, base, figure, multiples)
-    between = pairs(all_figures, base, figure)
-    tests, compared, between = claims(all_figures, base, figure, compared, between, multiples, families)
+    groups = [(all_figures, base)]  # of arms that are tested against one another, and their reference
+    if (rungs := rungs_of(all_figures, base, figure)) is not None:  # a difference in size is of no scheme
+        groups = [(tuple(rung.arms.values()), rung.arms[rung.reference]) for rung in rungs.rungs]
+    between = tuple(pair for group, of_group in groups for pair in pairs(group, of_group, figure))
+    tests, compared, between = claims(
+        all_figures, base, figure, compared, between, multiples, families, groups
+    )
     commands = dict.fromkeys(plain(line, 1000) for record in records for line in record.commands)
     return Results(
         studies=tuple(record.study for record in records),
@@ -296,7 +300,7 @@ def _figures(
         interactions=interactions(all_figures, base, figure),
         claims=tests,
         both_protocols=both_protocols(all_figures, between, figure),
-        ranks=ranks(between),
+        ranks=ranks(between) if rungs is None else {},
         fixed_limit=limit,
         rescaled=rescaled_arms(all_figures, multiples),
         tunings=tuned,

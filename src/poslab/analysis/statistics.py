@@ -199,17 +199,13 @@ def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNois
     fewest = min(len(values) for _, values in groups)
     if not freedom:
         return Sum(fewest, mean, (), text)
-    squares = [_deviation(values) ** 2 if len(values) > 1 else None for _, values in groups]
-    pooled = math.fsum(
-        square * (len(values) - 1)
-        for square, (_, values) in zip(squares, groups, strict=True)
-        if square is not None
-    )
+    single = math.fsum(weight**2 for weight, values in groups if len(values) == 1) / freedom
     seeds = [
-        Variance(weight**2 * pooled / freedom, freedom)
-        if square is None
-        else Variance(weight**2 * square / len(values), len(values) - 1)
-        for square, (weight, values) in zip(squares, groups, strict=True)
+        Variance(
+            (weight**2 / len(values) + single * (len(values) - 1)) * _deviation(values) ** 2, len(values) - 1
+        )
+        for weight, values in groups
+        if len(values) > 1
     ]
     return Sum(fewest, mean, seeds, text)
 

@@ -8,6 +8,7 @@ from itertools import chain
 from markupsafe import Markup
 
 from poslab.analysis.estimates import estimate_columns, estimates
+from poslab.analysis.ladder import ladder
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
@@ -39,7 +40,7 @@ class PaperTable:
 def choices(results: Results) -> dict[str, Column]:
     """Return the possible columns of a paper's table, by the names that columns= takes."""
     known = {column.key: column for column in arms_table(results).columns[1:]}
-    known |= {"seeds": known.pop("seeds_finished")}
+    known |= {"seeds": known.pop("seeds_finished"), "rank": Column("rank", "Rank", cells.rank)}
     protocol = cells.loss_family(results)
     lengths = [k for k in results.multiples if f"{protocol}_{name(k)}" in known]
     for family, title in cells.LOSSES.items():  # both protocols, whichever is tested
@@ -107,7 +108,8 @@ def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], 
 def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
     protocol = cells.loss_family(results)
     losses = dict.fromkeys(f"{protocol}_{name(k)}" for k in (1.0, results.tested_multiple))
-    chosen = list(losses) if len(results.arms) == 1 else ["rank", *losses, "difference"]
+    ranked = ["rank"] if results.ranks else []
+    chosen = list(losses) if len(results.arms) == 1 else [*ranked, *losses, "difference"]
     return [column for column in chosen if column in known]
 
 
@@ -115,8 +117,8 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
     """Return the rows in bold: the lowest mean, and in the tested loss the arms not separated from it."""
     if key == results.primary and results.ranks:
         return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
-    if results.seeds < 2:
-        return set()  # no winner is claimed from one seed
+    if results.seeds < 2 or ladder(results) is not None:
+        return set()  # no winner is claimed from one seed, or over several sizes or budgets
     means = {
         j: cell.value
         for j, (row, cell) in enumerate(zip(records, column, strict=True))
@@ -149,7 +151,7 @@ def _caption(results: Results, names: Sequence[str]) -> str:
             f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
         )
     sentences.append(_how_sure(results))
-    if results.seeds > 1 and lengths:
+    if results.seeds > 1 and lengths and ladder(results) is None:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         sentences.append(f"Bold: the lowest mean of a column{tested}.")
     return " ".join(filter(None, sentences))

@@ -40,11 +40,11 @@ def context_used(parts: Sequence[Results]) -> str:
     `parts` are those of a study on several texts; an arm is named that does not need it on any of its texts.
     """
     unused = [without_context(part) for part in parts]
-    every = [_labels(item for item in part.arms if item.rows) for part in parts]
+    measured = [_labels(item for item in part.arms if item.mean(gain(1 / 2)) is not None) for part in parts]
     needing = {
-        name for labels, items in zip(every, unused, strict=True) for name in {*labels} - {*_labels(items)}
+        name for labels, items in zip(measured, unused, strict=True) for name in {*labels} - {*_labels(items)}
     }
-    arms = [name for name in dict.fromkeys(chain(*every)) if name not in needing]
+    arms = [name for name in dict.fromkeys(chain(*measured)) if name not in needing]
     if not arms:
         return ""
     lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]

@@ -86,7 +86,9 @@ def sentences(results: Results) -> Iterator[str]:
         yield from pretrained.sentences(results)
         yield from measured
         return
-    rungs = ladder(results) if results.seeds > 1 else None
+    rungs = ladder(results)
+    if rungs is not None and not any(n > 1 for figure in rungs.figures for n in rungs.seeds(figure)):
+        rungs = None  # no order is claimed of one seed
     if results.primary is None or (rungs is None and not results.ranks):
         yield from longer.findings(results)
         if not longer.only_controls(results):
@@ -191,7 +193,7 @@ def table(results: Results) -> Table:
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]
-    if len(results.arms) > 1:
+    if len(results.arms) > 1 and results.ranks:
         columns.insert(1, Column("rank", "Rank", cells.rank, number=False, about=places))
         if results.is_about_learning and results.targets:
             title = "Tokens to target"

@@ -154,13 +154,7 @@ def _spans(
 def _sure(results: Results, rungs: Ladder) -> str:
     if results.seeds < 2:
         return "One seed: no interval."
-    gaps = (
-        rung.gap(arm, rungs.reference, figure)
-        for rung in rungs.rungs
-        for arm in rungs.others
-        for figure in rungs.figures
-    )
-    single = any(gap is not None and gap.n == 1 for gap in gaps)
+    single = any(1 in rungs.seeds(figure) for figure in rungs.figures)
     one_seed = " A gap without an interval is of one seed." if single else ""
     return f"95 % intervals over {cells.chance(results)}, none corrected for their number.{one_seed}"
 

@@ -27,8 +27,7 @@ def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterat
 
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
-    gaps = [rung.gap(arm, rungs.reference, figure) for rung in rungs.rungs for arm in rungs.others]
-    seeds = sorted({gap.n for gap in gaps if gap is not None}) or [EXPLORATORY]
+    seeds = rungs.seeds(figure) or [EXPLORATORY]
     few = ""
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
         few = f"{cells.span(seeds)} seed{'' if seeds == [1] else 's'}, so exploratory: "

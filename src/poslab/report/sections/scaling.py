@@ -58,6 +58,8 @@ def _row(fit: Scaling) -> dict[str, Value]:
 
 
 def _range(factor: float | None, low: float | None, high: float | None) -> str:
+    if factor is None:  # at a bound of the fit
+        return f"at least ×{number(low, 3)}" if low is not None else f"at most ×{number(high, 3)}"
     ends = ("open" if end is None else number(end, 3) for end in (low, high))
     return f"×{number(factor, 3)} [{', '.join(ends)}]"
 
@@ -65,7 +67,8 @@ def _range(factor: float | None, low: float | None, high: float | None) -> str:
 def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str) -> Table:
     def share(row: Row, key: str) -> Cell:
         factor, *ends = (cells.figure(row, f"{key}{end}") for end in ("", "_low", "_high"))
-        return Cell(_range(factor, *ends) if factor is not None else DASH, factor)
+        known = factor is not None or any(end is not None for end in ends)
+        return Cell(_range(factor, *ends) if known else DASH, factor)
 
     columns = (
         cells.words("arm", "Arm"),
