@@ -193,8 +193,9 @@ def table(results: Results) -> Table:
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
     columns = [cells.arm_column(results), *losses]
-    if len(results.arms) > 1 and results.ranks:
-        columns.insert(1, Column("rank", "Rank", cells.rank, number=False, about=places))
+    if len(results.arms) > 1:
+        if results.ranks:
+            columns.insert(1, Column("rank", "Rank", cells.rank, number=False, about=places))
         if results.is_about_learning and results.targets:
             title = "Tokens to target"
             columns.append(Column("tokens_to_target_ratio", title, cells.over_reference, about=over))
