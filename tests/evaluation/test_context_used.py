@@ -98,6 +98,8 @@ def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(tmp_path: 
         in said
     )
     assert "The arm none does not need a context of L" in said
+    lost = {"rope": 0.1, "alibi": 0.001, "t5": 0.001, "none": 0.001}
+    assert "No arm but rope needs a context of L" in " ".join(sentences(study(tmp_path / "one", lost)))
 
 
 def test_records_without_half_the_length_are_judged_as_before(tmp_path: Path) -> None:

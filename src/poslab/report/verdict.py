@@ -59,9 +59,10 @@ def context_used(parts: Sequence[Results]) -> str:
         need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " the others"
     else:
         need = f"The arms {listing(arms, NAMED)} do not need"
+    kept = "that they keep their loss past L" if of_others else "to keep the loss past L"
     return (
         f"{need} a context of L: half of it costs{of_others} less than {GATE:g} nats{enough}. "
-        "So to keep the loss past L shows little, and to lose it is a failure."
+        f"So {kept} shows little, and to lose it is a failure."
     )
 
 
