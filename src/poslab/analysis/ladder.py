@@ -301,7 +301,7 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
     beside = _beside(used, arm, figure, columns)
     slope, *others = (
         _weighted(used, arm, figure, weights).difference(
-            beside and Variance(beside.variance * float(weights @ weights), beside.freedom)
+            *(Variance(one.variance * float(weights @ weights), one.freedom) for one in beside)
         )
         for weights in _weights(columns)[1:]
     )
@@ -360,14 +360,14 @@ def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[flo
     return weighted_sum(groups, text_noise(scored, {figure: 1}, False))
 
 
-def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> Variance | None:
-    """Return how far gaps lie beside the line beyond their noise; None where noise explains it."""
+def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:
+    """Return how far gaps lie beside the line beyond their noise; nothing where noise explains it."""
     apart = null_space(columns.T).T  # sums of gaps that are 0 for gaps on the line
     if not len(apart):
-        return None
+        return []
     sums = [_weighted(used, arm, figure, weights) for weights in apart]
     left = math.fsum(one.mean**2 - one.variance for one in sums) / len(sums)
-    return Variance(left, len(sums)) if left > 0 else None
+    return [Variance(left, len(sums))] if left > 0 else []
 
 
 def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: float) -> bool:

@@ -169,22 +169,23 @@ class Sum:
     text: TextNoise | None  # of the whole sum
 
     @property
-    def variance(self) -> float:
-        """That of the mean, over seeds and documents."""
-        text = self.text.variance if self.text is not None and self.text.documents else 0.0
-        return math.fsum(part.variance for part in self.seeds) + text
+    def parts(self) -> list[Variance]:
+        """The variances of the mean, over seeds and documents."""
+        return [*self.seeds, *([self.text] if self.text is not None and self.text.documents else [])]
 
-    def difference(self, further: Variance | None = None) -> Difference:
+    @property
+    def variance(self) -> float:
+        return math.fsum(part.variance for part in self.parts)
+
+    def difference(self, *further: Variance) -> Difference:
         """Return the sum with its interval, to which `further` adds its variance; without one of one seed.
 
         As for a difference of two arms, it is never narrower than over the seeds only.
         """
         if not self.seeds:
             return Difference(self.n, self.mean, None, None, None, self.text)
-        half, p = narrowest, lowest = of_variances(self.mean, self.seeds)
-        others = [self.text if self.text is not None and self.text.documents else None, further]
-        if added := [part for part in others if part is not None]:
-            half, p = of_variances(self.mean, [*self.seeds, *added])
+        half, p = of_variances(self.mean, [*self.parts, *further])
+        narrowest, lowest = of_variances(self.mean, self.seeds)
         p = None if p is None else max(p, lowest or 0.0)
         return Difference(self.n, self.mean, max(half, narrowest), p, None, self.text)
 
