@@ -35,6 +35,7 @@ MENU = {
         "report",
         "wandb",
         "trackers",
+        "findings",
         "limits",
     ],
     "Library": ["library", "api", "extending"],

@@ -121,7 +121,7 @@ def coverage(
     boot: bool = False,
     beside: float = 0.0,
 ) -> dict[str, float]:
-    """Return the share of ladders whose intervals hold the true gap of the last rung and the true slope."""
+    """Return the share of ladders whose intervals hold the truth: the last gap, the change, and the slope."""
     held = Counter[str]()
     for _ in range(ladders):
         rungs, truth = made_up(random, seeds, text, later, beside)
@@ -130,10 +130,11 @@ def coverage(
         weights = np.linalg.pinv(design(rungs.rungs, shares_of(rungs)))[1] * np.log(10)
         for name, at, true in (
             ("gap", found.last, truth[-1]),
+            ("change", found.change, truth[-1] - truth[0]),
             ("trend", found.per_tenfold, float(weights @ truth)),
         ):
-            if name == "gap" and beside:
-                continue  # its truth is that of its curve no more
+            if name != "trend" and beside:
+                continue  # the truth of a gap is that of its curve no more
             held[name] += abs(at.mean - true) <= (at.half_width or 0)
         if boot:
             last = np.eye(len(truth))[-1]

@@ -113,6 +113,7 @@ REFUSED = {
         "evaluate.longest and evaluate.segments cannot be set under a task"
     ),
     "-m task=copy evaluate.sliding_windows=768,9": "leave them out",
+    "task=copy primary=sliding_8x": "primary cannot be set under a task",
     # Files that cannot be read.
     "reports=text.txt": "text.txt is no folder; choose another reports=",
     "runs=text.txt/below": "text.txt is no folder; choose another runs=",

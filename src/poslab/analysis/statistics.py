@@ -180,14 +180,13 @@ class Sum:
     def difference(self, *further: Variance) -> Difference:
         """Return the sum with its interval, to which `further` adds its variance; without one of one seed.
 
-        As for a difference of two arms, it is never narrower than over the seeds only.
+        Its groups have more degrees of freedom than the two or three seeds of one difference, so it may be
+        narrower than over the seeds only (dev/trends.py).
         """
         if not self.seeds:
             return Difference(self.n, self.mean, None, None, None, self.text)
         half, p = of_variances(self.mean, [*self.parts, *further])
-        narrowest, lowest = of_variances(self.mean, self.seeds)
-        p = None if p is None else max(p, lowest or 0.0)
-        return Difference(self.n, self.mean, max(half, narrowest), p, None, self.text)
+        return Difference(self.n, self.mean, half, p, None, self.text)
 
 
 def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNoise | None) -> Sum:

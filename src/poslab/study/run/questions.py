@@ -21,7 +21,8 @@ def check_task(config: Config, request: Request) -> None:
             "probe, evaluate.needles and evaluate.rescale measure text: leave them out under a task"
         )
     given = [] if request.start else [text.partition("=")[0] for text in request.non_default_settings]
-    if unread := [name for name in given if name in OF_TEXT]:
+    unread = [name for name in given if name in OF_TEXT]
+    if unread := [*unread, *(["primary"] if config.primary else [])]:  # a loss of text
         raise ConfigError(
             f"{listing(unread)} cannot be set under a task, which is tested on sizes of its own "
             "(objective.tested): leave them out"
