@@ -114,8 +114,8 @@ def _equal_steps(studies: Studies) -> Judgement:
             f"RoPE's loss at L less {arm}'s, {listed}" if listed else "not measured",
         )
     early = (
-        " T5's lead gets smaller with training in one study here (budget); at 125 to 150 M and 1.4 B parameters, "
-        "trained for longer, T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary Embeddings: A "
+        " T5's lead gets smaller with training in one study here (budget); at 125 to 150 M and 1.4 B "
+        "parameters, trained for longer, T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary Embeddings: A "
         "Relative Revolution)."
         if judged["t5"].verdict is Verdict.REFUTED_HERE
         else ""
