@@ -115,8 +115,8 @@ def _equal_steps(studies: Studies) -> Judgement:
         )
     early = (
         " T5's lead gets smaller with training in one study here (budget); at 125 to 150 M and 1.4 B "
-        "parameters, trained for longer, T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary Embeddings: A "
-        "Relative Revolution)."
+        "parameters, trained for longer, T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary "
+        "Embeddings: A Relative Revolution)."
         if judged["t5"].verdict is Verdict.REFUTED_HERE
         else ""
     )
