@@ -38,7 +38,7 @@ MENU = {
         "findings",
         "limits",
     ],
-    "Library": ["library", "api", "extending"],
+    "Library": ["library", "programs", "api", "extending"],
     "Schemes": ["schemes/index", "schemes", "zoo", "gallery", "claims"],
 }
 SETTINGS = """\
