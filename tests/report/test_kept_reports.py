@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 GOLDEN = ROOT / "tests" / "record" / "golden"
 BY_HAND = {"page.png"}  # a picture of the page, for the README
 IN_EACH = {"answer.png", "facts.csv", "report.md"}
-LARGER = {"far": 1.2e6}  # losses at 8,192 positions
 IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
 STUDY = "made.up-1.2"
 
@@ -245,7 +244,7 @@ def test_what_git_keeps_of_a_study_is_small() -> None:
     for name in subprocess.check_output(command, text=True).splitlines():
         sizes[Path(name).parts[1]] += (ROOT / name).stat().st_size
     assert sizes.total() < 10e6
-    assert {study: size for study, size in sizes.items() if size > LARGER.get(study, 1e6)} == {}
+    assert {study: size for study, size in sizes.items() if size > 1e6} == {}
 
 
 def same(cell: str, known: str) -> bool:

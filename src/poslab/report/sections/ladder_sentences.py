@@ -34,8 +34,7 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
     apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
     yield sentence(
-        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}"
-        f"{_close(rungs, figure)}{apart}"
+        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
     )
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
@@ -45,19 +44,29 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
 
 
 def _order(rungs: Ladder, figure: str) -> str:
-    """Return the order at the least and the most compute, and at the most that all arms have."""
+    """Return the order at the least and the most compute, and at the most that all arms have.
+
+    Neighbours that lie within noise are named beside it.
+    """
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
-        return f"{', '.join(whole)} throughout"
-    ends = dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1]))
-    return "; ".join(f"{', '.join(rung.order(figure))} at {named(rungs, rung)}" for rung in ends)
+        close = _close(rungs.whole, figure)
+        noise = f"; within noise at {named(rungs, rungs.whole)}: {close}" if close else ""
+        return f"{', '.join(whole)} throughout{noise}"
+    parts = []
+    for rung in dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1])):
+        close = _close(rung, figure)
+        noise = f" (within noise: {close})" if close else ""
+        parts.append(f"{', '.join(rung.order(figure))} at {named(rungs, rung)}{noise}")
+    return "; ".join(parts)
 
 
-def _close(rungs: Ladder, figure: str) -> str:
-    """Return which neighbours at the most compute that all arms have lie within noise; "" of none."""
-    gaps = [(pair, rungs.whole.gap(*pair, figure)) for pair in pairwise(rungs.whole.order(figure))]
-    close = [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not decided(gap)]
-    return f"; within noise at {named(rungs, rungs.whole)}: {listing(close, NAMED)}" if close else ""
+def _close(rung: Rung, figure: str) -> str:
+    """Return which neighbours in the order of a rung lie within noise; "" of none."""
+    gaps = [(pair, rung.gap(*pair, figure)) for pair in pairwise(rung.order(figure))]
+    return listing(
+        [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not decided(gap)], NAMED
+    )
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
