@@ -22,11 +22,7 @@ from support.texts import options, write_documents
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
-def test_damaged_cache_is_named_and_made_again(
-    novels: Path,
-    damage: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_damaged_cache_is_named_and_made_again(novels, damage, capsys):
     first = prepare(options("text", path=str(novels)))
     content = first.decode(first.train)
     path = first.directory / ("manifest.json" if damage == "manifest" else "train.bin")
@@ -44,9 +40,7 @@ def test_damaged_cache_is_named_and_made_again(
     assert line.endswith("the text is prepared again\n")
 
 
-def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(
-    novels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(novels, monkeypatch):
     def counting(directory: Path, names: Sequence[str]) -> dict[str, list[str]]:
         verified.append(directory)
         return block_digests(directory, names)
@@ -80,9 +74,7 @@ def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(
 @pytest.mark.parametrize(
     ("field", "value"), [("vocabulary", 756), ("separator", 1), ("dtype", "<u2"), ("documents", 7)]
 )
-def test_what_says_how_to_read_the_tokens_is_verified_and_is_in_the_fingerprint(
-    novels: Path, field: str, value: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_says_how_to_read_the_tokens_is_verified_and_is_in_the_fingerprint(novels, field, value, capsys):
     first = prepare(options("text", path=str(novels)))
     path = first.directory / "manifest.json"
     whole = path.read_text()
@@ -104,9 +96,7 @@ def test_what_says_how_to_read_the_tokens_is_verified_and_is_in_the_fingerprint(
 
 
 @pytest.mark.parametrize("change", ["swapped", "of a directory of the same name"])
-def test_prepared_data_of_another_text_are_not_read(
-    novels: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prepared_data_of_another_text_are_not_read(novels, tmp_path, change, capsys):
     first = prepare(options("text", path=str(novels)))
     other = prepare(options("text", path=str(write_documents(tmp_path / "others", 11))))
     manifest = first.directory / "manifest.json"
@@ -121,7 +111,7 @@ def test_prepared_data_of_another_text_are_not_read(
     assert expected in capsys.readouterr().err
 
 
-def test_only_folders_that_were_left_unfinished_are_removed(novels: Path, tmp_path: Path) -> None:
+def test_only_folders_that_were_left_unfinished_are_removed(novels, tmp_path):
     root = tmp_path / "cache" / "data"
     mine = root / f"{'0' * 32}.{'1' * 8}.unfinished"
     others = [root / "notes.unfinished", root / ".unfinished", tmp_path / "linked"]
@@ -137,7 +127,7 @@ def test_only_folders_that_were_left_unfinished_are_removed(novels: Path, tmp_pa
     assert all((path / "train.bin").exists() for path in (*others, linked))
 
 
-def test_several_may_prepare_the_same_at_once(novels: Path) -> None:
+def test_several_may_prepare_the_same_at_once(novels):
     with ThreadPoolExecutor(6) as pool:
         corpora = list(pool.map(prepare, [options("text", path=str(novels))] * 6))
     assert len({corpus.fingerprint for corpus in corpora}) == 1
@@ -145,7 +135,7 @@ def test_several_may_prepare_the_same_at_once(novels: Path) -> None:
     assert not list(corpora[0].directory.parent.glob("*.unfinished"))
 
 
-def test_a_drive_without_locks_is_told(novels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drive_without_locks_is_told(novels, monkeypatch):
     def refuse(file: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -154,9 +144,7 @@ def test_a_drive_without_locks_is_told(novels: Path, monkeypatch: pytest.MonkeyP
         prepare(options("text", path=str(novels)))
 
 
-def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(
-    novels: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(novels, monkeypatch):
     data = options("text", path=str(novels))
 
     def second(*arguments: Any) -> None:
@@ -172,9 +160,7 @@ def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(
     assert not list(corpus.directory.parent.glob("*.unfinished"))
 
 
-def test_cache_that_cannot_be_written_is_told(
-    novels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_that_cannot_be_written_is_told(novels, tmp_path, monkeypatch):
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "occupied"))
     with pytest.raises(ConfigError, match=r"cannot write prepared data to .*; set POSLAB_CACHE"):

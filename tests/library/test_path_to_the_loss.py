@@ -47,7 +47,7 @@ except Reached:
 """
 
 
-def test_the_path_from_train_to_the_loss_does_not_grow(tmp_path: Path) -> None:
+def test_the_path_from_train_to_the_loss_does_not_grow(tmp_path):
     variables = environment(tmp_path)
     variables["PYTHONPATH"] = str(ROOT / "tests")
     ended = subprocess.run(

@@ -42,7 +42,7 @@ def logged(runs: Path, study: str = STUDY) -> Logged:
 
 
 @pytest.fixture
-def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_login(monkeypatch, tmp_path):
     """No key anywhere, and no connection either: one that is tried is an error."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -55,7 +55,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_login: None) -> Path:
+def study(tmp_path, monkeypatch, no_login):
     """Where a study has its records and, without a login, its two files."""
     monkeypatch.chdir(tmp_path)
     write_study(Path("runs"))
@@ -91,7 +91,7 @@ def check_metrics(panel: dict[str, Any], known: Logged) -> None:
             raise AssertionError(other)
 
 
-def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
+def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
     known = logged(Path("runs"))
     for document in documents(study):
         found = sections(document)
@@ -115,7 +115,7 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
                 assert config["groupAgg"] == "mean"
 
 
-def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
+def test_the_runs_are_the_study_s_own_without_trials(study):
     workspace, report = documents(study)
     assert workspace["name"] == STUDY
     assert len(list(run_sets(report))) == 4
@@ -132,7 +132,7 @@ def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
             assert runs["grouping"] == [{"section": "config", "name": "arm.value"}]
 
 
-def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Path) -> None:
+def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study):
     _, report = documents(study)
     assert report["title"] == f"Study {STUDY}"
     blocks = report["spec"]["blocks"]
@@ -147,7 +147,7 @@ def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Pa
     assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
 
 
-def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no_login: None) -> None:
+def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login):
     write_run(tmp_path / "runs", "a", study="plain")
     write_run(tmp_path / "runs", "a", study="begun", status="running")
     plan(tmp_path / "runs", ["a"], study="begun")
@@ -177,14 +177,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )
-def test_what_cannot_be_made_is_one_line_and_status_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    told: list[str],
-    said: str,
-    no_login: None,
-) -> None:
+def test_what_cannot_be_made_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, told, said, no_login):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), "a")
     assert main(told) == 2

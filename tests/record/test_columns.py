@@ -1,7 +1,5 @@
 """Tables of records: a column that one gains, and the digits of their numbers."""
 
-from pathlib import Path
-
 import pytest
 
 import poslab
@@ -17,7 +15,7 @@ from support.commands import ROOT
 from support.records import write_run
 
 
-def test_a_kept_study_is_read_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_study_is_read_without_it(monkeypatch):
     folder = ROOT / "reports" / "context"
     packed = (folder / KEPT).read_bytes()
     before = unpack(packed, folder / KEPT, folder.name)
@@ -28,7 +26,7 @@ def test_a_kept_study_is_read_without_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert unpack(packed, folder / KEPT, folder.name) == before
 
 
-def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
     directory = write_run(tmp_path, "rope-0")
     manifest = read_manifest(directory)
     tables = read_tables(directory, manifest.tables)
@@ -43,9 +41,7 @@ def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest
     assert [f"{step:g}" for step in table.step] == steps
 
 
-def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(
-    tmp_path: Path,
-) -> None:
+def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(tmp_path):
     row = {"position": 123_456_789, "nll": 2 / 3, "tokens": 1, "bytes": 1}
     record = RunRecord(tmp_path)
     record.write_table(POSITION, [row, row | {"nll": 1_383_452.25}])

@@ -45,7 +45,7 @@ def copied(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("pos", SEED_0)
-def test_a_record_keeps_its_figures(pos: str) -> None:
+def test_a_record_keeps_its_figures(pos):
     run = of(pos)
     assert (run.status, run.reason, run.manifest.format) == ("done", "", 3)
     found = figures(run)
@@ -55,7 +55,7 @@ def test_a_record_keeps_its_figures(pos: str) -> None:
     assert len(run.positions) == 32
 
 
-def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
+def test_a_format_to_come_is_newer_and_left_alone(tmp_path):
     directory = copied(tmp_path)
     facts = read_sealed(directory / MANIFEST)
     write_sealed(directory / MANIFEST, {**facts, "format": FORMAT + 1, "seed": "another type"})
@@ -63,7 +63,7 @@ def test_a_format_to_come_is_newer_and_left_alone(tmp_path: Path) -> None:
     assert (run.status, run.reason, run.readable) == ("newer", NEWER, False)
 
 
-def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
+def test_a_manifest_is_written_as_it_was_read(tmp_path):
     """Fields that this version does not know stay, and none is added."""
     directory = copied(tmp_path)
     facts = read_sealed(directory / MANIFEST) | {"of_a_fork": {"deep": [1, None]}}
@@ -88,14 +88,14 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path: Path) -> None:
         ({"pos": None}, "pos"),
     ],
 )
-def test_a_field_of_another_type_is_named(change: dict[str, Any], field: str, tmp_path: Path) -> None:
+def test_a_field_of_another_type_is_named(change, field, tmp_path):
     directory = copied(tmp_path)
     write_sealed(directory / MANIFEST, {**read_sealed(directory / MANIFEST), **change})
     run = load_run(directory)
     assert (run.status, run.reason) == ("unreadable", f"manifest.json has no valid {field}")
 
 
-def test_a_table_that_the_manifest_does_not_list_is_not_read(tmp_path: Path) -> None:
+def test_a_table_that_the_manifest_does_not_list_is_not_read(tmp_path):
     """Whoever puts a file beside a sealed record does not change the record."""
     directory = copied(tmp_path)
     (directory / "rescaled.csv").write_text("layer,head,queries,distance\n0,0,1,1\n")
@@ -111,7 +111,7 @@ def test_a_table_that_the_manifest_does_not_list_is_not_read(tmp_path: Path) -> 
         ("position.csv", "strike", "manifest.json lists no {}"),
     ],
 )
-def test_a_table_is_read_only_as_it_was_written(name: str, change: str, reason: str, tmp_path: Path) -> None:
+def test_a_table_is_read_only_as_it_was_written(name, change, reason, tmp_path):
     directory = copied(tmp_path)
     if change == "remove":
         (directory / name).unlink()
@@ -125,7 +125,7 @@ def test_a_table_is_read_only_as_it_was_written(name: str, change: str, reason: 
     assert (run.status, run.reason) == ("unreadable", reason.format(name))
 
 
-def test_a_diverged_run_shows_its_curve_only_where_it_is_as_it_was_written(tmp_path: Path) -> None:
+def test_a_diverged_run_shows_its_curve_only_where_it_is_as_it_was_written(tmp_path):
     directory = copied(tmp_path)
     RunRecord(directory, read_manifest(directory)).update(status="diverged", reason="no number at step 4")
     assert len(load_run(directory).validations) == 3

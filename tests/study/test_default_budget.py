@@ -1,7 +1,5 @@
 """What schemes learn in the default budget: a study compares schemes, not what an optimizer made of them."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from support.commands import rows, start
@@ -26,7 +24,7 @@ def report(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def arms(report) -> Mapping[str, Mapping[str, str]]:
+def arms(report):
     return {row["arm"]: row for row in rows(report / "arms.csv")}
 
 

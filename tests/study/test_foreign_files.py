@@ -26,7 +26,7 @@ WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A run that was stopped on its way, another one, and the first as it is when it is left in peace."""
     folder = tmp_path_factory.mktemp("made")
     for seed in (0, 1):
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stopped(made: Path, tmp_path: Path) -> Job:
+def stopped(made, tmp_path):
     shutil.copytree(made / "runs", tmp_path / "runs")
     return plan(request(**WANTED), tmp_path / "runs")
 
@@ -71,7 +71,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_foreign_state_is_named_and_put_aside(case: str, stopped: Job) -> None:
+def test_a_foreign_state_is_named_and_put_aside(case, stopped):
     change, reason = FOREIGN[case]
     before, newest = states(stopped)
     path = replace_newest(stopped, change(from_bytes(newest.read_bytes())))
@@ -83,9 +83,7 @@ def test_a_foreign_state_is_named_and_put_aside(case: str, stopped: Job) -> None
     assert path.with_name(f"{path.name}.other").read_bytes() == content
 
 
-def test_a_run_goes_on_from_the_state_before_a_foreign_one(
-    stopped: Job, made: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_from_the_state_before_a_foreign_one(stopped, made, capsys):
     before, _ = states(stopped)
     path = replace_newest(stopped, b"no tensors")
     manifest = make(stopped.request, stopped.directory.parent.parent)
@@ -97,7 +95,7 @@ def test_a_run_goes_on_from_the_state_before_a_foreign_one(
     assert weights_digest(stopped.directory) == weights_digest(peace)
 
 
-def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> None:
+def test_what_is_not_ours_stays_where_it_is(stopped, tmp_path):
     """Folders of editors, hidden files of users, and all behind a link; what a kill has left is removed."""
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -126,7 +124,7 @@ def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> Non
     assert not states(stopped)[:-1], "notes.pt is all that is left"
 
 
-def test_nothing_is_removed_through_a_linked_folder(stopped: Job, tmp_path: Path) -> None:
+def test_nothing_is_removed_through_a_linked_folder(stopped, tmp_path):
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
@@ -149,9 +147,7 @@ def test_nothing_is_removed_through_a_linked_folder(stopped: Job, tmp_path: Path
         ({"identity": "0123456789ab"}, UnreadableError, "is a state of another run"),
     ],
 )
-def test_a_model_of_another_format_or_run_is_named(
-    change: dict[str, Any], error: type[Exception], message: str, made: Path, tmp_path: Path
-) -> None:
+def test_a_model_of_another_format_or_run_is_named(change, error, message, made, tmp_path):
     source = plan(request(**WANTED), made / "peace").directory
     directory = Path(shutil.copytree(source, tmp_path / source.name))
     record = RunRecord(directory, read_manifest(directory))
@@ -162,7 +158,7 @@ def test_a_model_of_another_format_or_run_is_named(
         read_trained_model(directory)
 
 
-def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Path, tmp_path: Path) -> None:
+def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made, tmp_path):
     source = plan(request(**WANTED), made / "peace").directory
     shutil.copytree(source, tmp_path / "best")
     assert read_trained_model(tmp_path / "best").manifest.run == source.name
@@ -171,7 +167,7 @@ def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Pa
         read_trained_model(tmp_path / "alibi-flash-seed0-0123456789ab")
 
 
-def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path: Path) -> None:
+def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):
     directory, linked = tmp_path / "run", tmp_path / "linked"
     directory.mkdir()
     for name in ("manifest.json", "metrics.csv", ".metrics.csv", "notes.txt"):
@@ -185,7 +181,7 @@ def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path: Path) -> None
     assert directory.exists()
 
 
-def test_a_copy_that_a_killed_command_has_left_is_removed(made: Path, tmp_path: Path) -> None:
+def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     other = plan(request("other", **WANTED), tmp_path / "runs")
     shutil.copytree(made / "peace", tmp_path / "runs", dirs_exist_ok=True)
     left, others = (

@@ -28,7 +28,7 @@ REFUSED = "its record has format 2, which this version does not read: train it a
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> Path:
+def older(tmp_path):
     """A study of whose two records one is of the format before the present one."""
     study = Path(shutil.copytree(GOLDEN, tmp_path / "format3"))
     manifest = read_sealed(study / NAME / MANIFEST)
@@ -36,19 +36,19 @@ def older(tmp_path: Path) -> Path:
     return study
 
 
-def test_status_says_that_a_record_is_older(older: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_that_a_record_is_older(older, capsys):
     assert show_status(older.name, older.parent, follow=False) == 1
     told = capsys.readouterr()
     assert told.out.count(REFUSED) == 1
     assert "damaged" not in told.out + told.err
 
 
-def test_the_model_of_an_older_record_is_refused(older: Path) -> None:
+def test_the_model_of_an_older_record_is_refused(older):
     with pytest.raises(ConfigError, match=REFUSED):
         read_trained_model(older / NAME)
 
 
-def test_a_model_with_other_weights_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_other_weights_is_refused(tmp_path):
     """As of a T5 from before its table was scaled: loaded, it would be another model."""
     asked = request("one", pos=SCHEMES["t5"], trainer__max_steps=6)
     directory = plan(asked, tmp_path).directory
@@ -64,7 +64,7 @@ def test_a_model_with_other_weights_is_refused(tmp_path: Path) -> None:
         load_model(directory)
 
 
-def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path: Path) -> None:
+def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path):
     job = plan(request("one"), tmp_path)
     write_sealed(job.directory / MANIFEST, {"format": FORMAT + 1, "status": "done"})
     content = (job.directory / MANIFEST).read_bytes()

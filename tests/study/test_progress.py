@@ -25,7 +25,7 @@ def told(directory: Path) -> Progress:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch):
     """A moment passes between any two looks at the clock."""
     now = itertools.count(1000.0, 0.3)
     monkeypatch.setattr(run_bar, "time", SimpleNamespace(monotonic=lambda: next(now), time=time.time))

@@ -17,7 +17,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     """A checkout with one commit and the address of a repository."""
     (tmp_path / "src" / "poslab").mkdir(parents=True)
     (tmp_path / "src" / "poslab" / "__init__.py").write_text("")

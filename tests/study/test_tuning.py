@@ -2,7 +2,6 @@
 
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -152,7 +151,7 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
         run_study([inline(tmp_path, reference="ropes")], "a command")
 
 
-def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monkeypatch):
+def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path, monkeypatch):
     trained = plan(request("one"), tmp_path)
     make(trained.request, tmp_path)
     other = {"evaluate__longest": 2, "evaluate__segments": 2}
@@ -202,7 +201,7 @@ def test_several_evaluations_of_one_command_train_once(tmp_path, capsys):
     assert sorted(len(each.notes) for each in found) == [0, 1]
 
 
-def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):
+def test_a_run_that_another_study_has_made_is_taken_over(tmp_path):
     made = plan(request("one"), tmp_path)
     make(made.request, tmp_path)
     job = plan(request("two"), tmp_path)
