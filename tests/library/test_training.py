@@ -140,5 +140,7 @@ def test_tuning_is_refused_which_takes_several_runs(tmp_path):
 def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path, monkeypatch):
     full = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    with pytest.raises(poslab.ConfigError, match="of the disk are free"):
+    with pytest.raises(
+        poslab.ConfigError, match=r"writes at least [\d,.]+ [MG]iB.* of the disk are free: make room"
+    ):
         poslab.train(request(), tmp_path / "test")

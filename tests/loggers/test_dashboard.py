@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -24,21 +23,14 @@ PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script
 TOLD = dict.fromkeys(METRICS.columns, 1.0) | {"memory_bytes": 1.0}
 
 
-@dataclass(frozen=True)
-class Logged:
+def logged(runs: Path, study: str = STUDY) -> tuple[set[tuple[str, str]], set[str]]:
     """What the tracker makes of a study's records: history keys with their x axis, and summary figures."""
-
-    history: set[tuple[str, str]]
-    summary: set[str]
-
-
-def logged(runs: Path, study: str = STUDY) -> Logged:
     rows = [("tokens", training_row(TOLD)), ("seconds", training_row(TOLD))]
     figures = {"status", "validation/loss.last"}  # the last one by define_axes
     for run in load(study, runs).runs:
         figures |= set(summary(run))
         rows += [(axis, row) for row in chart_rows(run) for axis in all_axes().values() if axis in row]
-    return Logged({(axis, key) for axis, row in rows for key in row}, figures)
+    return {(axis, key) for axis, row in rows for key in row}, figures
 
 
 @pytest.fixture
@@ -68,25 +60,24 @@ def documents(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return tuple(json.loads((folder / f"{name}.json").read_text()) for name in ("workspace", "report"))
 
 
-def check_metrics(panel: dict[str, Any], known: Logged) -> None:
+def check_metrics(panel: dict[str, Any], history: set[tuple[str, str]], figures: set[str]) -> None:
     """Every metric of the panel is one that a run logs, over the axis that it is logged over."""
     config = panel["config"]
+    summaries = {f"summary:{name}" for name in figures}
     match panel["viewType"]:
         case "Run History Line Plot":
-            assert {(config["xAxis"], metric) for metric in config["metrics"]} <= known.history
+            assert {(config["xAxis"], metric) for metric in config["metrics"]} <= history
             for metric in config["metrics"]:
-                assert {axis for family, axis in all_axes().items() if fnmatch(metric, family)} <= {
-                    config["xAxis"]
-                }
+                own = {axis for family, axis in all_axes().items() if fnmatch(metric, family)}
+                assert own <= {config["xAxis"]}
         case "Bar Chart":
-            assert set(config["metrics"]) <= known.summary
+            assert set(config["metrics"]) <= figures
         case "Scatter Plot":
-            axes = {config["xAxis"], config["yAxis"]}
-            assert axes <= {f"summary:{name}" for name in known.summary}
+            assert {config["xAxis"], config["yAxis"]} <= summaries
         case "Parallel Coordinates Plot":
             first, *rest = (column["accessor"] for column in config["columns"])
             assert first == "config:arm.value"
-            assert set(rest) <= {f"summary:{name}" for name in known.summary}
+            assert set(rest) <= summaries
         case other:
             raise AssertionError(other)
 
@@ -100,7 +91,7 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
         assert len({panel["__id__"] for panel in every}) == len(every) > 30
         for panel in every:
             config = panel["config"]
-            check_metrics(panel, known)
+            check_metrics(panel, *known)
             assert config["chartTitle"]
             if panel["viewType"] in ("Run History Line Plot", "Bar Chart"):
                 assert config["xAxisTitle"]
@@ -165,7 +156,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login
     for name, panels in found.items():
         known = logged(tmp_path / "runs", name)
         for panel in (panel for section in panels.values() for panel in section):
-            check_metrics(panel, known)
+            check_metrics(panel, *known)
 
 
 @pytest.mark.parametrize(

@@ -4,26 +4,12 @@ import pytest
 
 import poslab
 from poslab.library import training
-from poslab.record import losses
 from poslab.record.files import read_tables, table_rows
-from poslab.record.kept import KEPT, unpack
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION
+from poslab.record.schema import METRICS, POSITION
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
-from support.commands import ROOT
 from support.records import write_run
-
-
-def test_a_kept_study_is_read_without_it(monkeypatch):
-    folder = ROOT / "reports" / "context"
-    packed = (folder / KEPT).read_bytes()
-    before = unpack(packed, folder / KEPT, folder.name)
-    assert any(run.validations and run.segments for run in before.runs)
-    for schema in (METRICS, EXTRAPOLATION, POSITION):
-        name = schema.file.removesuffix(".csv").upper()
-        monkeypatch.setattr(losses, name, schema._replace(optional=("grams",)))
-    assert unpack(packed, folder / KEPT, folder.name) == before
 
 
 def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):

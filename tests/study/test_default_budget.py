@@ -14,12 +14,9 @@ def report(tmp_path_factory):
     """The report of one seed of each, at nano and 400 steps; about ten minutes on two cores."""
     cwd = tmp_path_factory.mktemp("budget")
     settings = ["logger=local", "study=budget", "evaluate.longest=2", "evaluate.segments=32"]
-    study = start("-m", f"pos={','.join(SCHEMES)}", *settings, cwd=cwd, output=cwd / "printed.txt")
-    try:
-        assert study.wait(3600) == 0, (cwd / "printed.txt").read_text()
-    finally:
-        study.kill()
-        study.wait()
+    output = cwd / "printed.txt"
+    with start("-m", f"pos={','.join(SCHEMES)}", *settings, cwd=cwd, output=output) as study:
+        assert study.wait(3600) == 0, output.read_text()
     return cwd / "reports" / "budget"
 
 

@@ -84,7 +84,6 @@ def test_what_would_not_run_is_named_and_not_recorded(tmp_path):
         (["plan=2x80GB", "trainer.accelerator=cpu"], "leave trainer.accelerator=cpu out"),
         (["plan=measure", "launcher=slurm"], "plan=true"),
         (["-m", "plan=true,false"], "plan"),
-        (["plan=true,false"], "plan"),
     ],
 )
 def test_a_wrong_plan_is_refused_in_one_line(settings, expected, tmp_path):
@@ -162,16 +161,10 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         manifest = read_manifest(path.parent)
         parts = manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation
         took = sum(part or 0 for part in parts) * (manifest.threads or 1)
-        cost = cost_of(manifest.config, manifest.corpus.vocabulary)  # type: ignore[arg-type]
-        assert (cost.parameters, cost.tokens) == (manifest.parameters, manifest.tokens)
-        assert cost.training == pytest.approx(manifest.flops)
-        assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)  # type: ignore[index]
+        assert seconds(seed=7, pos=manifest.config["pos"]) == pytest.approx(took)
         untimed = manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)
         assert timed(untimed) is None
     assert seconds(trainer__max_steps=4) > seconds()
-    job = plan(request(), tmp_path)
-    cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
-    assert rate_for(job.config.result_settings(), cost, []) is None
 
 
 def test_the_state_of_each_run_is_said(tmp_path, capsys):

@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from poslab.record.files import remove_unfinished
-from poslab.record.manifest import read_manifest, remove_record
-from poslab.record.schema import FINAL
-from poslab.record.seal import DamagedError, UnreadableError
-from poslab.record.writer import RunRecord
+from poslab.config.schema import ConfigError
+from poslab.record.files import remove_unfinished, write_sealed
+from poslab.record.manifest import remove_record
+from poslab.record.reader import load_run
+from poslab.record.schema import FORMAT, MANIFEST
+from poslab.record.seal import DamagedError
 from poslab.study.reuse import take_over
 from poslab.study.run.job import Job
-from poslab.study.run.make import run
 from poslab.study.run.plan import plan
-from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import newest_checkpoint, remove_states
-from poslab.training.trained import read_trained_model
-from support.checkpoints import from_bytes, to_bytes
-from support.runs import StopsAt, make, request, weights_digest
+from poslab.training.trained import load_model, read_trained_model
+from support.checkpoints import from_bytes, rewrite_weights, to_bytes
+from support.runs import make, request, stopped_at
 
 WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__layers": 1}
 
@@ -30,8 +29,7 @@ def made(tmp_path_factory):
     """A run that was stopped on its way, another one, and the first as it is when it is left in peace."""
     folder = tmp_path_factory.mktemp("made")
     for seed in (0, 1):
-        with pytest.raises(Stopped), Stopper().installed() as stopper:
-            run(plan(request(seed=seed, **WANTED), folder / "runs"), StopsAt(7), stopper)
+        stopped_at(7, request(seed=seed, **WANTED), folder / "runs")
     assert make(request(**WANTED), folder / "peace").status == "done"
     return folder
 
@@ -62,8 +60,10 @@ def without(state: dict[str, Any], key: str) -> dict[str, Any]:
 
 FOREIGN = {
     "no tensors": (lambda state: b"no tensors", "holds no state of a run"),
-    "older": (lambda state: {**state, "format": 2}, "has format 2, which this version does not read"),
-    "newer": (lambda state: {**state, "format": 4}, "has format 4, which this version does not read"),
+    "another format": (
+        lambda state: {**state, "format": 2},
+        "has format 2, which this version does not read",
+    ),
     "another run": (lambda state: {**state, "identity": "0123456789ab"}, "is a state of another run"),
     "no weights": (lambda state: without(state, "state_dict"), "lacks a part of the state"),
     "another step": (lambda state: {**state, "global_step": 3}, "is the state after step 3"),
@@ -83,18 +83,6 @@ def test_a_foreign_state_is_named_and_put_aside(case, stopped):
     assert path.with_name(f"{path.name}.other").read_bytes() == content
 
 
-def test_a_run_goes_on_from_the_state_before_a_foreign_one(stopped, made, capsys):
-    before, _ = states(stopped)
-    path = replace_newest(stopped, b"no tensors")
-    manifest = make(stopped.request, stopped.directory.parent.parent)
-    assert (manifest.status, manifest.reason) == ("done", None)
-    assert f"{path} holds no state of a run" in capsys.readouterr().err
-    assert any("holds no state of a run" in note for note in manifest.notes or [])
-    assert not before.exists()
-    peace = plan(request(**WANTED), made / "peace").directory
-    assert weights_digest(stopped.directory) == weights_digest(peace)
-
-
 def test_what_is_not_ours_stays_where_it_is(stopped, tmp_path):
     """Folders of editors, hidden files of users, and all behind a link; what a kill has left is removed."""
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
@@ -106,9 +94,6 @@ def test_what_is_not_ours_stays_where_it_is(stopped, tmp_path):
         stopped.directory / ".manifest.json.abcd1234" / "a folder",
         stopped.directory / ".notes.csv.abcd1234",
         stopped.directory / ".metrics.csv.abcd12345",
-        stopped.directory / ".hidden",
-        folder / ".ipynb_checkpoints" / name,
-        folder / ".keep",
         folder / "notes.pt",
         elsewhere / "mine",
     ]
@@ -141,21 +126,22 @@ def test_nothing_is_removed_through_a_linked_folder(stopped, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"format": 3}, UnreadableError, "has format 3, which this version does not read"),
-        ({"identity": "0123456789ab"}, UnreadableError, "is a state of another run"),
+        (lambda saved: {**saved, "format": 3}, "has format 3, which this version does not read"),
+        (lambda saved: {**saved, "identity": "0123456789ab"}, "is a state of another run"),
+        (
+            lambda saved: {**saved, "weights": without(saved["weights"], "norm.weight")},
+            "the weights do not fit the model",
+        ),
     ],
 )
-def test_a_model_of_another_format_or_run_is_named(change, error, message, made, tmp_path):
+def test_weights_of_another_format_run_or_model_are_refused(change, message, made, tmp_path):
     source = plan(request(**WANTED), made / "peace").directory
     directory = Path(shutil.copytree(source, tmp_path / source.name))
-    record = RunRecord(directory, read_manifest(directory))
-    record.files = dict(record.manifest.files or {})
-    record.write_file(FINAL, to_bytes({**from_bytes((directory / FINAL).read_bytes()), **change}))
-    record.update(files=record.files)
-    with pytest.raises(error, match=message):
-        read_trained_model(directory)
+    rewrite_weights(directory, change)
+    with pytest.raises(ConfigError, match=message):
+        load_model(directory)
 
 
 def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made, tmp_path):
@@ -184,9 +170,9 @@ def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):
 def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     other = plan(request("other", **WANTED), tmp_path / "runs")
     shutil.copytree(made / "peace", tmp_path / "runs", dirs_exist_ok=True)
-    left, others = (
-        other.directory.with_name(f".{other.directory.name}.abcd1234"),
-        [other.directory.with_name(name) for name in (".ipynb_checkpoints", ".mine.abcd1234")],
+    left, *others = (
+        other.directory.with_name(name)
+        for name in (f".{other.directory.name}.abcd1234", ".ipynb_checkpoints", ".mine.abcd1234")
     )
     for folder in (left, *others):
         folder.mkdir(parents=True)
@@ -194,3 +180,18 @@ def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     assert other.settled
     assert not left.exists()
     assert all(folder.exists() for folder in others)
+
+
+def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path):
+    job = plan(request("one"), tmp_path)
+    manifest = job.directory / MANIFEST
+    write_sealed(manifest, {"format": FORMAT + 1, "status": "done", "seed": "of another type"})
+    content = manifest.read_bytes()
+    assert (job.standing.status, job.standing.damage, job.settled) == ("newer", (), False)
+    assert load_run(job.directory).status == "newer"
+    with pytest.raises(ConfigError, match="use the version of poslab that wrote it"):
+        make(job.request, tmp_path)
+    assert manifest.read_bytes() == content
+    other = plan(request("two"), tmp_path)
+    assert take_over([other]) == ([], 0)
+    assert not other.directory.exists()

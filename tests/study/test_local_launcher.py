@@ -222,9 +222,12 @@ def start_family(launcher: Local, folder: Path) -> tuple[Task, list[int]]:
     return task, [int(line.split()[1]) for line in lines]
 
 
-def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path):
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(frozen, tmp_path):
     launcher = local()
-    task, (_, child) = start_family(launcher, tmp_path)
+    task, (leader, child) = start_family(launcher, tmp_path)
+    if frozen:
+        os.killpg(leader, signal.SIGSTOP)
     asked = time.monotonic()
     launcher.stop()
     until(lambda: "leader asked" in task.log.read_text())
@@ -232,16 +235,6 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path):
     assert statuses(launcher, []) == {"run": 143}
     until(lambda: not lives(child))
     assert "child asked" not in task.log.read_text()
-
-
-def test_a_run_that_is_frozen_is_asked_to_end_all_the_same(tmp_path):
-    launcher = local()
-    task, (leader, child) = start_family(launcher, tmp_path)
-    os.killpg(leader, signal.SIGSTOP)
-    launcher.stop()
-    assert statuses(launcher, []) == {"run": 143}
-    assert "leader asked" in task.log.read_text()
-    until(lambda: not lives(child))
 
 
 def test_a_group_is_killed(tmp_path):
@@ -277,33 +270,24 @@ def test_gpus_are_those_that_cuda_shows(monkeypatch, visible, names):
     assert lease_gpus(1, 1) is None
 
 
-def test_so_many_runs_as_are_asked_for_share_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
-    launcher = local(runs=3, runs_per_gpu=2, cores_per_run=1)
-    both = [make_task(tmp_path, WHO + STUBBORN, str(tmp_path / "end"), name=name, cuda=True) for name in "ab"]
-    third = make_task(tmp_path, WHO, name="c", cuda=True)
-    assert [launcher.start(task) for task in (*both, third)] == [True, True, False]
-    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in both))
-    assert [what_it_said(task)["CUDA_VISIBLE_DEVICES"] for task in both] == ["4", "4"]
-    launcher.kill()
-    assert statuses(launcher, [third]) == {"a": -9, "b": -9, "c": 0}
-
-
-def test_runs_on_gpus_are_told_theirs(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    end = tmp_path / "end"
-    launcher = local(cores_per_run=1)
-    tasks = [make_task(tmp_path, WHO + STUBBORN, str(end), name=name, cuda=True) for name in "abc"]
-    both = make_task(tmp_path, WHO, name="both", cuda=True, devices=2)
-    assert [launcher.start(tasks[0]), launcher.start(both)] == [True, False]  # takes none of two either
+@pytest.mark.parametrize(("visible", "runs_per_gpu", "told"), [("4,7", 1, ["4", "7"]), ("4", 2, ["4", "4"])])
+def test_runs_on_gpus_are_told_theirs(visible, runs_per_gpu, told, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    program, end = WHO + STUBBORN, str(tmp_path / "end")
+    launcher = local(runs=3, runs_per_gpu=runs_per_gpu, cores_per_run=1)
+    tasks = [make_task(tmp_path, program, end, name=name, cuda=True) for name in "abc"]
+    last = make_task(tmp_path, WHO, name="last", cuda=True, devices=len(gpus()))
+    assert launcher.start(tasks[0])
+    if last.devices == 2:
+        assert not launcher.start(last)  # takes none of two either
     assert [launcher.start(task) for task in tasks[1:]] == [True, False]
-    until(lambda: all("started" in task.log.read_text() for task in tasks[:2]))
+    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in tasks[:2]))
     launcher.kill()
-    assert statuses(launcher, [both]) == {"a": -9, "b": -9, "both": 0}
-    told = [what_it_said(task) for task in (*tasks[:2], both)]
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in told] == ["4", "7", "4,7"]
-    assert {one["OMP_NUM_THREADS"] for one in told} == {"1"}
-    assert all(one["cores"] == list(cores()) for one in told)
+    assert statuses(launcher, [last]) == {"a": -9, "b": -9, "last": 0}
+    found = [what_it_said(task) for task in (*tasks[:2], last)]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == [*told, visible]
+    assert {one["OMP_NUM_THREADS"] for one in found} == {"1"}
+    assert all(one["cores"] == list(cores()) for one in found)
 
 
 def test_shared_gpus(monkeypatch):

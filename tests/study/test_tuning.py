@@ -4,7 +4,6 @@ import signal
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from poslab.config.schema import ConfigError
@@ -22,7 +21,7 @@ from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
 from support.models import SCHEMES
-from support.runs import inline, make, request
+from support.runs import assert_equal_results, inline, make, request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -177,12 +176,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path, monkeypatc
             make(job.request, tmp_path)
     make(job.request, tmp_path)
     assert job.settled
-    tables = read_manifest(fresh.directory).tables
-    for name in tables:
-        own, expected = (pd.read_csv(each.directory / name) for each in (job, fresh))
-        timed = [column for column in own if "second" in column]
-        pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed), check_exact=True)
-    assert {"position.csv", "metrics.csv"} <= {*tables}
+    assert_equal_results(fresh.directory, job.directory)
     with (trained.directory / "checkpoint.pt").open("ab") as file:
         file.write(b"\0")
     (job.directory / "checkpoint.pt").unlink()
