@@ -123,8 +123,6 @@ def test_files_that_are_not_what_their_names_say(tmp_path):
     for name, content, message in [
         ("x.parquet", b"PAR1 and no more", "cannot be read as Parquet"),
         ("x.jsonl.gz", b'{"text": "a"}', "is named .gz but is no gzip file"),
-        ("cut.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99)[:-9], "is a damaged gzip file"),
-        ("x.txt.gz", b"plain", "is named .gz but is no gzip file"),
     ]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ConfigError, match=message) as raised:

@@ -71,10 +71,8 @@ def test_directory_is_searched_for_text_files_only(tmp_path):
         ("żółw".encode("latin2"), "is not UTF-8"),
         ("text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
         (gzip.compress(b"text" * 99)[:-12], "is a damaged gzip file"),
-        (gzip.compress(b"text" * 99)[:12] + b"garbage" * 9, "is a damaged gzip file"),
-        (gzip.compress(b""), "is empty"),
     ],
-    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut", "gzip garbled", "gzip of nothing"],
+    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut"],
 )
 def test_files_that_are_no_text_are_told_in_one_line(tmp_path, content, message):
     (tmp_path / "file").write_bytes(content)
@@ -84,13 +82,7 @@ def test_files_that_are_no_text_are_told_in_one_line(tmp_path, content, message)
     assert str(tmp_path / "file") in str(raised.value)
 
 
-def test_paths_that_lead_nowhere(tmp_path):
-    with pytest.raises(ConfigError, match=r"data=text needs data\.path=FILE or DIRECTORY"):
-        prepare(options("text"))
-    with pytest.raises(ConfigError, match="does not exist"):
-        prepare(options("text", path=str(tmp_path / "nothing")))
-    with pytest.raises(ConfigError, match=r"has no text files \(\.txt"):
-        prepare(options("text", path=str(tmp_path)))
+def test_a_file_that_the_user_may_not_read_is_named(tmp_path):
     locked = tmp_path / "locked.txt"
     locked.write_text("text")
     locked.chmod(0)
@@ -129,12 +121,9 @@ def test_copy_repeats_each_string_and_each_option_changes_it():
             assert first == second
             assert len(first) == 5
             assert set(first) <= set(b"abc")
-    fingerprints = {corpus.fingerprint}
-    for change in ({"span": 6}, {"symbols": 4}, {"tokens": 2412}, {"seed": 1}, {"vocabulary": 260}):
-        fingerprints.add(
-            prepare(options("copy", **{"span": 5, "symbols": 3, "tokens": 2400, **change})).fingerprint
-        )
-    assert len(fingerprints) == 6
+    changes = ({}, {"span": 6}, {"symbols": 4}, {"tokens": 2412}, {"seed": 1}, {"vocabulary": 260})
+    asked = [options("copy", **{"span": 5, "symbols": 3, "tokens": 2400, **change}) for change in changes]
+    assert len({prepare(data).fingerprint for data in asked}) == 6
 
 
 def test_copy_is_the_same_text_for_ever():
@@ -221,9 +210,7 @@ def test_unreachable_hub_is_one_line_with_what_works_offline(monkeypatch, tmp_pa
     def offline(*_: Any, **__: Any) -> None:
         raise huggingface_hub.errors.OfflineModeIsEnabled("offline mode is enabled")
 
-    monkeypatch.setenv(
-        "HF_HUB_OFFLINE", "1"
-    )  # what the libraries read as they are imported, which may be past
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # read as the libraries are imported, which may be past
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
