@@ -25,12 +25,9 @@ def test_a_word_after_an_option_is_no_command(tmp_path):
         (["-m", "+hydra.sweep.subdir=here"], "runs=DIR"),
         (["-m", "hydra/launcher=joblib"], "launcher=local"),
         (["-m", "hydra/sweeper=optuna"], "tune=learning_rate"),
-        (["-m", "+hydra.sweeper=optuna"], "tune=learning_rate"),
-        (["hydra/job_logging=default"], "has no effect here"),
         (["++hydra.job.override_dirname=x"], "has no effect here"),
         (["hydra={}"], "has no effect here"),
         (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
-        (["--multirun", "--info=all"], "leave -m out"),
         (["--resolve"], "--cfg job --resolve"),
         (["-p", "pos"], "--cfg job --package pos"),
     ],
@@ -44,14 +41,7 @@ def test_an_argument_without_effect_is_refused(arguments, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [
-            "-m",
-            "pos=rope,alibi",
-            "sweep=quickstart",
-            "evaluate.rescale=[none,pi]",
-            "question=null",
-            "reference=null",
-        ],
+        ["-m", "pos=rope,alibi", "sweep=quickstart", "evaluate.rescale=[none,pi]", "reference=null"],
         ["--help", "-m"],
         ["--cfg", "job", "--resolve", "pos=none", "hydra.sweeper.params.seed=1"],
         ["hydra.searchpath=[file://conf]", "+hydra.job.env_set.A=1", "hydra.job.env_copy=[A]"],

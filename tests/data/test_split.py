@@ -1,8 +1,5 @@
 """What is held out for validation, and what tokens it becomes."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ from support.texts import ODD, documents, options, words
 # The split
 
 
-def test_whole_documents_are_held_out_by_content(novels: Path) -> None:
+def test_whole_documents_are_held_out_by_content(novels):
     corpus = prepare(options("text", path=str(novels)))
     train, validation = documents(corpus, "train"), documents(corpus, "validation")
     written = [path.read_bytes() for path in sorted(novels.iterdir())]
@@ -30,7 +27,7 @@ def test_whole_documents_are_held_out_by_content(novels: Path) -> None:
     }
 
 
-def test_duplicates_and_one_large_document_do_not_break_the_split(novels: Path) -> None:
+def test_duplicates_and_one_large_document_do_not_break_the_split(novels):
     (novels / "copy.txt").write_bytes((novels / "03.txt").read_bytes())
     (novels / "large.txt").write_text(words(20_000, seed=99))
     corpus = prepare(options("text", path=str(novels)))
@@ -39,7 +36,7 @@ def test_duplicates_and_one_large_document_do_not_break_the_split(novels: Path) 
     assert not set(documents(corpus, "train")) & set(documents(corpus, "validation"))
 
 
-def test_no_long_document_decides_the_validation_loss(tmp_path: Path) -> None:
+def test_no_long_document_decides_the_validation_loss(tmp_path):
     root = tmp_path / "uneven"
     root.mkdir()
     for index in range(300):
@@ -51,7 +48,7 @@ def test_no_long_document_decides_the_validation_loss(tmp_path: Path) -> None:
     assert max(map(len, held_out)) <= total / 100
 
 
-def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path: Path) -> None:
+def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path):
     root = tmp_path / "few"
     root.mkdir()
     for name in "abc":
@@ -69,9 +66,7 @@ def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path: 
 
 
 @pytest.mark.parametrize(("entries", "dtype"), [("bytes", "uint8"), (300, "uint16")])
-def test_tokens_are_lossless_and_know_their_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Any, dtype: str
-) -> None:
+def test_tokens_are_lossless_and_know_their_bytes(tmp_path, monkeypatch, entries, dtype):
     monkeypatch.setattr("poslab.data.tokens.CHUNK", 100)  # cuts within the odd text too
     root = tmp_path / "odd"
     root.mkdir()
@@ -90,7 +85,7 @@ def test_tokens_are_lossless_and_know_their_bytes(
         assert len(corpus.train) < corpus.token_bytes[corpus.train].sum() / 1.3
 
 
-def test_large_vocabularies_take_four_bytes_a_token() -> None:
+def test_large_vocabularies_take_four_bytes_a_token():
     corpus = prepare(options("copy", symbols=52, tokens=320_000, vocabulary=66_000))
     assert corpus.train.dtype == np.dtype("uint32")
     assert corpus.token_bytes[corpus.train].sum() == 288_000

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ def of_places(corpus: Corpus) -> Corpus:
     return replace(corpus, validation=np.arange(len(corpus.validation)))
 
 
-def test_training_batches_are_a_function_of_seed_and_step(novels: Path) -> None:
+def test_training_batches_are_a_function_of_seed_and_step(novels):
     corpus = prepare(options("text", path=str(novels)))
     seed = 2**63 - 1
     batch = training_batch(corpus, seed, 7, 16, 32)
@@ -34,14 +33,14 @@ def test_training_batches_are_a_function_of_seed_and_step(novels: Path) -> None:
     assert all(corpus.decode(window) in text for window in batch)
 
 
-def test_training_windows_reach_both_ends(tmp_path: Path) -> None:
+def test_training_windows_reach_both_ends(tmp_path):
     (tmp_path / "alphabet.txt").write_text("abcdefghijklmnopqrstuvwxyz")
     corpus = prepare(options("text", path=str(tmp_path / "alphabet.txt")))
     starts = training_batch(corpus, 0, 0, 2000, 3)[:, 0] - ord("a")
     assert set(starts) == set(range(len(corpus.train) - 3))
 
 
-def test_windows_within_documents_reach_both_ends_of_each_and_cross_none(tmp_path: Path) -> None:
+def test_windows_within_documents_reach_both_ends_of_each_and_cross_none(tmp_path):
     texts = ["abcdefghij", "kl", "mnopqrstuvwxyz", "", "0123"]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text)
@@ -53,7 +52,7 @@ def test_windows_within_documents_reach_both_ends_of_each_and_cross_none(tmp_pat
     assert len(drawn) == starts.count
 
 
-def test_documents_shorter_than_a_window_have_none(tmp_path: Path) -> None:
+def test_documents_shorter_than_a_window_have_none(tmp_path):
     write_documents(tmp_path / "short", 40)
     corpus = prepare(options("text", path=str(tmp_path / "short")))
     longest = max(len(text) for text in corpus.decode(corpus.train).split(b"\0"))
@@ -62,14 +61,14 @@ def test_documents_shorter_than_a_window_have_none(tmp_path: Path) -> None:
         Starts(corpus, longest, within=True)
 
 
-def test_where_windows_lie_is_no_other_text(tmp_path: Path) -> None:
+def test_where_windows_lie_is_no_other_text(tmp_path):
     write_documents(tmp_path / "text", 4)
     data = options("text", path=str(tmp_path / "text"))
     assert prepare({**data, "windows": "within"}).directory == prepare(data).directory
 
 
 @pytest.mark.parametrize("count", [1, 5, 40, 10_000])
-def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count: int) -> None:
+def test_segments_lie_in_one_document_and_share_no_target(tmp_path, count):
     write_documents(tmp_path / "varied", 40)
     (tmp_path / "varied" / "short.txt").write_text("too short")
     corpus = prepare(options("text", path=str(tmp_path / "varied")))
@@ -105,9 +104,7 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path: Path, count:
         (100, [1, 6, 1, 3, 0]),  # all that there is room for
     ],
 )
-def test_no_document_gives_a_second_segment_before_each_has_given_one(
-    tmp_path: Path, count: int, expected: list[int]
-) -> None:
+def test_no_document_gives_a_second_segment_before_each_has_given_one(tmp_path, count, expected):
     corpus = prepare(options("copy", tokens=50_000))
     sizes = np.array([30, 80, 30, 50, 20])  # of which 2 x 10 + 1 tokens make a segment
     ends = np.cumsum(sizes)
@@ -117,7 +114,7 @@ def test_no_document_gives_a_second_segment_before_each_has_given_one(
 
 
 @pytest.mark.parametrize("count", [1, 5, 10_000])
-def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path: Path, count: int) -> None:
+def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path, count):
     """Where no document has room: the tokens of the text as they follow each other, separators included."""
     corpus = prepare(options("text", path=str(write_short_documents(tmp_path / "short"))))
     longest = 100
@@ -139,7 +136,7 @@ def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path: P
     assert (extrapolation_segments(corpus, count, longest, "joined")[0] == text).all()
 
 
-def test_groups_of_documents_are_as_small_as_they_can_be_and_hold_every_document() -> None:
+def test_groups_of_documents_are_as_small_as_they_can_be_and_hold_every_document():
     documents = np.array([[0, 10], [11, 15], [16, 40], [41, 43], [44, 47]])
     assert joined(documents, 10).tolist() == [[0, 10], [11, 47]]
     assert joined(documents, 15).tolist() == [[0, 15], [16, 47]]
@@ -148,7 +145,7 @@ def test_groups_of_documents_are_as_small_as_they_can_be_and_hold_every_document
     assert joined(documents[:0], 1).tolist() == []
 
 
-def test_a_text_too_short_for_joined_documents_is_refused_without_naming_them(tmp_path: Path) -> None:
+def test_a_text_too_short_for_joined_documents_is_refused_without_naming_them(tmp_path):
     path = write_short_documents(tmp_path / "short", count=40)
     corpus = prepare(options("text", path=str(path)))
     for documents in ("single", "joined"):
@@ -159,7 +156,7 @@ def test_a_text_too_short_for_joined_documents_is_refused_without_naming_them(tm
             extrapolation_segments(corpus, 1, 1000, documents)
 
 
-def test_fixed_windows_are_spread_over_all_of_the_text() -> None:
+def test_fixed_windows_are_spread_over_all_of_the_text():
     places = of_places(prepare(options("copy", tokens=100_000)))
     starts = validation_windows(places, 10, 64)[:, 0]
     assert (np.abs(np.diff(starts) - 1000) <= 64).all()
@@ -168,7 +165,7 @@ def test_fixed_windows_are_spread_over_all_of_the_text() -> None:
     assert (np.abs(np.diff(starts) - 974) <= 256).all()
 
 
-def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path: Path) -> None:
+def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path):
     def told(tokens: int, context_length: int, longest: int) -> str:
         (tmp_path / "short.txt").write_text("x" * tokens)
         corpus = prepare(options("text", path=str(tmp_path / "short.txt")))
@@ -191,9 +188,7 @@ def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("tokens", "context_length", "multiple"), [(20_490, 128, 8), (20_480, 128, 8), (3000, 16, 8)]
 )
-def test_lengths_that_pass_the_check_can_be_evaluated(
-    tmp_path: Path, tokens: int, context_length: int, multiple: int
-) -> None:
+def test_lengths_that_pass_the_check_can_be_evaluated(tmp_path, tokens, context_length, multiple):
     (tmp_path / "file.txt").write_text("y" * tokens)
     corpus = prepare(options("text", path=str(tmp_path / "file.txt")))
     longest = multiple * context_length

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
-def test_what_a_benchmark_imports_is_there(path: Path) -> None:
+def test_what_a_benchmark_imports_is_there(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("poslab"):
             module = importlib.import_module(str(node.module))

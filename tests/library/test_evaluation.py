@@ -1,7 +1,5 @@
 """`poslab.evaluate`: a trained model measured again in the caller's process."""
 
-from pathlib import Path
-
 import pytest
 
 import poslab
@@ -9,11 +7,11 @@ from support.runs import request
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> poslab.RunDirectory:
+def run(tmp_path_factory):
     return poslab.train(request(), tmp_path_factory.mktemp("runs") / "test")
 
 
-def test_a_model_is_evaluated_to_another_length_once(run: poslab.RunDirectory, tmp_path: Path) -> None:
+def test_a_model_is_evaluated_to_another_length_once(run, tmp_path):
     longest = 2 * run.table("extrapolation")["length"].max() / run.manifest.config["context_length"]
     wanted = (f"evaluate.longest={longest:g}",)
     made = poslab.evaluate(run, *wanted, evaluations=tmp_path)
@@ -22,9 +20,7 @@ def test_a_model_is_evaluated_to_another_length_once(run: poslab.RunDirectory, t
     assert [path.name for path in tmp_path.glob("[!.]*")] == [made.path.name]
 
 
-def test_an_error_is_raised_and_is_on_record(
-    run: poslab.RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_is_raised_and_is_on_record(run, tmp_path, monkeypatch):
     def failing(*given: object) -> None:
         raise ZeroDivisionError("of no windows")
 

@@ -27,8 +27,6 @@ from transformers import (
     MambaConfig,
     MptConfig,
     Qwen3Config,
-    T5Config,
-    T5Model,
     ViTConfig,
     ViTModel,
     XGLMConfig,
@@ -218,7 +216,6 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
 
 
 def test_needles_in_bytes_are_those_of_runs(folder, text):
-    directory = measured(folder("llama"), text, "evaluate.needles=6", lengths=(128, 256))
     request = poslab.compose(
         "data=text", f"data.path={text}", *FEW, "evaluate.longest=2", "evaluate.needles=6",
         "context_length=128", "trainer.accelerator=cpu", "trainer.precision=float32", "logger=local",
@@ -230,9 +227,6 @@ def test_needles_in_bytes_are_those_of_runs(folder, text):
     expected = [*Needles().measure(trained)]
     assert [*needles_in_tokens.needle_rows(trained, None)] == expected
     assert len(expected) == 2 * 2 * 5
-    assert [int(row["right"]) for row in rows(directory / "needles.csv")] == [
-        row["right"] for row in expected
-    ]
 
 
 def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_of_training(
@@ -297,12 +291,8 @@ def test_pickled_weights_and_unread_tokenizers_are_refused(folder, text):
         (LlamaModel(FAMILIES["llama"]), "lm_head.weight"),  # a head would be drawn at random
         (BertForMaskedLM(BertConfig(**ROTARY)), "later tokens"),
         (ViTModel(ViTConfig(**SIZE)), "no causal language model of vit"),
-        (
-            T5Model(T5Config(vocab_size=320, d_model=16, d_ff=32, num_layers=1, num_heads=2)),
-            "no causal language model of t5",
-        ),
     ],
-    ids=["headless", "bert", "vit", "t5"],
+    ids=["headless", "bert", "vit"],
 )
 def test_models_that_predict_no_next_token_are_refused(model, said, text, tmp_path):
     model.save_pretrained(tmp_path / "model")
@@ -311,16 +301,12 @@ def test_models_that_predict_no_next_token_are_refused(model, said, text, tmp_pa
 
 
 def test_damaged_weights_and_those_of_another_size_are_refused(folder, text):
-    weights = folder("llama") / "model.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-100])
-    with pytest.raises(ConfigError, match="llama"):
-        measured(folder_of := weights.parent, text)
-    weights.write_bytes(whole)
-    config = folder_of / "config.json"
+    config, weights = folder("qwen3") / "config.json", folder("llama") / "model.safetensors"
     config.write_text(config.read_text().replace('"vocab_size": 320', '"vocab_size": 310'))
-    with pytest.raises(ConfigError, match="llama"):
-        measured(folder_of, text)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    for family in ("qwen3", "llama"):
+        with pytest.raises(ConfigError, match=family):
+            measured(folder(family), text)
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder, text):
@@ -358,12 +344,6 @@ def test_two_models_of_one_name_are_two_arms(folder, text, tmp_path, undrawn):
     assert len({item.arm.label for item in results.arms}) == 2
 
 
-def test_room_for_needles_is_that_of_the_widest_answer(monkeypatch):
-    narrow = needles_in_tokens.Question(np.arange(9), np.arange(3), np.zeros((4, 1), int))
-    wide = needles_in_tokens.Question(np.arange(5), np.arange(3), np.zeros((4, 4), int))
-    assert needles_in_tokens.room([narrow, wide]) == 9 + 3 + 4
-
-
 def test_an_evaluation_on_record_is_not_repeated(folder, text, monkeypatch):
     directory = measured(folder("mamba"), text)
     monkeypatch.setattr(from_transformers.TransformersModel, "forward", None)
@@ -379,3 +359,9 @@ def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folde
     assert evaluate([f"hf={tmp_path}", "lengths=a"]) == 2
     assert evaluate([f"hf={tmp_path / 'absent'}", "lengths=16"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_room_for_needles_is_that_of_the_widest_answer():
+    narrow = needles_in_tokens.Question(np.arange(9), np.arange(3), np.zeros((4, 1), int))
+    wide = needles_in_tokens.Question(np.arange(5), np.arange(3), np.zeros((4, 4), int))
+    assert needles_in_tokens.room([narrow, wide]) == 9 + 3 + 4

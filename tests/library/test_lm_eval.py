@@ -26,20 +26,15 @@ CHOICES = [
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    wanted = request("lm", trainer__max_steps=6)
-    assert make(wanted, folder).status == "done"
-    return next((folder / "lm").glob("rope*"))
+    return folder / "lm" / make(request("lm", trainer__max_steps=6), folder).run
 
 
 @pytest.fixture
 def task(tmp_path):
     """Three tasks of local files: choices by likelihood, a text to its end, and an answer to write."""
     (tmp_path / "choices.jsonl").write_text("".join(json.dumps(each) + "\n" for each in CHOICES))
-    files = {
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "choices.jsonl")}},
-    }
-    common = {**files, "test_split": "test"}
+    files = {"data_files": {"test": str(tmp_path / "choices.jsonl")}}
+    common = {"dataset_path": "json", "dataset_kwargs": files, "test_split": "test"}
     return [
         {
             **common,

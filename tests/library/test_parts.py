@@ -1,7 +1,5 @@
 """Schemes, attentions and GPTs by name are those of a run, and work in a model that is not poslab's."""
 
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -11,7 +9,7 @@ from torch import nn
 import poslab
 from poslab.model.attention import Site
 from poslab.model.gpt import build
-from support.commands import ROOT
+from support.commands import ROOT, python
 from support.models import BY_TURNS
 from support.runs import request
 
@@ -34,23 +32,19 @@ class Plain(nn.Module):
         return self.logits(x + self.attention(q, k, v, x).transpose(1, 2).flatten(2))
 
 
-def test_importing_poslab_loads_nothing_heavy_and_shows_its_names():
+SHOWS_NAMES = """
+import sys, poslab
+print(*sorted(set(poslab.__all__) & set(dir(poslab))))
+print(*{'torch', 'numpy', 'pydantic', 'hydra', 'matplotlib'} & set(sys.modules))
+poslab.read
+print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))
+print('__version__' in dir(poslab), poslab.__version__)
+"""
+
+
+def test_importing_poslab_loads_nothing_heavy_and_shows_its_names(tmp_path):
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    shown = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys, poslab\n"
-            "print(*sorted(set(poslab.__all__) & set(dir(poslab))))\n"
-            "print(*{'torch', 'numpy', 'pydantic', 'hydra', 'matplotlib'} & set(sys.modules))\n"
-            "poslab.read\n"
-            "print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))\n"
-            "print('__version__' in dir(poslab), poslab.__version__)\n",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
+    shown = python("-c", SHOWS_NAMES, cwd=tmp_path).stdout.splitlines()
     assert shown == [" ".join(sorted(poslab.__all__)), "", "", f"True {version}"]
     with pytest.raises(AttributeError, match="no attribute 'shceme'"):
         _ = poslab.shceme

@@ -5,11 +5,12 @@ from functools import cache
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import poslab
 from poslab.config.schema import ConfigError
-from poslab.library.to_transformers import in_transformers
+from poslab.library.to_transformers import CODE, in_transformers
 from poslab.library.weights import check_next_token
 from poslab.model.gpt import build
 from support.commands import called
@@ -56,10 +57,6 @@ def drawn(config):
 
 def opened(gpt, config, folder, kind):
     """What transformers makes of the files of a model."""
-    from safetensors.torch import save_file
-
-    from poslab.library.to_transformers import CODE
-
     settings, tensors = in_transformers(gpt, config)
     assert settings["model_type"] == kind
     (folder / "config.json").write_text(json.dumps(settings))
@@ -118,22 +115,17 @@ def test_every_other_model_opens_with_poslab(setting, tmp_path):
     assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
 
 
-def test_a_tokenizers_mask_of_ones_is_taken_and_losses_are_divided_by_the_trainer(tmp_path):
+def test_a_tokenizers_mask_of_ones_is_taken_and_padding_is_refused(tmp_path):
     config = with_section("pos=alibi")
     model = opened(drawn(config), config, tmp_path, "poslab")
     tokens = torch.zeros(1, 4, dtype=torch.long)
     given = {"max_new_tokens": 3, "do_sample": False}
     masked = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given)
     assert torch.equal(masked, model.generate(tokens, **given))
+    with pytest.raises(ValueError, match="one length"):
+        model(tokens, attention_mask=torch.tensor([[0, 1, 1, 1]]))
     # What transformers' Trainer asks for: with True it leaves the mean over accumulated batches to the model.
     assert model.accepts_loss_kwargs is False
-
-
-def test_padded_tokens_are_refused(tmp_path):
-    config = with_section("pos=alibi")
-    model = opened(drawn(config), config, tmp_path, "poslab")
-    with pytest.raises(ValueError, match="one length"):
-        model(torch.zeros(1, 4, dtype=torch.long), attention_mask=torch.tensor([[0, 1, 1, 1]]))
 
 
 @pytest.mark.parametrize("vocabulary", ["bytes", 300])
@@ -162,13 +154,9 @@ def test_a_model_of_other_targets_than_the_next_token_is_refused(tmp_path, monke
 
 
 def test_a_masked_model_is_refused(tmp_path):
-    wanted = request(
-        objective={"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1},
-        trainer__max_steps=2,
-        trainer__warmup_steps=1,
-    )
-    assert make(wanted, tmp_path).status == "done"
-    directory = plan(wanted, tmp_path).directory
-    ended = called("export", f"checkpoint={directory}", "format=transformers", cwd=tmp_path, script="poslab")
+    masked = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
+    run = make(request(objective=masked, trainer__max_steps=2, trainer__warmup_steps=1), tmp_path).run
+    asked = (f"checkpoint={tmp_path / 'test' / run}", "format=transformers")
+    ended = called("export", *asked, cwd=tmp_path, script="poslab")
     assert ended.returncode == 2
     assert "format=safetensors" in ended.stderr

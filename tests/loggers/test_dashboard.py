@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -24,25 +23,18 @@ PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script
 TOLD = dict.fromkeys(METRICS.columns, 1.0) | {"memory_bytes": 1.0}
 
 
-@dataclass(frozen=True)
-class Logged:
+def logged(runs: Path, study: str = STUDY) -> tuple[set[tuple[str, str]], set[str]]:
     """What the tracker makes of a study's records: history keys with their x axis, and summary figures."""
-
-    history: set[tuple[str, str]]
-    summary: set[str]
-
-
-def logged(runs: Path, study: str = STUDY) -> Logged:
     rows = [("tokens", training_row(TOLD)), ("seconds", training_row(TOLD))]
     figures = {"status", "validation/loss.last"}  # the last one by define_axes
     for run in load(study, runs).runs:
         figures |= set(summary(run))
         rows += [(axis, row) for row in chart_rows(run) for axis in all_axes().values() if axis in row]
-    return Logged({(axis, key) for axis, row in rows for key in row}, figures)
+    return {(axis, key) for axis, row in rows for key in row}, figures
 
 
 @pytest.fixture
-def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_login(monkeypatch, tmp_path):
     """No key anywhere, and no connection either: one that is tried is an error."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -55,7 +47,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_login: None) -> Path:
+def study(tmp_path, monkeypatch, no_login):
     """Where a study has its records and, without a login, its two files."""
     monkeypatch.chdir(tmp_path)
     write_study(Path("runs"))
@@ -68,30 +60,29 @@ def documents(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return tuple(json.loads((folder / f"{name}.json").read_text()) for name in ("workspace", "report"))
 
 
-def check_metrics(panel: dict[str, Any], known: Logged) -> None:
+def check_metrics(panel: dict[str, Any], history: set[tuple[str, str]], figures: set[str]) -> None:
     """Every metric of the panel is one that a run logs, over the axis that it is logged over."""
     config = panel["config"]
+    summaries = {f"summary:{name}" for name in figures}
     match panel["viewType"]:
         case "Run History Line Plot":
-            assert {(config["xAxis"], metric) for metric in config["metrics"]} <= known.history
+            assert {(config["xAxis"], metric) for metric in config["metrics"]} <= history
             for metric in config["metrics"]:
-                assert {axis for family, axis in all_axes().items() if fnmatch(metric, family)} <= {
-                    config["xAxis"]
-                }
+                own = {axis for family, axis in all_axes().items() if fnmatch(metric, family)}
+                assert own <= {config["xAxis"]}
         case "Bar Chart":
-            assert set(config["metrics"]) <= known.summary
+            assert set(config["metrics"]) <= figures
         case "Scatter Plot":
-            axes = {config["xAxis"], config["yAxis"]}
-            assert axes <= {f"summary:{name}" for name in known.summary}
+            assert {config["xAxis"], config["yAxis"]} <= summaries
         case "Parallel Coordinates Plot":
             first, *rest = (column["accessor"] for column in config["columns"])
             assert first == "config:arm.value"
-            assert set(rest) <= {f"summary:{name}" for name in known.summary}
+            assert set(rest) <= summaries
         case other:
             raise AssertionError(other)
 
 
-def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
+def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
     known = logged(Path("runs"))
     for document in documents(study):
         found = sections(document)
@@ -100,7 +91,7 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
         assert len({panel["__id__"] for panel in every}) == len(every) > 30
         for panel in every:
             config = panel["config"]
-            check_metrics(panel, known)
+            check_metrics(panel, *known)
             assert config["chartTitle"]
             if panel["viewType"] in ("Run History Line Plot", "Bar Chart"):
                 assert config["xAxisTitle"]
@@ -115,7 +106,7 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study: Path) -> None:
                 assert config["groupAgg"] == "mean"
 
 
-def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
+def test_the_runs_are_the_study_s_own_without_trials(study):
     workspace, report = documents(study)
     assert workspace["name"] == STUDY
     assert len(list(run_sets(report))) == 4
@@ -132,7 +123,7 @@ def test_the_runs_are_the_study_s_own_without_trials(study: Path) -> None:
             assert runs["grouping"] == [{"section": "config", "name": "arm.value"}]
 
 
-def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Path) -> None:
+def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study):
     _, report = documents(study)
     assert report["title"] == f"Study {STUDY}"
     blocks = report["spec"]["blocks"]
@@ -147,7 +138,7 @@ def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study: Pa
     assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
 
 
-def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no_login: None) -> None:
+def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login):
     write_run(tmp_path / "runs", "a", study="plain")
     write_run(tmp_path / "runs", "a", study="begun", status="running")
     plan(tmp_path / "runs", ["a"], study="begun")
@@ -165,7 +156,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
     for name, panels in found.items():
         known = logged(tmp_path / "runs", name)
         for panel in (panel for section in panels.values() for panel in section):
-            check_metrics(panel, known)
+            check_metrics(panel, *known)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +168,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path: Path, no
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )
-def test_what_cannot_be_made_is_one_line_and_status_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    told: list[str],
-    said: str,
-    no_login: None,
-) -> None:
+def test_what_cannot_be_made_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, told, said, no_login):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), "a")
     assert main(told) == 2

@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -44,9 +44,7 @@ def saved(server: Server, kind: str) -> dict[str, Any]:
     return {"name": view.display_name, "key": view.key, "saves": view.saves, "spec": view.spec}
 
 
-def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
-    server: Server, capsys: Capture
-) -> None:
+def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(server, capsys):
     write_run(Path("runs"), "alone", study=STUDY)
     first = made(server, capsys)
     before = [saved(server, kind) for kind in ("project-view", "runs")]
@@ -77,7 +75,7 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(
     assert not Path("reports").exists()
 
 
-def test_the_urls_are_those_of_what_was_saved(server: Server, capsys: Capture) -> None:
+def test_the_urls_are_those_of_what_was_saved(server, capsys):
     write_run(Path("runs"), "alone", study=STUDY)
     workspace, report, _ = made(server, capsys, "project=other", "entity=someone")
     views = {view.type: view for view in server.views.values()}
@@ -87,9 +85,7 @@ def test_the_urls_are_those_of_what_was_saved(server: Server, capsys: Capture) -
     assert report == f"report: {server.address}/someone/other/reports/Study-{STUDY}--{views['runs'].key}"
 
 
-def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(
-    server: Server, capsys: Capture
-) -> None:
+def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(server, capsys):
     for study in (STUDY, "second"):
         write_run(Path("runs"), "alone", study=study)
         made(server, capsys, study=study)
@@ -107,7 +103,7 @@ def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alo
     ]
 
 
-def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys: Capture) -> None:
+def test_without_records_the_runs_in_wandb_tell_the_same(server, capsys):
     write_study(Path("kept"))
     with online(server):
         for record in load(STUDY, Path("kept")).runs:
@@ -133,9 +129,7 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server: Server, capsys:
     assert saved(server, "project-view")["spec"] == told
 
 
-def test_a_study_known_nowhere_and_a_refused_key_are_one_line(
-    server: Server, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_known_nowhere_and_a_refused_key_are_one_line(server, capsys, monkeypatch):
     with online(server):
         assert main([f"study={STUDY}"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -25,7 +25,6 @@ from support.hostile import CANARY, HOSTILE, RUNS
 from support.records import seal, write_run
 from support.runs import TRACKED, tracked_request
 from support.wandb_server.server import online, serve
-from support.wandb_server.store import Server
 
 EVERY = " ".join(HOSTILE)
 STUDY = "a" + 33 * "-._"  # the longest that a command takes
@@ -34,7 +33,7 @@ COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """It has a run, a report and the dashboards of a study in which each text stands wherever one can."""
     folder = tmp_path_factory.mktemp("hostile")
     runs = folder / "runs"
@@ -97,7 +96,7 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def test_names_are_ones_that_wandb_takes(server: Server) -> None:
+def test_names_are_ones_that_wandb_takes(server):
     assert len(server.runs) == 2
     for run in server.runs.values():
         assert 0 < len(run.display_name) <= 128
@@ -116,7 +115,7 @@ def test_names_are_ones_that_wandb_takes(server: Server) -> None:
         assert [name for name in artifact.files if ".." in name or name.startswith("/")] == []
 
 
-def test_texts_are_letters_and_no_commands(server: Server) -> None:
+def test_texts_are_letters_and_no_commands(server):
     """Of a terminal, such as the one of `wandb leet`, or of a spreadsheet that opens a table."""
     (trained,) = (run for run in server.runs.values() if run.job_type == "train")
     assert trained.config["data"][HOSTILE[0]] == HOSTILE[0]  # else a text is sent as it is
@@ -134,7 +133,7 @@ def test_texts_are_letters_and_no_commands(server: Server) -> None:
         assert not COMMANDS.search(text), text
 
 
-def test_a_dashboard_shows_a_question_as_text(server: Server) -> None:
+def test_a_dashboard_shows_a_question_as_text(server):
     """W&B reads Markdown, HTML and LaTeX in blocks of their own: there is none. Panels name arms."""
     (report,) = (view for view in server.views.values() if view.type == "runs")
     blocks = report.spec["blocks"]
@@ -147,7 +146,7 @@ def test_a_dashboard_shows_a_question_as_text(server: Server) -> None:
     assert not {"markdown-block", "html", "latex", "code-block"} & {block["type"] for block in blocks}
 
 
-def test_a_project_that_wandb_refuses_is_refused_before() -> None:
+def test_a_project_that_wandb_refuses_is_refused_before():
     for name in (text for text in (*HOSTILE, "") if not text or re.search(r"[\s/\\#?%:]", text)):
         for key in ("project", "entity"):
             with pytest.raises(ConfigError, match="128 characters"):

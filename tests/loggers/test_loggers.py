@@ -20,7 +20,7 @@ ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longe
 OWN = "+logger.csv={_target_: pytorch_lightning.loggers.CSVLogger, save_dir: '{directory}/csv', name: mine}"
 
 
-def test_a_logger_of_the_configuration_has_the_curve_and_the_figures(tmp_path: Path) -> None:
+def test_a_logger_of_the_configuration_has_the_curve_and_the_figures(tmp_path):
     run = poslab.train(poslab.compose(*ARGUMENTS, OWN), tmp_path / "mine")
     logged = rows(run.path / "csv" / "mine" / "version_0" / "metrics.csv")
     assert [row["step"] for row in logged] == ["4", "8", "12", "16", "20", "20"]
@@ -34,9 +34,7 @@ def test_a_logger_of_the_configuration_has_the_curve_and_the_figures(tmp_path: P
     assert plain.path == run.path  # what it is told to changes nothing in a run
 
 
-def test_objects_are_loggers_too_and_one_that_fails_ends_no_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_objects_are_loggers_too_and_one_that_fails_ends_no_run(tmp_path, capsys):
     class Failing(CSVLogger):
         def log_metrics(self, *given: Any, **named: Any) -> None:
             raise OSError("the disk is gone")
@@ -58,13 +56,13 @@ def test_objects_are_loggers_too_and_one_that_fails_ends_no_run(
         ("+logger.csv={_target_: nowhere.Logger}", "logger.csv: "),
     ],
 )
-def test_what_is_no_logger_is_refused(argument: str, reason: str, tmp_path: Path) -> None:
+def test_what_is_no_logger_is_refused(argument, reason, tmp_path):
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
         poslab.train(poslab.compose(*ARGUMENTS, argument), tmp_path / "mine")
     assert "\n" not in str(refused.value)
 
 
-def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path: Path) -> None:
+def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):
     page = (ROOT / "docs" / "extending.md").read_text().partition("## Add a logger")[2]
     python, options = (
         page.partition(f"```{language}\n")[2].partition("```")[0] for language in ("python", "yaml")
@@ -88,7 +86,7 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     assert last["summary/sliding_1x"]
 
 
-def test_tensorboard_is_one_and_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_one_and_says_what_it_needs(tmp_path, monkeypatch):
     arguments = [each for each in ARGUMENTS if each != "logger=local"] + ["logger=tensorboard"]
     with monkeypatch.context() as patch:
         patch.setattr("poslab.loggers.tensorboard.find_spec", lambda name: None)
@@ -102,9 +100,7 @@ def test_tensorboard_is_one_and_says_what_it_needs(tmp_path: Path, monkeypatch: 
     assert events.Scalars("summary/sliding_2x")
 
 
-def test_several_loggers_show_the_curve_once_after_two_kills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_loggers_show_the_curve_once_after_two_kills(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     arguments = tiny(trainer__max_steps=150, evaluate__validations=30, evaluate__longest=2, study="killed")
     for killed_after in (5, 15, None):
@@ -130,7 +126,7 @@ def test_several_loggers_show_the_curve_once_after_two_kills(
     assert len(events) == 30
 
 
-def test_a_run_that_trackio_has_is_not_logged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_trackio_has_is_not_logged_again(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     for place in ("here", "there"):
         made = command(*tiny(study="killed", runs=place, logger="trackio"), cwd=tmp_path)

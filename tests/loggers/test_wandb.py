@@ -29,7 +29,7 @@ from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from support.commands import ROOT, rows
 from support.models import POSITIONS
-from support.runs import make, request, stop_and_go_on, tracked_request
+from support.runs import make, request, stopped_at, tracked_request
 from support.wandb_list import documented, leet, sent, stands_for
 from support.wandb_server.server import online, serve
 
@@ -243,7 +243,9 @@ def test_nothing_of_the_machine_is_sent(shown):
 
 def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
     with online(shown.server):
-        job = stop_and_go_on(tracked_request(seed=5, trainer__checkpoint_seconds=0.0), tmp_path)
+        wanted = tracked_request(seed=5, trainer__checkpoint_seconds=0.0)
+        job = stopped_at(11, wanted, tmp_path)
+        assert make(wanted, tmp_path).status == "done"
     found = tracked(shown, job)
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
     assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
@@ -258,7 +260,8 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
     alike = request("shown", seed=8)  # logger=local
     make(alike, runs)
     requests = [tracked_request(seed=7, trainer__checkpoint_seconds=0.0), tracked_request(seed=8)]
-    stop_and_go_on(requests[0], runs)
+    stopped_at(11, requests[0], runs)
+    assert make(requests[0], runs).status == "done"
     jobs = [plan(each, runs) for each in requests]
     write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": [j.directory.name for j in jobs]})
     told = io.StringIO()

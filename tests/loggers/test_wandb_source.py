@@ -14,6 +14,7 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.report.write import write_report
+from support.commands import assert_refused
 from support.records import contents, plan, read, seal, write_run
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import _Listener, online, served
@@ -188,7 +189,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
     runs["aa02"].files["record/manifest.json"] = bytes(manifest)
     rewritten("aa04", study="another")
     rewritten("aa05", run="../../../outside")
-    rewritten("aa06", files={"../outside.csv": "0" * 64, "/etc/hostname.csv": "0" * 64}, status="done")
+    rewritten("aa06", files={"../outside.csv": "0" * 64}, status="done")
     runs["aa07"].files = {"record/../../outside.csv": b"x", "config.yaml": b""}
     runs["aa07"].state = "killed"
     runs["report"].files |= {"record/runs/../outside.csv": b"x", "record/runs/..": b"x"}
@@ -222,10 +223,6 @@ def test_a_damaged_list_is_named_and_runs_are_listed_by_name(server, fetched, tm
     listed = put_study(server, study)
     for content, line in (
         (b"{}", "study.json of the report run is damaged: runs are listed by name"),
-        (
-            (study.parent / "listless" / "study.json").read_bytes().replace(b"listless", b"other"),
-            "is damaged",
-        ),
         (None, "no report run of the study has its study.json: runs are listed by name"),
     ):
         listed.files["record/study.json"] = content
@@ -290,9 +287,7 @@ def test_a_file_that_is_listed_and_not_given(server, study, report, tmp_path, mo
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(study, report, tmp_path, arguments, expected):
-    status, out, err = report(*arguments.split())
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert expected in err
+    assert_refused(report(*arguments.split()), expected)
     assert not (tmp_path / "reports").exists()
 
 

@@ -1,34 +1,18 @@
 """Tables of records: a column that one gains, and the digits of their numbers."""
 
-from pathlib import Path
-
 import pytest
 
 import poslab
 from poslab.library import training
-from poslab.record import losses
 from poslab.record.files import read_tables, table_rows
-from poslab.record.kept import KEPT, unpack
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION
+from poslab.record.schema import METRICS, POSITION
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
-from support.commands import ROOT
 from support.records import write_run
 
 
-def test_a_kept_study_is_read_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ROOT / "reports" / "context"
-    packed = (folder / KEPT).read_bytes()
-    before = unpack(packed, folder / KEPT, folder.name)
-    assert any(run.validations and run.segments for run in before.runs)
-    for schema in (METRICS, EXTRAPOLATION, POSITION):
-        name = schema.file.removesuffix(".csv").upper()
-        monkeypatch.setattr(losses, name, schema._replace(optional=("grams",)))
-    assert unpack(packed, folder / KEPT, folder.name) == before
-
-
-def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
     directory = write_run(tmp_path, "rope-0")
     manifest = read_manifest(directory)
     tables = read_tables(directory, manifest.tables)
@@ -43,9 +27,7 @@ def test_its_cells_are_empty_in_older_tables(tmp_path: Path, monkeypatch: pytest
     assert [f"{step:g}" for step in table.step] == steps
 
 
-def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(
-    tmp_path: Path,
-) -> None:
+def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(tmp_path):
     row = {"position": 123_456_789, "nll": 2 / 3, "tokens": 1, "bytes": 1}
     record = RunRecord(tmp_path)
     record.write_table(POSITION, [row, row | {"nll": 1_383_452.25}])

@@ -13,9 +13,9 @@ from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
-from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.stopping import Stopper
 from support.commands import rows
-from support.runs import StopsAt, assert_equal_results, make, request
+from support.runs import assert_equal_results, make, request, stopped_at
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -28,8 +28,7 @@ def whole(tmp_path_factory):
     """A finished run, and one that was stopped on its way."""
     folder = tmp_path_factory.mktemp("whole")
     assert make(request(**WANTED), folder / "runs").status == "done"
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(plan(request(seed=1, **WANTED), folder / "runs"), StopsAt(7), stopper)
+    stopped_at(7, request(seed=1, **WANTED), folder / "runs")
     names = [path.name for path in sorted((folder / "runs" / "damaged").glob("rope-*"))]
     write_sealed(folder / "runs" / "damaged" / "study.json", {"study": "damaged", "runs": names})
     assert make(request(seed=1, **WANTED), folder / "other").status == "done"
@@ -65,10 +64,12 @@ def test_a_damaged_file_is_named_and_made_again(number, whole, tmp_path, capsys)
         else (stopped, whole / "other" / "damaged")
     )
     assert not job.settled
-    assert run(job, RunDisplay("again", quiet=True), Stopper()).status == "done"
+    made = run(job, RunDisplay("again", quiet=True), Stopper())
+    assert made.status == "done"
     said = capsys.readouterr().err
     newest = path.parent.name != "checkpoints" or path == checkpoints[-1]
     assert (str(path) in said) == newest  # the older of two is not even opened
+    assert any(path.name in note for note in made.notes or []) == newest
     assert "Traceback" not in said
     assert_equal_results(expected / job.directory.name, job.directory)
     assert job.settled

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from poslab.study.launch.devices import lease_cores
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
-def test_a_file_system_without_locks_is_named(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
     def refuse(file: int, kind: int) -> None:
         raise OSError(number, "No locks available")
 

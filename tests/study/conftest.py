@@ -2,8 +2,6 @@
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from support.tasks import until
 
 
 @pytest.fixture
-def own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def own_leases(monkeypatch, tmp_path):
     """The tests neither wait for the machine's other runs nor hold them up."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -21,7 +19,7 @@ def own_leases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def running_cluster(tmp_path_factory):
     """The folder of a cluster, one for the tests of a file."""
     folder = tmp_path_factory.mktemp("slurm")
     start_cluster(folder)
@@ -30,7 +28,7 @@ def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def cluster(running_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cluster(running_cluster, monkeypatch):
     """The cluster's folder; what a test leaves in the queue is cancelled."""
     monkeypatch.setenv("SLURM_CONF", str(running_cluster / "slurm.conf"))
     monkeypatch.setattr(slurm_launcher, "POLL_SECONDS", 0.2)

@@ -36,11 +36,8 @@ PATIENCE = 240  # seconds
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
     """The study on the local launcher."""
-    return whole(tmp_path_factory.mktemp("local"), command, "launcher=local")
-
-
-def whole(cwd, give, *more):
-    ended = give(*STUDY, *more, cwd=cwd)
+    cwd = tmp_path_factory.mktemp("local")
+    ended = command(*STUDY, "launcher=local", cwd=cwd)
     assert ended.returncode == 0, ended.stderr
     return cwd
 
@@ -61,15 +58,11 @@ def under_way(cwd: Path) -> bool:
 def test_ray_with_a_worker_killed(local, tmp_path):
     output = tmp_path / "printed.txt"
     temporary = tempfile.mkdtemp(prefix="ray")  # a short one: Ray's sockets lie in it
-    study = start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary)
-    try:
+    with start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary) as study:
         until(lambda: under_way(tmp_path), PATIENCE, study)
         os.kill(_busy_workers(tmp_path)[0], signal.SIGKILL)
         assert study.wait(PATIENCE) == 0, output.read_text()
-    finally:
-        study.kill()
-        study.wait()
-        shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
     assert "its Ray worker was killed; it resumes from its last checkpoint" in output.read_text()
     trained_equal(local, tmp_path)
     assert max(_processes(tmp_path)) == 2
@@ -101,18 +94,14 @@ def running_jobs() -> list[str]:
 
 def test_slurm_with_a_job_requeued_and_the_parent_gone(local, cluster, tmp_path):
     output = tmp_path / "printed.txt"
-    study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
-    try:
+    with start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output) as study:
         until(lambda: under_way(tmp_path) and running_jobs(), PATIENCE, study)
         slurm("scontrol", "requeue", running_jobs()[0])
         study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
         assert study.wait(10) == 130
         assert "continue without this command" in output.read_text()
         assert slurm("squeue", "--noheader")
-        study = start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output)
+    with start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output) as study:
         assert study.wait(PATIENCE) == 0, output.read_text()
-    finally:
-        study.kill()
-        study.wait()
     trained_equal(local, tmp_path)
     assert sum(_processes(tmp_path)) == 7  # the one requeued has had two

@@ -1,7 +1,5 @@
 """What schemes learn in the default budget: a study compares schemes, not what an optimizer made of them."""
 
-from collections.abc import Mapping
-
 import pytest
 
 from support.commands import rows, start
@@ -16,17 +14,14 @@ def report(tmp_path_factory):
     """The report of one seed of each, at nano and 400 steps; about ten minutes on two cores."""
     cwd = tmp_path_factory.mktemp("budget")
     settings = ["logger=local", "study=budget", "evaluate.longest=2", "evaluate.segments=32"]
-    study = start("-m", f"pos={','.join(SCHEMES)}", *settings, cwd=cwd, output=cwd / "printed.txt")
-    try:
-        assert study.wait(3600) == 0, (cwd / "printed.txt").read_text()
-    finally:
-        study.kill()
-        study.wait()
+    output = cwd / "printed.txt"
+    with start("-m", f"pos={','.join(SCHEMES)}", *settings, cwd=cwd, output=output) as study:
+        assert study.wait(3600) == 0, output.read_text()
     return cwd / "reports" / "budget"
 
 
 @pytest.fixture(scope="module")
-def arms(report) -> Mapping[str, Mapping[str, str]]:
+def arms(report):
     return {row["arm"]: row for row in rows(report / "arms.csv")}
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from poslab.training.checkpoints import writer
 from poslab.training.module import LanguageModel
 from support.commands import called, rows, start, tiny
 from support.models import CONF
-from support.runs import StopsAt, inline, make, request
+from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped_at
 from support.tasks import until
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -93,33 +94,24 @@ def test_a_full_disk_is_waited_for(tmp_path):
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this machine does not allow mounts")
     settings = tiny(study="x", logger="local", trainer__max_steps=60, trainer__checkpoint_seconds=0)
+    output, peaceful = tmp_path / "printed.txt", tmp_path / "peace"
     try:
-        output = tmp_path / "printed.txt"
-        study = start(*settings, cwd=disk, output=output)
-        until(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), under_way=study)
-        with (disk / "ballast").open("wb", buffering=0) as ballast:
-            try:
+        with start(*settings, cwd=disk, output=output) as study:
+            until(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), under_way=study)
+            with (disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
                 while True:
                     ballast.write(bytes(4096))
-            except OSError:
-                pass
-        until(lambda: "the disk is full" in output.read_text(), under_way=study)
-        kept = sorted(disk.glob("runs/x/*/checkpoints/*.pt"))
-        assert kept
-        (disk / "ballast").unlink()
-        assert study.wait(120) == 0, output.read_text()
+            until(lambda: "the disk is full" in output.read_text(), under_way=study)
+            assert any(disk.glob("runs/x/*/checkpoints/*.pt"))
+            (disk / "ballast").unlink()
+            assert study.wait(120) == 0, output.read_text()
         assert "the disk has room again" in output.read_text()
         assert "Traceback" not in output.read_text()
-        (directory,) = disk.glob("runs/x/rope-*")
-        peaceful = tmp_path / "peace"
         peaceful.mkdir()
         assert called(*settings, cwd=peaceful).returncode == 0
-        (peace,) = peaceful.glob("runs/x/rope-*")
-        assert (directory / "position.csv").read_bytes() == (peace / "position.csv").read_bytes()
-        assert read_manifest(directory).batches == read_manifest(peace).batches
+        (one,), (other,) = (folder.glob("runs/x/rope-*") for folder in (peaceful, disk))
+        assert_equal_results(one, other)
     finally:
-        study.kill()
-        study.wait()
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
@@ -150,13 +142,10 @@ def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
 
 def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
     changes = {"trainer__checkpoint_seconds": 0.0}
-    tracked = {"name": "wandb", "project": "poslab", "checkpoints": True}
-    for logger, step in ((tracked, 5), ({"name": "local"}, 9), (tracked, 13)):
-        job = plan(request(logger=logger, **changes), tmp_path)
-        with pytest.raises(Stopped), Stopper().installed() as stopper:
-            run(job, StopsAt(step), stopper)
+    for logger, step in ((TRACKED, 5), ({"name": "local"}, 9), (TRACKED, 13)):
+        job = stopped_at(step, request(logger=logger, **changes), tmp_path)
     job.directory.joinpath("manifest.json").write_text("{")  # its id is lost with it
-    manifest = make(request(logger=tracked, **changes), tmp_path)
+    manifest = make(request(logger=TRACKED, **changes), tmp_path)
     assert manifest.status == "done"
     (part,) = job.directory.glob("wandb/offline-run-*")
     assert identifier(part) == manifest.wandb.id

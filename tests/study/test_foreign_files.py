@@ -7,37 +7,35 @@ from typing import Any
 
 import pytest
 
-from poslab.record.files import remove_unfinished
-from poslab.record.manifest import read_manifest, remove_record
-from poslab.record.schema import FINAL
-from poslab.record.seal import DamagedError, UnreadableError
-from poslab.record.writer import RunRecord
+from poslab.config.schema import ConfigError
+from poslab.record.files import remove_unfinished, write_sealed
+from poslab.record.manifest import remove_record
+from poslab.record.reader import load_run
+from poslab.record.schema import FORMAT, MANIFEST
+from poslab.record.seal import DamagedError
 from poslab.study.reuse import take_over
 from poslab.study.run.job import Job
-from poslab.study.run.make import run
 from poslab.study.run.plan import plan
-from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import newest_checkpoint, remove_states
-from poslab.training.trained import read_trained_model
-from support.checkpoints import from_bytes, to_bytes
-from support.runs import StopsAt, make, request, weights_digest
+from poslab.training.trained import load_model, read_trained_model
+from support.checkpoints import from_bytes, rewrite_weights, to_bytes
+from support.runs import make, request, stopped_at
 
 WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__layers": 1}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     """A run that was stopped on its way, another one, and the first as it is when it is left in peace."""
     folder = tmp_path_factory.mktemp("made")
     for seed in (0, 1):
-        with pytest.raises(Stopped), Stopper().installed() as stopper:
-            run(plan(request(seed=seed, **WANTED), folder / "runs"), StopsAt(7), stopper)
+        stopped_at(7, request(seed=seed, **WANTED), folder / "runs")
     assert make(request(**WANTED), folder / "peace").status == "done"
     return folder
 
 
 @pytest.fixture
-def stopped(made: Path, tmp_path: Path) -> Job:
+def stopped(made, tmp_path):
     shutil.copytree(made / "runs", tmp_path / "runs")
     return plan(request(**WANTED), tmp_path / "runs")
 
@@ -62,8 +60,10 @@ def without(state: dict[str, Any], key: str) -> dict[str, Any]:
 
 FOREIGN = {
     "no tensors": (lambda state: b"no tensors", "holds no state of a run"),
-    "older": (lambda state: {**state, "format": 2}, "has format 2, which this version does not read"),
-    "newer": (lambda state: {**state, "format": 4}, "has format 4, which this version does not read"),
+    "another format": (
+        lambda state: {**state, "format": 2},
+        "has format 2, which this version does not read",
+    ),
     "another run": (lambda state: {**state, "identity": "0123456789ab"}, "is a state of another run"),
     "no weights": (lambda state: without(state, "state_dict"), "lacks a part of the state"),
     "another step": (lambda state: {**state, "global_step": 3}, "is the state after step 3"),
@@ -71,7 +71,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_foreign_state_is_named_and_put_aside(case: str, stopped: Job) -> None:
+def test_a_foreign_state_is_named_and_put_aside(case, stopped):
     change, reason = FOREIGN[case]
     before, newest = states(stopped)
     path = replace_newest(stopped, change(from_bytes(newest.read_bytes())))
@@ -83,21 +83,7 @@ def test_a_foreign_state_is_named_and_put_aside(case: str, stopped: Job) -> None
     assert path.with_name(f"{path.name}.other").read_bytes() == content
 
 
-def test_a_run_goes_on_from_the_state_before_a_foreign_one(
-    stopped: Job, made: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before, _ = states(stopped)
-    path = replace_newest(stopped, b"no tensors")
-    manifest = make(stopped.request, stopped.directory.parent.parent)
-    assert (manifest.status, manifest.reason) == ("done", None)
-    assert f"{path} holds no state of a run" in capsys.readouterr().err
-    assert any("holds no state of a run" in note for note in manifest.notes or [])
-    assert not before.exists()
-    peace = plan(request(**WANTED), made / "peace").directory
-    assert weights_digest(stopped.directory) == weights_digest(peace)
-
-
-def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> None:
+def test_what_is_not_ours_stays_where_it_is(stopped, tmp_path):
     """Folders of editors, hidden files of users, and all behind a link; what a kill has left is removed."""
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -108,9 +94,6 @@ def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> Non
         stopped.directory / ".manifest.json.abcd1234" / "a folder",
         stopped.directory / ".notes.csv.abcd1234",
         stopped.directory / ".metrics.csv.abcd12345",
-        stopped.directory / ".hidden",
-        folder / ".ipynb_checkpoints" / name,
-        folder / ".keep",
         folder / "notes.pt",
         elsewhere / "mine",
     ]
@@ -126,7 +109,7 @@ def test_what_is_not_ours_stays_where_it_is(stopped: Job, tmp_path: Path) -> Non
     assert not states(stopped)[:-1], "notes.pt is all that is left"
 
 
-def test_nothing_is_removed_through_a_linked_folder(stopped: Job, tmp_path: Path) -> None:
+def test_nothing_is_removed_through_a_linked_folder(stopped, tmp_path):
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
     folder.rename(elsewhere)
     folder.symlink_to(elsewhere)
@@ -143,26 +126,25 @@ def test_nothing_is_removed_through_a_linked_folder(stopped: Job, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"format": 3}, UnreadableError, "has format 3, which this version does not read"),
-        ({"identity": "0123456789ab"}, UnreadableError, "is a state of another run"),
+        (lambda saved: {**saved, "format": 3}, "has format 3, which this version does not read"),
+        (lambda saved: {**saved, "identity": "0123456789ab"}, "is a state of another run"),
+        (
+            lambda saved: {**saved, "weights": without(saved["weights"], "norm.weight")},
+            "the weights do not fit the model",
+        ),
     ],
 )
-def test_a_model_of_another_format_or_run_is_named(
-    change: dict[str, Any], error: type[Exception], message: str, made: Path, tmp_path: Path
-) -> None:
+def test_weights_of_another_format_run_or_model_are_refused(change, message, made, tmp_path):
     source = plan(request(**WANTED), made / "peace").directory
     directory = Path(shutil.copytree(source, tmp_path / source.name))
-    record = RunRecord(directory, read_manifest(directory))
-    record.files = dict(record.manifest.files or {})
-    record.write_file(FINAL, to_bytes({**from_bytes((directory / FINAL).read_bytes()), **change}))
-    record.update(files=record.files)
-    with pytest.raises(error, match=message):
-        read_trained_model(directory)
+    rewrite_weights(directory, change)
+    with pytest.raises(ConfigError, match=message):
+        load_model(directory)
 
 
-def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Path, tmp_path: Path) -> None:
+def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made, tmp_path):
     source = plan(request(**WANTED), made / "peace").directory
     shutil.copytree(source, tmp_path / "best")
     assert read_trained_model(tmp_path / "best").manifest.run == source.name
@@ -171,7 +153,7 @@ def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made: Pa
         read_trained_model(tmp_path / "alibi-flash-seed0-0123456789ab")
 
 
-def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path: Path) -> None:
+def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):
     directory, linked = tmp_path / "run", tmp_path / "linked"
     directory.mkdir()
     for name in ("manifest.json", "metrics.csv", ".metrics.csv", "notes.txt"):
@@ -185,12 +167,12 @@ def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path: Path) -> None
     assert directory.exists()
 
 
-def test_a_copy_that_a_killed_command_has_left_is_removed(made: Path, tmp_path: Path) -> None:
+def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     other = plan(request("other", **WANTED), tmp_path / "runs")
     shutil.copytree(made / "peace", tmp_path / "runs", dirs_exist_ok=True)
-    left, others = (
-        other.directory.with_name(f".{other.directory.name}.abcd1234"),
-        [other.directory.with_name(name) for name in (".ipynb_checkpoints", ".mine.abcd1234")],
+    left, *others = (
+        other.directory.with_name(name)
+        for name in (f".{other.directory.name}.abcd1234", ".ipynb_checkpoints", ".mine.abcd1234")
     )
     for folder in (left, *others):
         folder.mkdir(parents=True)
@@ -198,3 +180,18 @@ def test_a_copy_that_a_killed_command_has_left_is_removed(made: Path, tmp_path: 
     assert other.settled
     assert not left.exists()
     assert all(folder.exists() for folder in others)
+
+
+def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path):
+    job = plan(request("one"), tmp_path)
+    manifest = job.directory / MANIFEST
+    write_sealed(manifest, {"format": FORMAT + 1, "status": "done", "seed": "of another type"})
+    content = manifest.read_bytes()
+    assert (job.standing.status, job.standing.damage, job.settled) == ("newer", (), False)
+    assert load_run(job.directory).status == "newer"
+    with pytest.raises(ConfigError, match="use the version of poslab that wrote it"):
+        make(job.request, tmp_path)
+    assert manifest.read_bytes() == content
+    other = plan(request("two"), tmp_path)
+    assert take_over([other]) == ([], 0)
+    assert not other.directory.exists()

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -72,7 +71,7 @@ import poslab.study.run.preload
 
 
 @pytest.fixture(autouse=True)
-def _programs(own_leases: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _programs(own_leases, monkeypatch, tmp_path):
     (tmp_path / "of_a_run.py").write_text(PROGRAM)
     (tmp_path / "of_the_server.py").write_text(PRELOAD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -80,7 +79,7 @@ def _programs(own_leases: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 @pytest.fixture
-def local() -> Iterator[Local]:
+def local():
     launcher = Local(LocalOptions(restarts=0, runs_per_gpu=1, cores_per_run=1), runs=2)
     yield launcher
     launcher.kill()

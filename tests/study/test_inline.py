@@ -44,7 +44,7 @@ def inline(folder: Path, *parts: str, **changes: Any) -> Request:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def elsewhere(tmp_path_factory):
     """The folder of the run that `inline` asks for, made without a study."""
     folder = tmp_path_factory.mktemp("elsewhere")
     return folder / "test" / str(make(request(**SHORT), folder).run)
@@ -79,7 +79,7 @@ def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):
     assert "not sent to csv" in capsys.readouterr().err
 
 
-def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys) -> None:
+def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys):
     """Of a BPE: its tokenizer is not archived either. W&B then gets the archived runs too."""
     first, second = (inline(tmp_path, seed=seed, data__vocabulary=300, logger=TRACKED) for seed in (0, 1))
     assert run_study([inline(tmp_path, data__vocabulary=300)], "a command") == 0
@@ -106,17 +106,7 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert (run / "checkpoint.pt").exists()
 
 
-def test_a_run_in_this_process_has_the_bits_of_any_other(tmp_path: Path, elsewhere: Path) -> None:
-    threads = torch.get_num_threads()
-    assert run_study([inline(tmp_path)], "a command") == 0
-    assert torch.get_num_threads() == threads
-    assert_equal_results(only_run(tmp_path), elsewhere)
-    assert "WANDB_DATA_DIR" not in os.environ or str(tmp_path) not in os.environ["WANDB_DATA_DIR"]
-
-
-def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(tmp_path, monkeypatch, capsys):
     made: list[Job] = []
 
     def run(job: Job, *others: Any) -> Manifest:
@@ -133,8 +123,8 @@ def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(
 
 
 def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_next_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     """They are made, each once, when the cores are free."""
     lease, asked = Inline.lease, []
 
@@ -154,9 +144,7 @@ def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_n
     ]
 
 
-def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(tmp_path, monkeypatch, capsys):
     rotate, stops = RoPE.rotate, []
 
     def talkative(scheme: RoPE, *given: Any) -> Any:
@@ -172,9 +160,7 @@ def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(
     assert stops == ["talkative"]
 
 
-def test_an_error_reaches_the_user_with_its_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_reaches_the_user_with_its_traceback(tmp_path, monkeypatch, capsys):
     def fails(*given: Any) -> None:
         raise ZeroDivisionError("in the middle of a step")
 
@@ -188,9 +174,9 @@ def test_an_error_reaches_the_user_with_its_traceback(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
-    number: signal.Signals, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
-    step, seen = LanguageModel.training_step, []
+    number, status, tmp_path, monkeypatch, elsewhere
+):
+    step, seen, threads = LanguageModel.training_step, [], torch.get_num_threads()
 
     def stopped(module: LanguageModel, *given: Any) -> Any:
         seen.append(module.global_step)
@@ -205,13 +191,11 @@ def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
     interrupted = read_manifest(only_run(tmp_path))
     assert interrupted.status == "interrupted"
     assert run_study([inline(tmp_path)], "a command") == 0
-    assert len(seen) == 6  # no step is made twice
+    assert (len(seen), torch.get_num_threads()) == (6, threads)  # no step is made twice
     assert_equal_results(only_run(tmp_path), elsewhere)
 
 
-def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(tmp_path, monkeypatch):
     def step(maker: RunMaker, number: int, *_: Any) -> None:
         if maker.job.config.seed == 0 and number == 4:
             maker.stopper.request("W&B")
@@ -223,6 +207,6 @@ def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(
     assert ends == {0: ("interrupted", "stopped by W&B"), 1: ("done", None)}
 
 
-def test_a_run_of_several_processes_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_several_processes_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="launcher=local"):
         run_study([inline(tmp_path, trainer__devices=2, trainer__batch_size=8)], "a command")

@@ -64,8 +64,7 @@ def _survives(
     assert ended.returncode == 0, ended.stderr
     chance, left = random.Random(len(kills)), list(kills)
     while left:
-        study = start(*asked, cwd=war, output=war / "printed.txt")
-        try:
+        with start(*asked, cwd=war, output=war / "printed.txt") as study:
             whom = "run"
             while left and whom == "run":
                 moment, whom = left[0]
@@ -76,9 +75,6 @@ def _survives(
                 below = [] if whom == "command" else descendants(study.pid)
                 kill(below if whom == "run" else [study.pid, *below])
                 left.pop(0)
-        finally:
-            kill([study.pid])
-            study.wait()
     ended = command(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
     assert "Traceback" not in ended.stderr + (war / "printed.txt").read_text()

@@ -34,7 +34,7 @@ def written(report: LiveReport) -> str:
     return report.path.read_text() if report.path.exists() else ""
 
 
-def test_it_is_the_report_with_the_study_s_state_and_reloads_itself(tmp_path: Path) -> None:
+def test_it_is_the_report_with_the_study_s_state_and_reloads_itself(tmp_path):
     report, _ = live(tmp_path, "done", EVIL)
     page = written(report)
     assert RELOAD in page
@@ -43,7 +43,7 @@ def test_it_is_the_report_with_the_study_s_state_and_reloads_itself(tmp_path: Pa
     assert EVIL not in page
 
 
-def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path: Path) -> None:
+def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path):
     report, _ = live(tmp_path, "running")
     assert not written(report)
     report, clock = live(tmp_path, "done")
@@ -53,7 +53,7 @@ def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path: Path) -
     assert written(report)
 
 
-def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path: Path) -> None:
+def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
     report, _ = live(tmp_path, "done")
     written(report)
     report.stop()
@@ -64,7 +64,7 @@ def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path: Path) -> 
     assert not report.path.with_name("summary.csv").exists()
 
 
-def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_path: Path) -> None:
+def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_path):
     report, clock = live(tmp_path, "done", study=UNNAMED)
     enlist(tmp_path / "runs" / UNNAMED, ["one", "two"], "first")
     assert written(report)
@@ -77,14 +77,14 @@ def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_pa
     assert report.path.read_text() == "of the second"
 
 
-def test_a_writing_under_way_does_not_replace_the_report_at_the_end(tmp_path: Path) -> None:
+def test_a_writing_under_way_does_not_replace_the_report_at_the_end(tmp_path):
     report, _ = live(tmp_path, "done")
     report.wait()
     assert not written(report)
 
 
 @pytest.mark.parametrize("in_the_way", ["reports", "runs/made_up/study.json"])
-def test_what_cannot_be_written_or_read_stops_nothing(tmp_path: Path, in_the_way: str) -> None:
+def test_what_cannot_be_written_or_read_stops_nothing(tmp_path, in_the_way):
     report, _ = live(tmp_path, "done")
     (tmp_path / in_the_way).write_text("in the way")
     report.update()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -91,7 +91,7 @@ def command(folder: Path, runs: int, cores: int, *program: str) -> Iterator[Base
         process.join()
 
 
-def test_the_statuses_of_runs_are_told(tmp_path: Path) -> None:
+def test_the_statuses_of_runs_are_told(tmp_path):
     programs = {
         "well": "",
         "badly": "raise SystemExit(3)",
@@ -101,7 +101,7 @@ def test_the_statuses_of_runs_are_told(tmp_path: Path) -> None:
     assert statuses(local(cores_per_run=1), tasks) == {"well": 0, "badly": 3, "killed": -9}
 
 
-def test_a_run_is_told_its_cores_and_writes_to_its_log(tmp_path: Path) -> None:
+def test_a_run_is_told_its_cores_and_writes_to_its_log(tmp_path):
     task = make_task(tmp_path, WHO)
     task.log.parent.mkdir()
     task.log.write_text("before\n")
@@ -132,9 +132,7 @@ def test_a_run_is_told_its_cores_and_writes_to_its_log(tmp_path: Path) -> None:
         (1, 1, 2, 1, 1),
     ],
 )
-def test_cores_are_shared_out(
-    tmp_path: Path, runs: int, cores_per_run: Literal["auto"] | int, devices: int, own: int, threads: int
-) -> None:
+def test_cores_are_shared_out(tmp_path, runs, cores_per_run, devices, own, threads):
     before = cores()
     task = make_task(tmp_path, WHO, devices=devices)
     assert statuses(local(runs, cores_per_run=cores_per_run), [task]) == {"run": 0}
@@ -144,7 +142,7 @@ def test_cores_are_shared_out(
     assert cores() == before  # our own are as they were
 
 
-def test_a_run_waits_for_cores(tmp_path: Path) -> None:
+def test_a_run_waits_for_cores(tmp_path):
     launcher = local()
     assert launcher.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
     second = make_task(tmp_path, "", name="second")
@@ -158,9 +156,7 @@ def test_a_run_waits_for_cores(tmp_path: Path) -> None:
     assert statuses(launcher, [second]) == {"first": -9, "second": 0}
 
 
-def test_a_study_that_waits_for_others_prints_once_for_whom(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.study.pool.IDLE_SECONDS", 0.0)
     others = local()
     assert others.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
@@ -177,7 +173,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(
 
 
 @needs_two_cores
-def test_two_commands_never_share_a_core(tmp_path: Path) -> None:
+def test_two_commands_never_share_a_core(tmp_path):
     program = """
 import os, time
 started = time.monotonic()
@@ -201,7 +197,7 @@ print(*os.sched_getaffinity(0), started, time.monotonic())
         assert all(first[1] < second[0] for first, second in itertools.pairwise(busy))
 
 
-def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path: Path) -> None:
+def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path):
     end = tmp_path / "end"
     log = make_task(tmp_path, "", name="run0").log
     task = make_task(tmp_path, "", name="next")
@@ -226,9 +222,12 @@ def start_family(launcher: Local, folder: Path) -> tuple[Task, list[int]]:
     return task, [int(line.split()[1]) for line in lines]
 
 
-def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path: Path) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(frozen, tmp_path):
     launcher = local()
-    task, (_, child) = start_family(launcher, tmp_path)
+    task, (leader, child) = start_family(launcher, tmp_path)
+    if frozen:
+        os.killpg(leader, signal.SIGSTOP)
     asked = time.monotonic()
     launcher.stop()
     until(lambda: "leader asked" in task.log.read_text())
@@ -238,17 +237,7 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(tmp_path: Path) -> N
     assert "child asked" not in task.log.read_text()
 
 
-def test_a_run_that_is_frozen_is_asked_to_end_all_the_same(tmp_path: Path) -> None:
-    launcher = local()
-    task, (leader, child) = start_family(launcher, tmp_path)
-    os.killpg(leader, signal.SIGSTOP)
-    launcher.stop()
-    assert statuses(launcher, []) == {"run": 143}
-    assert "leader asked" in task.log.read_text()
-    until(lambda: not lives(child))
-
-
-def test_a_group_is_killed(tmp_path: Path) -> None:
+def test_a_group_is_killed(tmp_path):
     launcher = local()
     _, everyone = start_family(launcher, tmp_path)
     launcher.kill()
@@ -256,7 +245,7 @@ def test_a_group_is_killed(tmp_path: Path) -> None:
     assert statuses(launcher, []) == {"run": -signal.SIGKILL}
 
 
-def test_a_run_that_cannot_start_frees_its_cores(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_frees_its_cores(tmp_path):
     launcher = local()
     with pytest.raises(FileNotFoundError):
         launcher.start(replace(make_task(tmp_path, ""), command=("/nowhere",)))
@@ -273,9 +262,7 @@ def test_a_run_that_cannot_start_frees_its_cores(tmp_path: Path) -> None:
         ("", ()),
     ],
 )
-def test_gpus_are_those_that_cuda_shows(
-    monkeypatch: pytest.MonkeyPatch, visible: str, names: tuple[str, ...]
-) -> None:
+def test_gpus_are_those_that_cuda_shows(monkeypatch, visible, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus() == names
     leases = [lease_gpus(1, 1) for _ in names]
@@ -283,36 +270,27 @@ def test_gpus_are_those_that_cuda_shows(
     assert lease_gpus(1, 1) is None
 
 
-def test_so_many_runs_as_are_asked_for_share_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
-    launcher = local(runs=3, runs_per_gpu=2, cores_per_run=1)
-    both = [make_task(tmp_path, WHO + STUBBORN, str(tmp_path / "end"), name=name, cuda=True) for name in "ab"]
-    third = make_task(tmp_path, WHO, name="c", cuda=True)
-    assert [launcher.start(task) for task in (*both, third)] == [True, True, False]
-    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in both))
-    assert [what_it_said(task)["CUDA_VISIBLE_DEVICES"] for task in both] == ["4", "4"]
-    launcher.kill()
-    assert statuses(launcher, [third]) == {"a": -9, "b": -9, "c": 0}
-
-
-def test_runs_on_gpus_are_told_theirs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    end = tmp_path / "end"
-    launcher = local(cores_per_run=1)
-    tasks = [make_task(tmp_path, WHO + STUBBORN, str(end), name=name, cuda=True) for name in "abc"]
-    both = make_task(tmp_path, WHO, name="both", cuda=True, devices=2)
-    assert [launcher.start(tasks[0]), launcher.start(both)] == [True, False]  # takes none of two either
+@pytest.mark.parametrize(("visible", "runs_per_gpu", "told"), [("4,7", 1, ["4", "7"]), ("4", 2, ["4", "4"])])
+def test_runs_on_gpus_are_told_theirs(visible, runs_per_gpu, told, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    program, end = WHO + STUBBORN, str(tmp_path / "end")
+    launcher = local(runs=3, runs_per_gpu=runs_per_gpu, cores_per_run=1)
+    tasks = [make_task(tmp_path, program, end, name=name, cuda=True) for name in "abc"]
+    last = make_task(tmp_path, WHO, name="last", cuda=True, devices=len(gpus()))
+    assert launcher.start(tasks[0])
+    if last.devices == 2:
+        assert not launcher.start(last)  # takes none of two either
     assert [launcher.start(task) for task in tasks[1:]] == [True, False]
-    until(lambda: all("started" in task.log.read_text() for task in tasks[:2]))
+    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in tasks[:2]))
     launcher.kill()
-    assert statuses(launcher, [both]) == {"a": -9, "b": -9, "both": 0}
-    told = [what_it_said(task) for task in (*tasks[:2], both)]
-    assert [one["CUDA_VISIBLE_DEVICES"] for one in told] == ["4", "7", "4,7"]
-    assert {one["OMP_NUM_THREADS"] for one in told} == {"1"}
-    assert all(one["cores"] == list(cores()) for one in told)
+    assert statuses(launcher, [last]) == {"a": -9, "b": -9, "last": 0}
+    found = [what_it_said(task) for task in (*tasks[:2], last)]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in found] == [*told, visible]
+    assert {one["OMP_NUM_THREADS"] for one in found} == {"1"}
+    assert all(one["cores"] == list(cores()) for one in found)
 
 
-def test_shared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     shares = [lease_gpus(1, 2) for _ in range(5)]
     assert [share and share.devices for share in shares] == [("0",), ("1",), ("0",), ("1",), None]
@@ -328,7 +306,7 @@ def test_shared_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lease_gpus(2, 3) is None
 
 
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
     lease = lease_cores(1)
     lease.release()
     (folder,) = tmp_path.iterdir()
@@ -352,13 +330,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
         ({}, {"cuda": True, "devices": 3}, "trainer.devices=3"),
     ],
 )
-def test_what_this_machine_never_has_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    options: dict[str, Any],
-    wanted: dict[str, Any],
-    advice: str,
-) -> None:
+def test_what_this_machine_never_has_is_refused(monkeypatch, tmp_path, options, wanted, advice):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(ConfigError, match=advice):
         local(**options).start(make_task(tmp_path, "", **wanted))
@@ -373,7 +345,7 @@ def test_what_this_machine_never_has_is_refused(
         ("slurm", {"minutes": 0, "cores_per_run": 0, "memory_gb": 0.0, "gpus": 1, "partition": ""}),
     ],
 )
-def test_options_are_checked(name: str, wrong: dict[str, Any]) -> None:
+def test_options_are_checked(name, wrong):
     section = arms(CONF / "launcher")[name]
     assert launcher_class(section)[0].__name__.lower() == name
     for key, value in wrong.items():

@@ -43,7 +43,7 @@ def turn(x: float, theta: float = 1.0) -> float:
         ("    from somewhere import Something", "    from elsewhere import Something"),
     ],
 )
-def test_words_and_layout_decide_nothing(old: str, new: str) -> None:
+def test_words_and_layout_decide_nothing(old, new):
     assert old in SOURCE
     assert meaning(SOURCE.replace(old, new)) == meaning(SOURCE)
 
@@ -61,7 +61,7 @@ def test_words_and_layout_decide_nothing(old: str, new: str) -> None:
         ("def turn", "async def turn"),
     ],
 )
-def test_what_is_computed_decides(old: str, new: str) -> None:
+def test_what_is_computed_decides(old, new):
     assert old in SOURCE
     assert meaning(SOURCE.replace(old, new)) != meaning(SOURCE)
 
@@ -92,7 +92,7 @@ def shown(study):
 """
 
 
-def test_of_a_measurement_only_what_makes_its_rows_decides() -> None:
+def test_of_a_measurement_only_what_makes_its_rows_decides():
     for old, new in (
         ('"mine"', '"yours"'),
         ("return shown(study)", "return None"),
@@ -105,7 +105,7 @@ def test_of_a_measurement_only_what_makes_its_rows_decides() -> None:
         assert meaning(MEASUREMENT.replace(old, new)) != meaning(MEASUREMENT), old
 
 
-def test_a_measurement_that_only_adds_figures_decides_nothing() -> None:
+def test_a_measurement_that_only_adds_figures_decides_nothing():
     before, _, after = MEASUREMENT.partition(
         "    def measure(self, trained):\n        return rows(trained, COUNT)\n"
     )

@@ -17,7 +17,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     """A checkout with one commit and the address of a repository."""
     (tmp_path / "src" / "poslab").mkdir(parents=True)
     (tmp_path / "src" / "poslab" / "__init__.py").write_text("")
@@ -44,13 +44,11 @@ def test_variables_of_another_repository_are_not_followed(checkout, tmp_path_fac
     assert source_state(checkout).commit == commit
 
 
-def test_without_a_checkout_or_git_there_is_none(checkout, tmp_path, monkeypatch):
+def test_without_a_checkout_a_commit_or_git_there_is_none(checkout, tmp_path, monkeypatch):
     assert source_state(tmp_path / "nowhere") is None
-    monkeypatch.setenv("PATH", os.devnull)
-    assert source_state(checkout) is None
-
-
-def test_a_repository_without_a_commit_has_none(checkout):
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", os.devnull)
+        assert source_state(checkout) is None
     git(checkout, "update-ref", "-d", "HEAD")
     assert source_state(checkout) is None
 

@@ -77,7 +77,7 @@ launcher.close()
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Ray]:
+def shared():
     with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, {"HOME": home}):  # for its token
         before = signal.signal(signal.SIGTERM, handler)
         launcher = ray_launcher()
@@ -89,7 +89,7 @@ def shared() -> Iterator[Ray]:
 
 
 @pytest.fixture
-def launcher(shared: Ray) -> Iterator[Ray]:
+def launcher(shared):
     """It has no run before a test, and none after it."""
     yield shared
     shared.kill()
@@ -144,7 +144,7 @@ def command(address: str, folder: Path, program: str) -> Iterator[subprocess.Pop
         process.communicate()
 
 
-def test_statuses_and_what_a_run_is_told(launcher: Ray, tmp_path: Path) -> None:
+def test_statuses_and_what_a_run_is_told(launcher, tmp_path):
     programs = {"well": WHO, "badly": "raise SystemExit(3)", "killed": "import os; os.kill(os.getpid(), 9)"}
     tasks = [make_task(tmp_path, program, name=name) for name, program in programs.items()]
     assert all(launcher.start(task) for task in tasks)
@@ -156,14 +156,14 @@ def test_statuses_and_what_a_run_is_told(launcher: Ray, tmp_path: Path) -> None:
     assert "to stderr" in said(tasks[0])
 
 
-def test_ray_keeps_to_this_machine_and_leaves_our_signals(launcher: Ray, tmp_path: Path) -> None:
+def test_ray_keeps_to_this_machine_and_leaves_our_signals(launcher, tmp_path):
     launcher.start(make_task(tmp_path, ""))
     assert [node["NodeManagerAddress"] for node in launcher.ray.nodes()] == ["127.0.0.1"]
     assert launcher.ray.cluster_resources()["CPU"] == len(cores())
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_a_killed_worker_costs_one_run(launcher: Ray, tmp_path: Path) -> None:
+def test_a_killed_worker_costs_one_run(launcher, tmp_path):
     room = len(cores())
     tasks = [make_task(tmp_path, RUN, name=str(number)) for number in range(room + 1)]
     for task in tasks:
@@ -182,7 +182,7 @@ def test_a_killed_worker_costs_one_run(launcher: Ray, tmp_path: Path) -> None:
     assert all("ended" not in said(task) for task in tasks if task is not first)
 
 
-def test_runs_are_asked_to_end(launcher: Ray, tmp_path: Path) -> None:
+def test_runs_are_asked_to_end(launcher, tmp_path):
     tasks = [make_task(tmp_path, RUN, name=str(number)) for number in range(len(cores()) + 1)]
     for task in tasks:
         launcher.start(task)
@@ -198,7 +198,7 @@ def test_runs_are_asked_to_end(launcher: Ray, tmp_path: Path) -> None:
     assert (ends[pending.name].status, ends[pending.name].restartable) == (None, False)
 
 
-def test_a_run_that_does_not_end_is_killed(launcher: Ray, tmp_path: Path) -> None:
+def test_a_run_that_does_not_end_is_killed(launcher, tmp_path):
     task = make_task(tmp_path, DEAF)
     launcher.start(task)
     until(lambda: "started" in said(task))
@@ -208,7 +208,7 @@ def test_a_run_that_does_not_end_is_killed(launcher: Ray, tmp_path: Path) -> Non
     assert all_ends(launcher)["run"].status == -signal.SIGKILL
 
 
-def test_a_run_ends_gently_when_its_command_is_killed(launcher: Ray, tmp_path: Path) -> None:
+def test_a_run_ends_gently_when_its_command_is_killed(launcher, tmp_path):
     launcher.start(make_task(tmp_path, "", name="other"))  # so that there is a cluster to join
     address = launcher.ray.get_runtime_context().gcs_address
     task = make_task(tmp_path, RUN)
@@ -219,7 +219,7 @@ def test_a_run_ends_gently_when_its_command_is_killed(launcher: Ray, tmp_path: P
     assert said(task).split()[2:] == ["closed", "ended"]
 
 
-def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path):
     task = make_task(tmp_path, RUN)
     with (
         tempfile.TemporaryDirectory() as home,
@@ -245,16 +245,14 @@ def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path: Path) -> None
         ({}, {"cuda": True, "devices": 1_000}, "1000 GPUs"),
     ],
 )
-def test_what_ray_never_has_is_refused(
-    launcher: Ray, tmp_path: Path, options: dict[str, Any], wanted: dict[str, Any], advice: str
-) -> None:
+def test_what_ray_never_has_is_refused(launcher, tmp_path, options, wanted, advice):
     launcher.start(make_task(tmp_path, "", name="other"))
     other, task = with_options(launcher, **options), make_task(tmp_path, "", **wanted)
     with pytest.raises(ConfigError, match=advice):
         other.start(task)
 
 
-def test_a_cluster_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there_is_refused(tmp_path):
     with socket.socket() as nobody:  # bound, and not listening
         nobody.bind(("127.0.0.1", 0))
         absent = ray_launcher(address=f"127.0.0.1:{nobody.getsockname()[1]}")

@@ -18,11 +18,11 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.start import _labelled
-from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.stopping import Stopper
 from poslab.training.trained import load_model
 from support.commands import rows
 from support.models import POSITIONS
-from support.runs import StopsAt, assert_equal_results, make, request
+from support.runs import assert_equal_results, make, request, stopped_at
 from support.texts import options, trained_tokenizer, words
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -102,16 +102,11 @@ def test_at_twice_the_length_it_ends_lower_than_from_drawn_weights(made, tmp_pat
 def test_stopped_it_goes_on_to_the_same_bits_without_its_source(made, tmp_path):
     sources = tmp_path / "sources"
     shutil.copytree(made.runs, sources)
-    wanted = asked(f"from=base/{made.rope.name}", "context_length=64", "trainer.max_steps=10", runs=sources)
-    settings = wanted.config.model_copy(
-        update={"trainer": wanted.config.trainer.model_copy(update={"checkpoint_seconds": 0.0})}
-    )
-    wanted = replace(wanted, config=settings)
+    longer = ("context_length=64", "trainer.max_steps=10", "trainer.checkpoint_seconds=0")
+    wanted = asked(f"from=base/{made.rope.name}", *longer, runs=sources)
     whole = plan(wanted, tmp_path / "whole")
     assert make(wanted, tmp_path / "whole").status == "done"
-    stopped = plan(wanted, tmp_path / "stopped")
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(stopped, StopsAt(6), stopper)
+    stopped = stopped_at(6, wanted, tmp_path / "stopped")
     (sources / "base" / made.rope.name / "checkpoint.pt").unlink()
     manifest = run(stopped, RunDisplay("goes on"), Stopper())
     assert manifest.origin == read_manifest(whole.directory).origin

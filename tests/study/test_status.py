@@ -3,7 +3,6 @@
 import fcntl
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from poslab.record.schema import FORMAT
 from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
 from poslab.study.clean import removable
-from support.commands import ROOT
+from support.commands import ROOT, imported, python
 from support.display import tell, without_codes
 
 
@@ -117,22 +116,16 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     other.mkdir()
     write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
-    ended = subprocess.run(  # the arguments may stand before the word
-        [sys.executable, "-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # The arguments may stand before the word.
+    ended = python("-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status", cwd=place)
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
         "abandoned: no running command has these runs; the same command starts them, and "
         "`python train.py clean study=newer` removes them",
     ]
-    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "poslab.study.status" in imported
-    assert not {"torch", "matplotlib", "pytorch_lightning"} & imported
+    assert "poslab.study.status" in imported(ended)
+    assert not {"torch", "matplotlib", "pytorch_lightning"} & imported(ended)
 
 
 @pytest.mark.parametrize(
@@ -152,19 +145,12 @@ def test_a_status_that_cannot_be_told_is_one_line(arguments, line, status):
     assert line in error
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"runs": 3}', "[" * 100_000])
+@pytest.mark.parametrize("content", ["{", "[]", '{"runs": 3}'])
 def test_a_damaged_list_of_runs_is_one_line(content, place, status):
     (place / "runs/mixed/study.json").write_text(content)
     code, _, (error,) = status("study=mixed")
     assert code == 2
     assert "study.json is damaged" in error
-
-
-def test_a_damaged_record_is_told_as_failed(place, status):
-    (place / "runs/mixed/done-0/manifest.json").write_text("{")
-    code, lines, _ = status("study=mixed")
-    assert code == 1
-    assert re.search(r"failed: done-0: .*manifest.json is damaged", "\n".join(lines))
 
 
 @pytest.fixture

@@ -43,8 +43,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     chance = random.Random(stops)
     for index in range(stops):
         number = (signal.SIGINT, signal.SIGTERM)[index % 2]
-        study = start(*asked, cwd=war, output=war / "printed.txt")
-        try:
+        with start(*asked, cwd=war, output=war / "printed.txt") as study:
             _await_moment(study, war, chance, late=index >= stops - stops // 5)
             below = descendants(study.pid)
             if number == signal.SIGINT and index % 4 == 0:
@@ -52,9 +51,6 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
             else:
                 study.send_signal(number)  # as a scheduler does
             assert study.wait(ENDS_WITHIN) == 128 + number
-        finally:
-            study.kill()
-            study.wait()
         until(lambda: not any(map(lives, below)), ENDS_WITHIN)  # noqa: B023
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
@@ -85,14 +81,10 @@ def _await_moment(study: Forked, cwd: Path, chance: random.Random, late: bool) -
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
-    study = start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt")
-    try:
+    with start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt") as study:
         _await_moment(study, tmp_path, random.Random(0), late=False)
         below = descendants(study.pid)
         study.send_signal(signal.SIGINT)
         study.send_signal(signal.SIGINT)
         assert study.wait(ENDS_WITHIN) == 130
-    finally:
-        study.kill()
-        study.wait()
     until(lambda: not any(map(lives, below)), ENDS_WITHIN)

@@ -2,10 +2,8 @@
 
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from poslab.config.schema import ConfigError
@@ -23,7 +21,7 @@ from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
 from support.models import SCHEMES
-from support.runs import inline, make, request
+from support.runs import assert_equal_results, inline, make, request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -152,7 +150,7 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
         run_study([inline(tmp_path, reference="ropes")], "a command")
 
 
-def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monkeypatch):
+def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path, monkeypatch):
     trained = plan(request("one"), tmp_path)
     make(trained.request, tmp_path)
     other = {"evaluate__longest": 2, "evaluate__segments": 2}
@@ -178,12 +176,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path: Path, monk
             make(job.request, tmp_path)
     make(job.request, tmp_path)
     assert job.settled
-    tables = read_manifest(fresh.directory).tables
-    for name in tables:
-        own, expected = (pd.read_csv(each.directory / name) for each in (job, fresh))
-        timed = [column for column in own if "second" in column]
-        pd.testing.assert_frame_equal(own.drop(columns=timed), expected.drop(columns=timed), check_exact=True)
-    assert {"position.csv", "metrics.csv"} <= {*tables}
+    assert_equal_results(fresh.directory, job.directory)
     with (trained.directory / "checkpoint.pt").open("ab") as file:
         file.write(b"\0")
     (job.directory / "checkpoint.pt").unlink()
@@ -202,7 +195,7 @@ def test_several_evaluations_of_one_command_train_once(tmp_path, capsys):
     assert sorted(len(each.notes) for each in found) == [0, 1]
 
 
-def test_a_run_that_another_study_has_made_is_taken_over(tmp_path: Path):
+def test_a_run_that_another_study_has_made_is_taken_over(tmp_path):
     made = plan(request("one"), tmp_path)
     make(made.request, tmp_path)
     job = plan(request("two"), tmp_path)

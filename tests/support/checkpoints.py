@@ -1,11 +1,16 @@
 """Checkpoints as bytes, for tests that change them."""
 
+import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import FINAL
+from poslab.record.writer import RunRecord
 from poslab.training.checkpoints import writer
 
 
@@ -17,3 +22,11 @@ def to_bytes(content: Mapping[str, Any]) -> bytes:
 
 def from_bytes(data: bytes) -> dict[str, Any]:
     return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def rewrite_weights(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Put what `change` makes of a run's final weights in their place, and its checksum into the record."""
+    data = to_bytes(change(from_bytes((directory / FINAL).read_bytes())))
+    (directory / FINAL).write_bytes(data)
+    record = RunRecord(directory, read_manifest(directory))
+    record.update(files={**(record.manifest.files or {}), FINAL: hashlib.sha256(data).hexdigest()})

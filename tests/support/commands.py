@@ -91,6 +91,25 @@ def called(
     return subprocess.CompletedProcess(argv, status, out.getvalue(), error.getvalue())
 
 
+def python(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`python *arguments` to its end, in a fresh process."""
+    own = {**environment(cwd), **variables}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
+
+
+def assert_refused(answer: tuple[int, str, str], expected: str) -> None:
+    """A command's status and what it printed are a refusal: one line with `expected`, to stderr."""
+    status, out, err = answer
+    assert (status, out, err.count("\n")) == (2, "", 1), err
+    assert expected in err
+
+
+def imported(ended: subprocess.CompletedProcess[str]) -> set[str]:
+    """The modules that Python has imported, started with `-X importtime`."""
+    return {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+
+
 def start(*arguments: str, cwd: Path, output: Path, temporary: str | None = None) -> Forked:
     """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
     own = {} if temporary is None else {"TMPDIR": temporary}

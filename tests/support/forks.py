@@ -157,6 +157,13 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def __enter__(self) -> "Forked":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
+
 
 def forked(
     arguments: list[str], cwd: Path, environment: Mapping[str, str], timeout: float

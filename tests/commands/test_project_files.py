@@ -1,15 +1,16 @@
-"""The files of hashes name all versions that pyproject.toml pins, and no place to get them from."""
+"""What others read by form: hashes of all pinned versions, CITATION.cff and CHANGELOG.md."""
 
 import re
 import tomllib
 
 import pytest
+import yaml
 
 from support.commands import ROOT
 
 FOLDER = ROOT / "requirements"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-UV = PROJECT["tool"]["uv"]
+ABOUT, UV = PROJECT["project"], PROJECT["tool"]["uv"]
 LINE = re.compile(
     r"#.*|-r base\.txt|(?P<pin>[a-z0-9._-]+==[\w.!+]+)(?: ; [^\\]+)? \\"
     r"| {4}--hash=sha256:(?P<hash>[0-9a-f]{64})(?: \\)?"
@@ -59,3 +60,20 @@ def test_what_builds_and_what_installs_is_pinned():
     (installer,) = pins("uv.txt")
     assert f"\n{installer.replace('==', '=')}\n" in (ROOT / ".ci/hashes").read_text()
     assert "pip install --quiet --require-hashes -r requirements/uv.txt" in (ROOT / ".ci/run").read_text()
+
+
+def test_the_citation_has_what_its_format_needs_and_the_projects_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["message"]
+    assert citation["type"] == "software"
+    for each in (citation, citation["preferred-citation"]):
+        assert each["title"].startswith("poslab: ")
+        assert each["authors"] == [{"name": "The poslab authors"}]
+        assert (each["version"], each["license"]) == (ABOUT["version"], ABOUT["license"])
+
+
+def test_the_changelog_begins_with_the_projects_version():
+    headings = re.findall(r"^## \[(.+?)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0][0] == ABOUT["version"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d|Unreleased", date) for _, date in headings)
