@@ -8,7 +8,7 @@ from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError, PairError
-from poslab.model.attention import Mixer, build_attention
+from poslab.model.attention import Mixer, Site, build_attention
 from poslab.model.block import Block
 from poslab.model.canon import Canon
 from poslab.model.positions import Geometry, build_scheme
@@ -199,6 +199,17 @@ def test_what_is_for_queries_is_refused_without_them(change):
     Block(geometry, mixer, GPT2_BLOCK)
     with pytest.raises(PairError, match="is no attention"):
         Block(geometry, mixer, BlockOptions(**change))
+
+
+def test_normalised_queries_and_keys_have_the_dtype_of_the_values():
+    """The autocast of CUDA computes an RMSNorm in float32, which that of a CPU does not."""
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], qk_norm=True).bfloat16()
+    attention = gpt.blocks[0].attention
+    for norm in (attention.norm_queries, attention.norm_keys):
+        norm.register_forward_hook(lambda module, given, found: found.float())
+    x = torch.zeros(1, 8, 32, dtype=torch.bfloat16)
+    *projected, _ = attention.projected(x, Site(gpt.scheme.layer(0), torch.arange(8)))
+    assert {part.dtype for part in projected} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("change", [{}, {"mlp": "swiglu", "query_groups": 2, "qk_norm": True}])

@@ -20,7 +20,8 @@ from support.pairwise import pairwise
 
 HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
-ADDED = ["none", "t5", "fire", "fox", "inkling", RANDOMISED, BiasAndGates]
+AROUND_FIRE = {"scheme": "ssmax", "rate": 1.0, "of": SCHEMES["fire"]}
+ADDED = ["none", "t5", "fire", AROUND_FIRE, "fox", "inkling", RANDOMISED, BiasAndGates]
 SINKS = torch.tensor([-1.0, 2.0], dtype=torch.float64)
 LENGTH = flex.BLOCK + 2  # two blocks, each a strip
 
@@ -40,7 +41,7 @@ def backward_on_cpus(monkeypatch):
 
 
 def by_flex(attend, q, k, v, site):
-    return flex.attend(q, k, v, site, q.shape[-1] ** -0.5)
+    return flex.attend(site.turned_queries(q), site.turned_keys(k), v, site, q.shape[-1] ** -0.5)
 
 
 @pytest.mark.parametrize(

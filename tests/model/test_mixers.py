@@ -256,3 +256,10 @@ def test_a_scheme_with_parts_by_layer_is_given_to_the_layers_of_a_hybrid_that_us
     gpt = make_gpt({"scheme": "schedule", **layers}, HYBRID)
     gpt(torch.arange(30)[None]).square().mean().backward()
     assert all(parameter.grad is not None for parameter in gpt.parameters())
+
+
+@pytest.mark.parametrize("pos", ["rope_none", "as_command_a", "as_gpt_oss"])
+def test_a_schedule_that_has_its_scheme_where_no_attention_is_is_refused(pos):
+    with pytest.raises(PairError, match=r"attention.kind=gated_delta, which uses none: choose a schedule"):
+        make_gpt(POSITIONS[pos], HYBRID)
+    assert make_gpt(SCHEMES["log_scaled"], HYBRID)  # a scheme by layer that is the same in all

@@ -113,7 +113,7 @@ def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream
     assert scheme.place(1024, None).tolist() == list(range(1024))
 
 
-@pytest.mark.parametrize("inner", ["none", "fox", "carope", "rope_randomised", "rope_dynamic"])
+@pytest.mark.parametrize("inner", ["none", "fox", "carope", "rope_randomised", "rope_dynamic", "ssmax"])
 def test_randomised_positions_of_what_would_not_see_them_are_refused(inner):
     with pytest.raises(ConfigError, match="choose"):
         build_scheme({"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}, GEOMETRY)
@@ -159,6 +159,7 @@ def test_dropping_positions_drops_all_of_them(name):
     gpt.scheme.rescale(Rescaling("drop", 1.0))
     gpt(tokens, targets=tokens).backward()
     assert all(parameter.grad is not None for parameter in gpt.parameters())  # as several devices need
+    assert gpt.scheme.max_length is None or name == "xpos"
     moved = torch.arange(30) * 2
     torch.testing.assert_close(gpt(tokens), gpt(tokens, positions=moved), atol=1e-12, rtol=0)
 

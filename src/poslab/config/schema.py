@@ -109,7 +109,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="only on matrices")
+    weight_decay: float = Field(ge=0, description="only on matrices and the weights of convolutions")
     beta2: float = Field(gt=0, lt=1, description="of AdamW")
     clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
     precision: Literal["auto", "float32", "bfloat16"] = Field(

@@ -74,11 +74,11 @@ def upper_bound(rotations: Complex[Tensor, "C N"]) -> list[float]:
 
 
 def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
-    """Each scheme that acts in a layer, with the index of its first layer."""
+    """Each scheme that acts in a layer with attention, with the index of its first such layer."""
     seen: list[Scheme] = []
     for index in range(gpt.geometry.layers):
-        layer = gpt.scheme.layer(index)
-        if not any(layer is known for known in seen):
+        layer, block = gpt.scheme.layer(index), gpt.blocks[index]
+        if isinstance(block.attention, Attention) and not any(layer is known for known in seen):
             seen.append(layer)
             yield index, layer
 

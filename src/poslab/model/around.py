@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from poslab.config.schema import Options
+from poslab.config.schema import ConfigError, Options
 from poslab.model.positions import ContentBias, Geometry, Scheme, build_scheme
 
 
@@ -42,6 +42,9 @@ class ScaledLayer(Scheme):
         self.inside: Scheme
         self.normalised = inside.normalised
         self.products_in_strips = inside.products_in_strips
+
+    def learned(self) -> list[nn.Parameter]:
+        return [*super().learned(), *self.inside.learned()]
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "#H T"]:
         """Return what multiplies the logits of the queries at these positions."""
@@ -92,6 +95,11 @@ class Scaled(Scheme):
     def __init__(self, options: AroundOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.of = build_scheme(options.of, geometry, "pos.of")
+        if not geometry.consecutive or self.of.overrides("place"):
+            raise ConfigError(
+                f"pos.scheme={self.name} counts the tokens before a query, which drawn positions do not "
+                "tell: choose randomised around another scheme"
+            )
         layers = (self.of.layer(index) for index in range(geometry.layers))
         self.scaled = nn.ModuleList(self.layer_class(options, layer) for layer in layers)
 

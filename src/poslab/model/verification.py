@@ -237,7 +237,7 @@ class _Trial:
             upstream = torch.randn(
                 output.shape, generator=torch.Generator().manual_seed(3), dtype=output.dtype
             )
-            inputs = [*leaves, *self.scheme.parameters()]
+            inputs = [*leaves, *self.scheme.learned()]
             gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
             results.append([output, *(torch.zeros(()) if x is None else x for x in gradients)])
         for number, (tensor, reference) in enumerate(zip(*results, strict=True)):

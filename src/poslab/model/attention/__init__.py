@@ -200,7 +200,7 @@ class Attention(Mixer):
         parts = projected.split(self.query_key_value.rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
         if self.norm_queries is not None and self.norm_keys is not None:
-            q, k = self.norm_queries(q), self.norm_keys(k)
+            q, k = self.norm_queries(q).to(v.dtype), self.norm_keys(k).to(v.dtype)  # float32 under autocast
         if self.groups < heads:
             k, v = (part.repeat_interleave(heads // self.groups, dim=1) for part in (k, v))
         return q, k, v, Site.of(site.scheme, site.positions, x, self.sinks)

@@ -15,6 +15,20 @@ from poslab.model.attention import Attention, Mixer, attention_section, build_at
 from poslab.model.layered import names_by_layer
 from poslab.model.positions import Geometry, Scheme
 
+INSIDE = (  # hooks by which a scheme acts inside a layer
+    "rotate",
+    "rotate_queries",
+    "rotate_keys",
+    "bias",
+    "pairwise_bias",
+    "log_gates",
+    "angles",
+    "content_bias",
+    "score_bias",
+    "transitions",
+    "products",
+)
+
 
 class HybridOptions(Options):
     layers: list[str] = Field(
@@ -41,20 +55,33 @@ class Hybrid(Mixer):
             _mixer(options.mixers[name], geometry, scheme)
             for name, scheme in zip(names, schemes, strict=False)  # one scheme: of the first layer alone
         ]
-        seen = {
-            id(parameter)
-            for mixer, scheme in zip(mixers, schemes, strict=True)
-            if isinstance(mixer, Attention)
-            for parameter in scheme.parameters()
-        }
-        for mixer, scheme in zip(mixers, schemes, strict=True):
-            if not all(id(parameter) in seen for parameter in scheme.parameters()):
+        pairs = list(zip(mixers, schemes, strict=True))
+        attended = [scheme for mixer, scheme in pairs if isinstance(mixer, Attention)]
+        seen = {id(parameter) for scheme in attended for parameter in scheme.learned()}
+        for mixer, scheme in pairs:
+            if not all(id(parameter) in seen for parameter in scheme.learned()):
                 raise PairError(
                     f"pos.scheme={scheme.name} has parameters for each layer, and those with "
                     f"attention.kind={mixer.name} use none: give it to the layers with "
-                    "attention alone by a schedule, as pos=rope_none does, or choose pos=rope"
+                    "attention alone by a schedule with none in the others, or choose pos=rope"
+                )
+            if _acts(scheme) and _kind(scheme) not in map(_kind, attended):
+                raise PairError(
+                    f"the layers to which the schedule gives pos.scheme={scheme.name} have "
+                    f"attention.kind={mixer.name}, which uses none: choose a schedule that has it where "
+                    "attention is, or pos=rope"
                 )
         return mixers
+
+
+def _acts(scheme: Scheme) -> bool:
+    """Return whether a scheme does anything inside a layer."""
+    return scheme.geometry.window is not None or any(map(scheme.overrides, INSIDE))
+
+
+def _kind(scheme: Scheme) -> tuple[Any, ...]:
+    """Return what layers with the same scheme have in common."""
+    return type(scheme), scheme.options, scheme.geometry.window
 
 
 def _mixer(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:

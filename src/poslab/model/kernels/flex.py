@@ -48,7 +48,7 @@ def attend(
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     if site.scheme.overrides("pairwise_bias"):
-        learned = [*site.scheme.parameters(), *([] if site.sinks is None else [site.sinks])]
+        learned = [*site.scheme.learned(), *([] if site.sinks is None else [site.sinks])]
         return _InStrips.apply(q, k, v, coarse, fine, site, scale, *learned)  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
     # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.

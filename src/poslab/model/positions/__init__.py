@@ -189,6 +189,10 @@ class Scheme(nn.Module):
         """Return the scheme of a layer; `index` counts from 0."""
         return self
 
+    def learned(self) -> list[nn.Parameter]:
+        """Return the parameters that act here, also those of a scheme inside that is no submodule."""
+        return list(self.parameters())
+
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
         """Return the positions of a window's tokens, ascending.
 

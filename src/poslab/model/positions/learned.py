@@ -19,7 +19,7 @@ class Learned(Scheme):
         self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))
 
     @property
-    def max_length(self) -> int:
+    def max_length(self) -> int | None:
         return self.geometry.context_length
 
     @property

@@ -16,6 +16,10 @@ class RoPEWithLearned(RoPE, Learned):
     options_class = RoPEWithLearnedOptions
     options: RoPEWithLearnedOptions
 
+    @property
+    def max_length(self) -> int | None:
+        return None if self.dropped else super().max_length
+
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         if self.dropped:
             # With a gradient of 0, since several devices need one of each parameter.
