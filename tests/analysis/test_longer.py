@@ -48,7 +48,7 @@ def write(
     return name
 
 
-def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path: Path) -> None:
+def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path):
     random = np.random.default_rng(0)
     text = random.normal(0, 0.1, DOCUMENTS)
     gained = {"rope": 0.3, "none": 0.0}
@@ -79,7 +79,7 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert sentence in tuple(sentences(results))  # the page begins with it, beside the tested figure
 
 
-def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> None:
+def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path):
     losses = {(L, 0.001): 2.3, (L, 0.004): 2.1, (8 * L, 0.001): 2.2, (8 * L, 0.004): 1.9}
     random = np.random.default_rng(0)
     names = [
@@ -93,7 +93,7 @@ def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> Non
     assert [round(item.difference.mean, 2) for item in found] == [0.1, 0.2]
 
 
-def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path: Path) -> None:
+def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path):
     nothing = np.full(DOCUMENTS, math.nan)
     names = [
         write(tmp_path, pos, seed, length, losses, BATCH * 8 * L // length)
@@ -107,12 +107,12 @@ def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path: Path) -> None:
     assert (found.arm.arm.pos, found.difference.n, found.losses) == ("rope", 2, (2.5, 2.5))
 
 
-def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:
+def test_a_study_of_one_length_has_no_such_section(tmp_path):
     plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
     assert section(gather("made_up", tmp_path, None)) is None
 
 
-def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_path: Path) -> None:
+def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_path):
     lengths = ((L, 2.3, 8 * BATCH), (8 * L, 2.0, BATCH))
     names = [
         write(tmp_path, "rope", seed, length, np.linspace(0, 0.01 + seed / 100, DOCUMENTS) + loss, batch)
@@ -124,7 +124,7 @@ def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_pat
     assert tuple(sentences(results))[:1] == findings(results) != ()
 
 
-def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path: Path) -> None:
+def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path):
     gains = {"code": {"rope": 0.3, "t5": -0.2}, "talks": {"rope": 0.5, "t5": -0.1}, "docs": {"rope": -0.2}}
     random = np.random.default_rng(0)
     names = []

@@ -134,18 +134,18 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
 
 
 @pytest.fixture(scope="module")
-def nothing(tmp_path_factory: pytest.TempPathFactory) -> Studies:
+def nothing(tmp_path_factory):
     """No study at all."""
     empty = tmp_path_factory.mktemp("empty")
     return Studies(empty / "runs", empty / "reports")
 
 
-def test_every_computed_claim_has_a_fault() -> None:
+def test_every_computed_claim_has_a_fault():
     assert sorted({int(number) for number in FAULTS}) == sorted(COMPUTED)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_changes_the_verdict(fault: float, nothing: Studies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_changes_the_verdict(fault, nothing, monkeypatch):
     number = int(fault)
     part = PARTS.get(number)
     before = judge(CLAIMS[number], nothing).part(part)

@@ -1,7 +1,6 @@
 """Repeated text by distance: against plain windows, models that copy and that cannot, and its intervals."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,13 +63,13 @@ class Copyist(Model):
         return logits
 
 
-def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it() -> None:
+def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it():
     assert windows(128, 512) == [(128, [64, 32]), (256, [128]), (512, [256])]
     assert windows(16, 128) == [(64, [32]), (128, [64])]
     assert windows(128, 100) == []  # positions that end before L
 
 
-def test_losses_are_those_of_windows_with_and_without_a_copy() -> None:
+def test_losses_are_those_of_windows_with_and_without_a_copy():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
     table = measured(gpt)
     assert [*table.distance.unique()] == [32, 64, 128]
@@ -86,7 +85,7 @@ def test_losses_are_those_of_windows_with_and_without_a_copy() -> None:
         assert row.tokens == PASSAGE - CUE
 
 
-def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing() -> None:
+def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing():
     copied, blind = measured(Copyist()), measured(Model())
     assert copied.nll.max() < 1e-6
     assert (copied.nll_without / copied.tokens).to_numpy() == pytest.approx(math.log(VOCABULARY), rel=0.1)
@@ -109,7 +108,7 @@ def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) ->
     )
 
 
-def test_the_interval_is_over_seeds_and_documents() -> None:
+def test_the_interval_is_over_seeds_and_documents():
     (point,) = _points(table := made_up(np.random.default_rng(1)))
     change = ((table.nll - table.nll_without) / table.tokens).to_numpy().reshape(3, 20)
     by_seed, by_document = change.mean(axis=1), change.mean(axis=0)
@@ -122,7 +121,7 @@ def test_the_interval_is_over_seeds_and_documents() -> None:
     assert point.half_width == pytest.approx(max(wide, stdtrit(2, 0.975) * math.sqrt(parts[0])))
 
 
-def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path: Path) -> None:
+def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path):
     names = []
     for pos, shift in (("rope", 0.0), ("none", 0.2)):
         for seed in range(3):
@@ -151,7 +150,7 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert floors == ["−2.00", "−3.00"]
 
 
-def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path):
     names = []
     for pos in ("rope", "none"):
         for seed in range(3):

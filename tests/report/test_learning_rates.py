@@ -1,7 +1,7 @@
 """Learning rates tuned arm by arm, in the report: chosen by their own runs, which count in nothing else."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,7 @@ RATE = ("learning_rate",)
         ({}, None),
     ],
 )
-def test_the_rate_with_the_lowest_mean_is_chosen(
-    losses: Mapping[float, Sequence[float | None]], expected: tuple[float, tuple[str, ...]] | None
-) -> None:
+def test_the_rate_with_the_lowest_mean_is_chosen(losses, expected):
     choice = choose({Rates(rate): values for rate, values in losses.items()})
     assert choice == (expected and Choice(Rates(expected[0]), expected[1]))
 
@@ -56,7 +54,7 @@ def test_the_rate_with_the_lowest_mean_is_chosen(
     ("best", "edges"),
     [((2.0, 3.0), ()), ((2.0, 10.0), ("scheme_rate",)), ((1.0, 1.0), ("learning_rate", "scheme_rate"))],
 )
-def test_of_two_rates_each_may_be_at_the_edge(best: tuple[float, float], edges: tuple[str, ...]) -> None:
+def test_of_two_rates_each_may_be_at_the_edge(best, edges):
     grid = [Rates(rate, scheme_rate) for rate in (1.0, 2.0, 4.0) for scheme_rate in (1.0, 3.0, 10.0)]
     assert choose({rates: [1.0 if rates == best else 2.0] for rates in grid}) == Choice(Rates(*best), edges)
 
@@ -122,7 +120,7 @@ def said(results: Results) -> str:
     return " ".join(remarks_on(results))
 
 
-def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
+def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path):
     write_study(tmp_path)
     results = gather("made_up", tmp_path, None)
     assert [item.arm.label for item in results.arms] == ["rope", "alibi"]
@@ -137,7 +135,7 @@ def test_tuning_runs_choose_the_rate_of_their_arm(tmp_path: Path) -> None:
     assert (rope.tried[3].losses, rope.tried[3].without) == ((pytest.approx(2.0),), ("diverged",))
 
 
-def test_the_table_has_how_far_the_loss_rises_beside_the_chosen_rate(tmp_path: Path) -> None:
+def test_the_table_has_how_far_the_loss_rises_beside_the_chosen_rate(tmp_path):
     """By nothing where the grid ends, or a seed diverged."""
     write_study(tmp_path)
     rope, alibi = rates_table(gather("made_up", tmp_path, None)).records
@@ -147,7 +145,7 @@ def test_the_table_has_how_far_the_loss_rises_beside_the_chosen_rate(tmp_path: P
     assert gather("made_up", tmp_path, None).tunings[0].beside(2) is None
 
 
-def test_tuning_runs_count_in_nothing_else(tmp_path: Path) -> None:
+def test_tuning_runs_count_in_nothing_else(tmp_path):
     write_study(tmp_path)
     tuned = gather("made_up", tmp_path, None)
     for made in (tmp_path / "made_up").glob("tune-*"):
@@ -160,7 +158,7 @@ def test_tuning_runs_count_in_nothing_else(tmp_path: Path) -> None:
     assert "runs do not count" not in warned(tuned)
 
 
-def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> None:
+def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path):
     write_compared(tmp_path, "rope", 0.002)
     write_compared(tmp_path, "alibi", 0.008)
     labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
@@ -181,14 +179,14 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path: Path) -> N
     assert f"{expected} 0.002." in warned(results)
 
 
-def test_old_records_without_a_part_are_of_the_comparison(tmp_path: Path) -> None:
+def test_old_records_without_a_part_are_of_the_comparison(tmp_path):
     write_run(tmp_path, "old", seed=0)
     write_run(tmp_path, "new", seed=1, config={"part": "comparison", "reference": "rope", "tune": {}})
     (arm,) = gather("made_up", tmp_path, None).arms
     assert len(arm.rows) == 2
 
 
-def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path):
     write_study(tmp_path)
     results = gather("made_up", tmp_path, None)
     assert "The learning rate chosen is at the grid's edge for alibi (0.008): widen it." in warned(results)
@@ -211,7 +209,7 @@ def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path: Path) -> None:
         assert expected in warned(results)
 
 
-def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> None:
+def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path):
     write_compared(tmp_path, "rope", 0.002)
     write_tuning(tmp_path, "rope", ROPE[:2])
     other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}
@@ -230,7 +228,7 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path: Path) -> N
     assert tuning.choice == Choice(Rates(0.002), RATE)  # the highest that was tried on every seed
 
 
-def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> None:
+def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path):
     write_compared(tmp_path, "rope", 0.002)
     write_tuning(tmp_path, "rope", ROPE)
     write_tuning(tmp_path / "old", "rope", (1.0, 1.0, 1.0, 1.0), code="01d", finished="2025-01-01T00:00:00")
@@ -247,13 +245,13 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path: Path) -> No
     assert row_of(results, "old-tune-rope-0.002-100")["status"] == "superseded"
 
 
-def test_a_study_that_is_only_tuned_yet_has_no_report(tmp_path: Path) -> None:
+def test_a_study_that_is_only_tuned_yet_has_no_report(tmp_path):
     write_tuning(tmp_path, "rope", ROPE[:2])
     with pytest.raises(ReportError, match="no finished run: 4 that tune learning rates; run its command"):
         gather("made_up", tmp_path, None)
 
 
-def test_the_report_shows_how_the_rates_were_chosen(tmp_path: Path) -> None:
+def test_the_report_shows_how_the_rates_were_chosen(tmp_path):
     write_study(tmp_path / "runs")
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     rates = read(report.directory / "rates.csv")
@@ -299,7 +297,7 @@ def test_the_report_shows_how_the_rates_were_chosen(tmp_path: Path) -> None:
     assert not list(report.directory.rglob("*rates*"))
 
 
-def test_rates_of_two_studies_stay_in_their_study(tmp_path: Path) -> None:
+def test_rates_of_two_studies_stay_in_their_study(tmp_path):
     write_study(tmp_path)
     write_run(tmp_path, "rope", study="other")
     results = gather("made_up,other", tmp_path, None)

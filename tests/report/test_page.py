@@ -5,15 +5,12 @@ import hashlib
 import html.parser
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from poslab.analysis.sheets import Row
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
-from poslab.report.tables import Cell
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import contents, plan, read, write_run
@@ -24,7 +21,7 @@ HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory):
     """Two arms of two seeds, a hostile one and a failed one; the report is made once for all tests here."""
     home = tmp_path_factory.mktemp("report")
     runs = home / "runs"
@@ -51,11 +48,11 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(study: Path) -> str:
+def page(study):
     return (study / "reports" / "made_up" / "index.html").read_text()
 
 
-def test_the_page_is_one_small_file_that_fetches_nothing(study: Path, page: str) -> None:
+def test_the_page_is_one_small_file_that_fetches_nothing(study, page):
     parsed = Page()
     parsed.feed(page)
     assert len(page) < 1_000_000
@@ -73,7 +70,7 @@ def test_the_page_is_one_small_file_that_fetches_nothing(study: Path, page: str)
             assert (study / "reports" / "made_up" / target).is_file()
 
 
-def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
+def test_the_policy_allows_exactly_the_scripts_of_the_page(page):
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     hashes = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts}
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
@@ -82,13 +79,13 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
     assert len(hashes) == 2
 
 
-def test_no_path_of_the_machine_is_written(study: Path) -> None:
+def test_no_path_of_the_machine_is_written(study):
     for name, content in contents(study / "reports" / "made_up").items():
         for secret in (b"/home/", str(study).encode()):
             assert secret not in content, name
 
 
-def test_every_run_is_in_the_table_and_in_the_sheet(study: Path, page: str) -> None:
+def test_every_run_is_in_the_table_and_in_the_sheet(study, page):
     rows = read(study / "reports" / "made_up" / "summary.csv")
     assert [row["run"] for row in rows] == ["rope-0", "rope-1", "alibi-0", "alibi-1", "bad", "gone"]
     assert all(f">{row['run']}<" in page for row in rows)
@@ -170,9 +167,7 @@ def reached_row(hits: int, mean: float | None = None) -> Row:
         ),
     ],
 )
-def test_cells_sort_by_the_number_that_they_stand_for(
-    show: Callable[[Row, str], Cell], key: str, rows: list[Row], texts: list[str]
-) -> None:
+def test_cells_sort_by_the_number_that_they_stand_for(show, key, rows, texts):
     """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
     shown = [show(row, key) for row in rows]
     assert [cell.text for cell in shown] == texts
@@ -183,7 +178,7 @@ def test_cells_sort_by_the_number_that_they_stand_for(
         assert cell.value is None or cell.value in row.values()
 
 
-def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> None:
+def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path):
     reports = tmp_path / "reports"
     hostile = "<script>alert(1)</script>"
     for day, name in enumerate(("older", "newer"), 1):
@@ -202,7 +197,7 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> 
     assert "newer" not in (reports / "local.html").read_text()
 
 
-def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None:
+def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path):
     """Of what is kept it names no date and no page; the pages of this machine are in the other list."""
     runs, reports = tmp_path / "runs", tmp_path / "reports"
     for study in ("kept", "mine"):
@@ -219,6 +214,6 @@ def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None
     assert sorted(pages) == ["kept", "mine"]
 
 
-def test_the_list_in_git_is_that_of_the_reports_in_git() -> None:
+def test_the_list_in_git_is_that_of_the_reports_in_git():
     reports = ROOT / "reports"
     assert (reports / LIST).read_text() == list_pages(reports)[LIST]

@@ -19,7 +19,7 @@ def retrieval(runs: Path) -> Section:
     return section
 
 
-def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path: Path) -> None:
+def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path):
     for seed, exact in enumerate((10, 8)):
         found = {(1.0, 0.0): exact, (1.0, 1.0): 10, (2.0, 0.0): 0, (2.0, 1.0): 4 * seed}
         write_scheme(tmp_path, f"a{seed}", answers(found, nats=1 + seed), seed=seed)
@@ -46,7 +46,7 @@ def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path: Path) -> None
     )
 
 
-def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path: Path) -> None:
+def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path):
     write_scheme(tmp_path, "a", answers({(1.0, 0.0): 10, (4.0, 0.0): 2}))
     ends = [*answers({(1.0, 0.0): 9}), {**answers({(4.0, 0.0): 0})[0], "samples": 0, "tokens": 0, "nll": ""}]
     write_scheme(tmp_path, "b", ends, pos="learned", sliding={1.0: 2.0}, max_length=L)
@@ -60,7 +60,7 @@ def test_a_length_without_answers_is_a_dash_and_says_so(tmp_path: Path) -> None:
     assert section.findings[-1] == "One seed: no interval, no winner claimed."
 
 
-def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path: Path) -> None:
+def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path):
     nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
     write_scheme(tmp_path, "a", answers(nothing))
     assert retrieval(tmp_path).findings[0] == (
@@ -75,7 +75,7 @@ def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path: Path
     assert "Copy: not measured at L, so what happens past L says nothing." in retrieval(tmp_path).findings
 
 
-def test_a_seed_without_answers_is_counted_out(tmp_path: Path) -> None:
+def test_a_seed_without_answers_is_counted_out(tmp_path):
     for seed in range(3):
         probe = answers({(1.0, 0.0): 10 - seed}) if seed else None
         write_scheme(tmp_path, f"a{seed}", probe, seed=seed)

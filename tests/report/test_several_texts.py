@@ -49,7 +49,7 @@ def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int =
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """The runs of three texts, four arms and five seeds."""
     runs = tmp_path_factory.mktemp("texts")
     study(runs)
@@ -57,11 +57,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(runs: Path) -> Results:
+def results(runs):
     return gather("made_up", runs, None)
 
 
-def test_differences_are_paired_within_a_text_and_counted_over_texts(results: Results) -> None:
+def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
     assert {text.reference.arm.label for text in results.texts} == {"rope"}
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
@@ -83,7 +83,7 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results: Re
     assert "alibi and rope change places" in order
 
 
-def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path: Path) -> None:
+def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path):
     names = []
     for text, rates in {"sotu": (0.001, 0.002), "code": (0.002, 0.004)}.items():
         of_text = {"data": {"source": "package", "name": text, "vocabulary": "bytes"}}
@@ -99,7 +99,7 @@ def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_pat
     assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
 
 
-def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Path) -> None:
+def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):
     """It changes what labels have to say there, as RoPE at another length does."""
     study(tmp_path)
     for seed in range(5):
@@ -117,7 +117,7 @@ def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Pat
     }
 
 
-def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path) -> None:
+def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
     """Losses of another vocabulary do not compare; and of two seeds on one text all is exploratory."""
     names = []
     for text, entries in (("sotu", 5.0), ("code", 1.1)):
@@ -147,7 +147,7 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path
     assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
 
 
-def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
+def test_a_task_beside_a_text_is_no_second_text(tmp_path):
     study(tmp_path, {"code": LOSSES["code"]})
     for seed in range(2):
         config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 6}}
@@ -155,14 +155,14 @@ def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
     assert gather("made_up", tmp_path, "rope").texts == ()
 
 
-def test_bits_are_called_bits(tmp_path: Path) -> None:
+def test_bits_are_called_bits(tmp_path):
     said = sentences(study(tmp_path, primary="sliding_bits_per_byte_8x"))
     tested = next(line for line in said if "at 8 L" in line)
     assert "bits per byte;" in tested
     assert "nats" not in tested
 
 
-def test_the_tests_of_all_texts_are_corrected_together(results: Results, tmp_path: Path) -> None:
+def test_the_tests_of_all_texts_are_corrected_together(results, tmp_path):
     alone = study(tmp_path, {"code": LOSSES["code"]})
     assert alone.texts == ()
     for single, shared in zip(alone.claims, results.texts[1].claims, strict=True):
@@ -170,7 +170,7 @@ def test_the_tests_of_all_texts_are_corrected_together(results: Results, tmp_pat
         assert shared.p_holm == pytest.approx(min(1, 3 * single.p_holm))
 
 
-def test_kendalls_tau_is_that_of_scipy(results: Results) -> None:
+def test_kendalls_tau_is_that_of_scipy(results):
     for order in orders(results.texts, "sliding_8x"):
         first, second = (next(text for text in results.texts if text.text == name) for name in order.texts)
         losses = [[item.mean("sliding_8x") for item in text.arms] for text in (first, second)]
@@ -181,7 +181,7 @@ def test_kendalls_tau_is_that_of_scipy(results: Results) -> None:
     assert reverse.changed == (("alibi", "rope"),)
 
 
-def test_a_report_compares_no_losses_of_different_texts(runs: Path, results: Results, tmp_path: Path) -> None:
+def test_a_report_compares_no_losses_of_different_texts(runs, results, tmp_path):
     made = document(results)
     names = [section.name for section in made.sections]
     assert len(names) == len(set(names))
@@ -198,7 +198,7 @@ def test_a_report_compares_no_losses_of_different_texts(runs: Path, results: Res
     assert {row["arm"] for row in read(folder / "differences_docs.csv")} == {"t5", "alibi", "none"}
 
 
-def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path: Path) -> None:
+def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path):
     losses = {**LOSSES, "more": {"alibi": 2.0, "t5": 2.1}}
     results = study(tmp_path, losses)
     assert len(results.texts) == 3
@@ -206,7 +206,7 @@ def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path: Path) -> No
     assert "more" in warning
 
 
-def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path: Path) -> None:
+def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path):
     assert study(tmp_path / "a", seeds=2).reference_warning is None
     assert gather("made_up", tmp_path / "a", "t5").texts[2].reference.arm.label == "t5"
     data = {"source": "package", "name": "sotu", "vocabulary": "bytes"}
@@ -216,9 +216,7 @@ def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp
         gather("made_up", tmp_path / "a", "rope")
 
 
-def test_a_paper_has_the_arms_of_each_text_by_themselves(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_paper_has_the_arms_of_each_text_by_themselves(results, tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.paper.write.draw", lambda charts: {})  # which takes seconds
     table = paper_table(results, ["sliding_8x", "difference"])
     assert [heading for heading, _ in table.blocks] == ["The sotu", "The code", "The docs"]
