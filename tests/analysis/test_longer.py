@@ -10,10 +10,9 @@ from scipy.special import stdtrit
 from poslab.analysis.longer import controls
 from poslab.analysis.results import gather
 from poslab.record.schema import EXTRAPOLATION
-from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.longer import findings, section
-from support.records import BATCH, STEPS, L, plan, seal, write_run
+from support.records import BATCH, STEPS, L, plan, write_run
 
 DOCUMENTS, TOKENS = 12, 64
 
@@ -35,7 +34,6 @@ def write(
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
     section = {"source": "package", "name": text, "vocabulary": "bytes"}
     config = {"context_length": length, "trainer": trainer, "data": section}
-    directory = write_run(runs, name, pos, seed, sliding=multiples, config=config, data=data)
     rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": i, "document": i}
         | {"nll": TOKENS * loss, "tokens": TOKENS, "bytes": TOKENS}
@@ -43,8 +41,8 @@ def write(
         for k in multiples
         for i, loss in enumerate(losses)
     ]
-    RunRecord(directory).write_table(EXTRAPOLATION, rows)
-    seal(directory)
+    tables = {EXTRAPOLATION: rows}
+    write_run(runs, name, pos, seed, sliding=multiples, config=config, data=data, tables=tables)
     return name
 
 

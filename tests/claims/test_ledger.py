@@ -10,9 +10,7 @@ from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
 from claims.studies import CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
 from poslab.measures.task import Task
-from poslab.record.manifest import read_manifest
-from poslab.record.writer import RunRecord
-from support.records import FLAT, STEEP, plan, reaches, seal, write_run, write_scheme
+from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
@@ -104,14 +102,9 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path):
     up = judged("above", dict.fromkeys(arms[2:], above))
     down = judged("below", dict.fromkeys(arms[2:], below))
     assert (up[47].verdict, down[47].verdict) == (Verdict.REFUTED_HERE, Verdict.HOLDS_HERE)
-    assert (up[51].part("b").verdict, down[51].part("b").verdict) == (
-        Verdict.REFUTED_HERE,
-        Verdict.HOLDS_HERE,
-    )
-    assert (up[51].part("c").verdict, down[51].part("c").verdict) == (
-        Verdict.REFUTED_HERE,
-        Verdict.HOLDS_HERE,
-    )
+    for part in "bc":
+        assert up[51].part(part).verdict is Verdict.REFUTED_HERE
+        assert down[51].part(part).verdict is Verdict.HOLDS_HERE
     assert (up[53].verdict, down[53].verdict) == (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE)
     flat = judged("flat", {"rope": FLAT})
     assert flat[47].verdict is Verdict.UNDECIDED
@@ -155,16 +148,10 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
         for seed in range(5):
             noise = NOISE[(seed + place) % len(NOISE)]
             names.append(f"{pos}-{attention}-{seed}")
-            write_run(
-                tmp_path / "runs",
-                names[-1],
-                pos=pos,
-                attention=attention,
-                seed=seed,
-                study=MIXERS.study,
-                sliding={k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)},
-                config={"pos": {"scheme": pos}, "attention": {"kind": attention}},
-            )
+            sliding = {k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)}
+            config = {"pos": {"scheme": pos}, "attention": {"kind": attention}}
+            facts = {"study": MIXERS.study, "attention": attention, "sliding": sliding, "config": config}
+            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
     plan(tmp_path / "runs", names, "rope / flash", study=MIXERS.study)
     judgement = judge(CLAIMS[39], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict
@@ -190,16 +177,9 @@ def test_models_without_positions_are_held_against_others_on_tasks(none, verdict
                 if pos != "learned" or size == 16  # undefined past it
             ]
             config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16}}
-            directory = write_run(
-                tmp_path / "runs",
-                names[-1],
-                pos=pos,
-                seed=seed,
-                study=TASKS.study,
-                config={**config, "pos": {"scheme": pos}},
-            )
-            RunRecord(directory, read_manifest(directory)).write_table(Task.table, table)
-            seal(directory)
+            config["pos"] = {"scheme": pos}
+            facts = {"study": TASKS.study, "config": config, "tables": {Task.table: table}}
+            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
     plan(tmp_path / "runs", names, "rope", study=TASKS.study)
     judgement = judge(CLAIMS[46], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict
@@ -246,14 +226,9 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
     without = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert [each.study for each in without.missing] == ["denominators"]
     for seed in range(2):
-        write_scheme(
-            tmp_path / "runs",
-            f"d{seed}",
-            attention="linear",
-            seed=seed,
-            study="denominators",
-            denominators=[head(0, 0, 0.4), head(1, 3 + seed, -0.25)],
-        )
+        facts = {"study": "denominators", "attention": "linear", "seed": seed}
+        layers = [head(0, 0, 0.4), head(1, 3 + seed, -0.25)]
+        write_scheme(tmp_path / "runs", f"d{seed}", denominators=layers, **facts)
     plan(tmp_path / "runs", ["d0", "d1"], "rope / linear", study="denominators")
     judgement = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is without.verdict is Verdict.HOLDS
@@ -282,15 +257,9 @@ def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(shares, co
         return sums | shuffled
 
     for seed, share in enumerate(shares):
-        write_scheme(
-            tmp_path / "runs",
-            f"v{seed}",
-            seed=seed,
-            study=CANON.study,
-            config={"pos": {"scheme": "rope"}},
-            places=[layer(0, share / 2), layer(1, share)],
-            distance=reaches([[3.0]]),
-        )
+        facts = {"study": CANON.study, "seed": seed, "config": {"pos": {"scheme": "rope"}}}
+        places = [layer(0, share / 2), layer(1, share)]
+        write_scheme(tmp_path / "runs", f"v{seed}", places=places, distance=reaches([[3.0]]), **facts)
     plan(tmp_path / "runs", [f"v{seed}" for seed in range(len(shares))], "rope", study=CANON.study)
     judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict

@@ -25,7 +25,6 @@ from support.records import L, plan, read, write_rescaled, write_run, write_sche
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-GOLDEN = ROOT / "tests" / "record" / "golden"
 BY_HAND = {"page.png"}  # a picture of the page, for the README
 IN_EACH = {"answer.png", "facts.csv", "report.md"}
 LARGER = {"far": 1.2e6}  # losses at 8,192 positions

@@ -8,7 +8,6 @@ import shutil
 
 import pytest
 
-from poslab.analysis.sheets import Row
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
 from poslab.report.write import write_report
@@ -98,83 +97,66 @@ def test_every_run_is_in_the_table_and_in_the_sheet(study, page):
     assert set(columns) <= rows[0].keys()
 
 
-def usable_row(low: int, high: int, low_at_least: bool = False, high_at_least: bool = False) -> Row:
+def usable_row(low, high, low_at_least=False, high_at_least=False):
     ends = {"usable_length_min": low, "usable_length_max": high}
-    return ends | {
-        "usable_length_min_at_least": low_at_least,
-        "usable_length_max_at_least": high_at_least,
-    }
+    return {**ends, "usable_length_min_at_least": low_at_least, "usable_length_max_at_least": high_at_least}
 
 
-def ratio_row(kind: str, ratio: float) -> Row:
-    row = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio if kind != "exact" else None)
-    return row | {"ratio_kind": kind, "ratio_n": 2} | ({"ratio": ratio} if kind == "exact" else {})
+def ratio_row(kind, value):
+    names = ("ratio",) if kind == "exact" else ("ratio", "ratio_low", "ratio_high")
+    unknown = {"ratio": None, "ratio_low": None, "ratio_high": None}
+    return {**unknown, **dict.fromkeys(names, value), "ratio_kind": kind, "ratio_n": 2}
 
 
-def reached_row(hits: int, mean: float | None = None) -> Row:
+def reached_row(hits, mean=None):
     return {"reached": hits, "reached_of": 4, "tokens_to_target_mean": mean}
 
 
-@pytest.mark.parametrize(
-    ("show", "key", "rows", "texts"),
-    [
-        (
-            cells.usable,
-            "usable_length",
-            [
-                usable_row(0, 0),
-                usable_row(64, 64),
-                usable_row(128, 1024, high_at_least=True),
-                usable_row(1024, 1024),
-                usable_row(1024, 1024, True, True),
-            ],
-            ["< L", "64", "128 to ≥ 1,024", "1,024", "≥ 1,024"],
-        ),
-        (
-            cells.to_target,
-            "tokens_to_target",
-            [
-                reached_row(4, 999.0),
-                reached_row(4, 802_000.0),
-                reached_row(4, 1.26e6),
-                reached_row(3),
-                reached_row(1),
-                reached_row(0),
-            ],
-            ["999", "802 k", "1.26 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
-        ),
-        (
-            cells.over_reference,
-            "ratio",
-            [
-                ratio_row("at_most", 0.63),
-                ratio_row("exact", 0.63),
-                ratio_row("at_least", 0.63),
-                ratio_row("exact", 1.2),
-            ],
-            ["< ×0.630", "×0.630", "> ×0.630", "×1.20"],
-        ),
-        (cells.probability, "p", [{"p": 0.0002}, {"p": 0.001}, {"p": 0.94}], ["< 0.001", "0.0010", "0.94"]),
-        (
-            cells.position,
-            "at",
-            [
-                {"at_of": 3, "at_found": 2, "at_min": 9, "at_max": 9},
-                {"at_of": 2, "at_found": 2, "at_min": 33, "at_max": 40},
-                {"at_of": 2, "at_found": 0, "at_min": None, "at_max": None},
-            ],
-            ["9 (2 of 3)", "33 to 40", "none"],
-        ),
-    ],
-)
-def test_cells_sort_by_the_number_that_they_stand_for(show, key, rows, texts):
+def position_row(of, found, low, high):
+    return {"at_of": of, "at_found": found, "at_min": low, "at_max": high}
+
+
+CELLS = {  # of each kind, texts by their row, in the order in which they sort
+    (cells.usable, "usable_length"): {
+        "< L": usable_row(0, 0),
+        "64": usable_row(64, 64),
+        "128 to ≥ 1,024": usable_row(128, 1024, high_at_least=True),
+        "1,024": usable_row(1024, 1024),
+        "≥ 1,024": usable_row(1024, 1024, True, True),
+    },
+    (cells.to_target, "tokens_to_target"): {
+        "999": reached_row(4, 999.0),
+        "802 k": reached_row(4, 802_000.0),
+        "1.26 M": reached_row(4, 1.26e6),
+        "3 of 4 reached": reached_row(3),
+        "1 of 4 reached": reached_row(1),
+        "> budget": reached_row(0),
+    },
+    (cells.over_reference, "ratio"): {
+        "< ×0.630": ratio_row("at_most", 0.63),
+        "×0.630": ratio_row("exact", 0.63),
+        "> ×0.630": ratio_row("at_least", 0.63),
+        "×1.20": ratio_row("exact", 1.2),
+    },
+    (cells.probability, "p"): {"< 0.001": {"p": 0.0002}, "0.0010": {"p": 0.001}, "0.94": {"p": 0.94}},
+    (cells.position, "at"): {
+        "9 (2 of 3)": position_row(3, 2, 9, 9),
+        "33 to 40": position_row(2, 2, 33, 40),
+        "none": position_row(2, 0, None, None),
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "rows"), CELLS.items())
+def test_cells_sort_by_the_number_that_they_stand_for(kind, rows):
     """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
-    shown = [show(row, key) for row in rows]
-    assert [cell.text for cell in shown] == texts
+    show, key = kind
+    shown = [show(row, key) for row in rows.values()]
+    assert [cell.text for cell in shown] == list(rows)
     orders = [cell.order for cell in shown if cell.order is not None]
     assert len(orders) == len(rows)
     assert orders == sorted(set(orders))
-    for cell, row in zip(shown, rows, strict=True):
+    for cell, row in zip(shown, rows.values(), strict=True):
         assert cell.value is None or cell.value in row.values()
 
 

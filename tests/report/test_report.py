@@ -39,14 +39,14 @@ def test_usable_length_stops_at_the_first_failure(tmp_path, sliding, usable, at_
 
 
 def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path):
+    write_run(tmp_path, "rope")
     write_run(tmp_path, "a", pos="learned", sliding={1.0: 2.0}, max_length=L)
-    row = row_of(gather("made_up", tmp_path, None), "a")
-    assert row["loss_2x"] is None
-    assert row["context_gain_8x"] is None
+    row = row_of(gather("made_up", tmp_path, "rope"), "a")
+    for empty in ("loss_2x", "context_gain_8x", "failure_position", "failure_position_found"):
+        assert row[empty] is None
     # It ends at L: "at least L" would promise what cannot be.
-    assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
-    assert row["failure_position"] is None
-    assert row["failure_position_found"] is None
+    for key in ("usable_length", "usable_length_fixed"):
+        assert (row[key], row[f"{key}_at_least"]) == (L, False)
 
 
 def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path):

@@ -100,31 +100,24 @@ def test_seeds_average_as_those_of_arms_do(tmp_path):
         write_rescaled(tmp_path, f"a{seed}", LINES, shift=0.1 * seed, seed=seed)
     results = gather("made_up", tmp_path, None)
     (one,) = results.rescaled
-    item = one.lines[2].item
+    item = one.lines[2].item  # under YaRN
     prices = (1.73 / 1.7 - 1, 1.83 / 1.8 - 1)
     price = item.figures["loss_change_from_trained_1x"]
     assert (price.n, price.mean) == (2, pytest.approx(sum(prices) / 2))
     assert price.half_width == pytest.approx(12.706204736 * abs(prices[0] - prices[1]) / 2)
     assert item.figures["loss_8x"].half_width == pytest.approx(12.706204736 * 0.05)
-    texts = [cell.text for cell in rescaled_table(results).rows[2]]
-    assert texts == [
-        "rope", "YaRN s=8", "1.780 ± 0.635", "1.790 ± 0.635", "1.810 ± 0.635", "1.820 ± 0.635",
-        "+1.72 ± 0.62", "≥ 64", "none", "none",
-    ]  # fmt: skip
     assert "No difference is tested" in findings(results)[-1]
 
 
 def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path):
     write_rescaled(tmp_path, "a", LINES)
-    assert list(sentences(gather("made_up", tmp_path, None)))[-1] == (
-        "With YaRN s=8 at evaluation, the loss of rope is 1.570 instead of 2.500 at 8 L, "
-        "and 1.530 instead of 1.500 at L."
-    )
+    *_, said = sentences(gather("made_up", tmp_path, None))
+    for part in ("YaRN s=8", "1.570 instead of 2.500 at 8 L", "1.530 instead of 1.500 at L"):
+        assert part in said
     worse = tmp_path / "worse"
     write_rescaled(worse, "b", {"pi": (dict.fromkeys(HIGH, 3.0), 2.5)}, config=rescaling_config("pi"))
-    assert list(sentences(gather("made_up", worse, None)))[-1] == (
-        "No other rotation at evaluation lowers the loss of rope at 8 L."
-    )
+    *_, said = sentences(gather("made_up", worse, None))
+    assert said.startswith("No other rotation at evaluation lowers")
 
 
 def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_all(tmp_path):
@@ -135,9 +128,8 @@ def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_al
         if seed == 0:
             lines["drop"] = ({1.0: 1.8, 2.0: 1.9, 4.0: 2.3, 8.0: 2.8}, 2.5)
         write_rescaled(tmp_path, f"rope-{seed}", lines, shift=0.6 * seed, seed=seed, config=config)
-    assert list(sentences(gather("made_up", tmp_path, None)))[-1] == (
-        "No other rotation at evaluation lowers the loss of rope at 8 L."
-    )
+    *_, said = sentences(gather("made_up", tmp_path, None))
+    assert said.startswith("No other rotation at evaluation lowers")
 
 
 @pytest.mark.parametrize(
