@@ -1,7 +1,6 @@
 """The page in reports/claims is what the command makes now, and the README shows its verdicts."""
 
 import ast
-import csv
 import re
 from html import unescape
 from pathlib import Path
@@ -80,11 +79,6 @@ def test_the_kept_page_is_what_the_command_makes(page):
         assert (page / name).read_text() == (KEPT / name).read_text(), again
 
 
-def test_a_comparison_of_rates_at_the_edge_of_their_grid_says_so(kept):
-    (equal_steps,) = (one.judgement for one in kept if one.claim.number == 30)
-    assert all("at the edge of the grid for rope and" in part.numbers for part in equal_steps.parts.values())
-
-
 def test_the_page_fetches_nothing_and_every_link_leads_somewhere(page):
     text = (page / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)
@@ -97,16 +91,6 @@ def test_the_page_fetches_nothing_and_every_link_leads_somewhere(page):
             assert (KEPT / target).is_file(), target
     for target in re.findall(r"\]\(([^)\s]+)\)", (page / "claims.md").read_text()):
         assert (KEPT / target).is_file(), target
-
-
-def test_the_table_has_a_row_a_claim(page):
-    with (page / "claims.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["number"] for row in rows if not row["part"]] == [str(number) for number in range(1, 57)]
-    assert all(value for row in rows for column, value in row.items() if column != "part")
-    lettered = [(row["number"], row["part"]) for row in rows]
-    assert sorted(lettered, key=lambda pair: (int(pair[0]), pair[1])) == lettered
-    assert len(set(lettered)) == len(rows)
 
 
 def test_the_readme_shows_the_verdicts_of_the_page():
