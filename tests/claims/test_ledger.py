@@ -30,16 +30,9 @@ def write_study(
     for place, pos in enumerate(arms):
         for seed in range(seeds):
             noise = NOISE[(seed + place) % len(NOISE)]
-            write_run(
-                folder / "runs",
-                f"{pos}-{seed}",
-                pos=pos,
-                seed=seed,
-                study=study,
-                sliding={k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()},
-                shift=noise,
-                **manifest,
-            )
+            sliding = {k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()}
+            facts = {"study": study, "sliding": sliding, "shift": noise, **manifest}
+            write_run(folder / "runs", f"{pos}-{seed}", pos, seed, **facts)
     names = [f"{pos}-{seed}" for pos in arms for seed in range(seeds)]
     plan(folder / "runs", names, "rope", study=study)
     return Studies(folder / "runs", folder / "reports")
@@ -197,9 +190,8 @@ def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path):
 
 def test_what_a_record_says_is_escaped_on_the_page(tmp_path):
     hostile = "<img src=x onerror=alert(1)>|`[x](javascript:alert(1))"
-    studies = write_study(
-        tmp_path, {"rope": STEEP}, data={"name": hostile, "fingerprint": "f", "vocabulary": 256}
-    )
+    data = {"name": hostile, "fingerprint": "f", "vocabulary": 256}
+    studies = write_study(tmp_path, {"rope": STEEP}, data=data)
     entries = tuple(Entry(CLAIMS[number], judgement) for number, judgement in verdicts(studies).items())
     drawn = {figure.name: b"" for one in entries for figure in one.judgement.figures}
     page, text = html(entries, drawn, {"x": hostile}), markdown(entries, {"x": hostile})

@@ -18,7 +18,6 @@ from support.records import plan, write_protocols
 TESTED, BESIDE = "sliding_8x", "loss_8x"
 STUDIES = 300
 FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
-DIFFERENTLY = "The two protocols order mean losses differently at 8 L: "
 
 
 def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, noise: float = 0.01) -> Results:
@@ -28,14 +27,8 @@ def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, nois
         for seed in range(seeds):
             names.append(f"{pos}-{seed}")
             one, other = (random.Random(f"{pos} {seed} {i}").gauss(0, noise) for i in range(2))
-            write_protocols(
-                runs,
-                names[-1],
-                {1.0: 2.0, 8.0: sliding + one},
-                {1.0: 2.2, 8.0: plain + other},
-                pos=pos,
-                seed=seed,
-            )
+            losses = {1.0: 2.0, 8.0: sliding + one}, {1.0: 2.2, 8.0: plain + other}
+            write_protocols(runs, names[-1], *losses, pos=pos, seed=seed)
     plan(runs, names, next(iter(at_8)))
     return gather("made_up", runs, None)
 
@@ -46,9 +39,8 @@ def said(results: Results) -> list[str]:
 
 def test_arms_that_change_places_are_named(tmp_path):
     results = study(tmp_path, {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)})
-    assert said(results) == [
-        f"{DIFFERENTLY}alibi below rope in sliding windows, the other way round in non-overlapping windows."
-    ]
+    (text,) = said(results)
+    assert "alibi below rope in sliding windows, the other way round" in text
     rows = {(row["arm"], row["other"]): row for row in pairs_sheet(results)[1]}
     assert {pair for pair, row in rows.items() if row["changes_places"]} == {("rope", "alibi")}
     assert rows["rope", "alibi"]["mean"] == pytest.approx(0.5, abs=0.03)
@@ -68,10 +60,8 @@ def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path)
     at_8 = {"rope": (2.54, 2.16), "t5": (2.50, 2.36), "none": (2.50, 2.37)}
     results = study(tmp_path, at_8, noise=0.04)
     assert not any(pair.separated for pair in results.pairs)
-    assert said(results) == [
-        f"{DIFFERENTLY}t5 below rope (not separated) and none below rope (not separated) in sliding windows, "
-        "the other way round in non-overlapping windows."
-    ]
+    (text,) = said(results)
+    assert "t5 below rope (not separated) and none below rope (not separated) in sliding windows" in text
 
 
 def test_very_many_are_not_all_listed(tmp_path):

@@ -237,7 +237,7 @@ def test_panels_zoom_together(visit):
 
 def test_steps_and_values_below_zero(visit, report, tmp_path):
     text = (report / "index.html").read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
     by_name = {one["name"]: one for one in data["charts"]}
     stepped, below = (by_name[name] for name in CHARTS[:2])
     stepped["stepped"] = True

@@ -157,7 +157,7 @@ def with_text(
         measured = {
             str(i): LossSum(float(n * (hard[i] + mine[i] + seed)), n, None) for i, n in enumerate(tokens)
         }
-        run.segments["non_overlapping", 8.0] = measured  # type: ignore[index]
+        run.segments["non_overlapping", 8.0] = measured
     return error_over_text(results)
 
 
@@ -178,7 +178,7 @@ def test_the_error_over_text_is_what_other_text_would_change(tmp_path):
     with_text(results, random, 0.2, [64] * 50)
     one = results.arms[1].arm.finished[0].segments["non_overlapping", 8.0]
     for i in range(43):  # of other tokens than in the other runs
-        one[str(i)] = LossSum(1.0, 63, None)  # type: ignore[index]
+        one[str(i)] = LossSum(1.0, 63, None)
     assert error_over_text(results) is None
 
 

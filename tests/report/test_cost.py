@@ -42,11 +42,11 @@ def test_marks_stand_at_the_mean_speed_and_the_mean_loss(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     at_length, tested = section(results).charts
     assert [chart.name for chart in (at_length, tested)] == ["loss_by_speed", "tested_loss_by_speed"]
-    for one, item in zip(at_length.series, results.arms, strict=True):  # type: ignore[union-attr]
+    for one, item in zip(at_length.series, results.arms, strict=True):
         (mark,) = one.points
         assert mark.x == item.mean("tokens_per_second")
         assert mark.mean == item.mean("sliding_1x")
-    assert at_length.series[0].points[0].x == 2 * at_length.series[1].points[0].x  # type: ignore[union-attr]
+    assert at_length.series[0].points[0].x == 2 * at_length.series[1].points[0].x
 
 
 def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path):
@@ -74,7 +74,7 @@ def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path)
 def test_loss_by_time_is_loss_by_tokens_at_the_mean_time_a_token(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     charts = {chart.name: chart for chart in convergence(results).charts}
-    tokens, seconds = charts["validation_loss"].series, charts["validation_loss_by_seconds"].series  # type: ignore[union-attr]
+    tokens, seconds = charts["validation_loss"].series, charts["validation_loss_by_seconds"].series
     assert seconds[0].points[-1].x == pytest.approx(10.0)
     assert seconds[1].points[-1].x == pytest.approx(20.0)
     assert [one.mean for one in seconds[1].points] == [one.mean for one in tokens[1].points]

@@ -94,7 +94,7 @@ class Drawn:
 
     @property
     def height(self) -> float:
-        return float(re.search(r'height="([\d.]+)pt"', self.text)[1])  # type: ignore[index]
+        return float(re.search(r'height="([\d.]+)pt"', self.text)[1])
 
 
 def drawn(chart: LineChart) -> Drawn:

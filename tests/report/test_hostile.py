@@ -140,7 +140,7 @@ def test_paper_figures_are_pictures_and_no_more(report, browser):
 
 def test_the_texts_are_there_as_texts(page_path, report):
     text = page_path.read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
     labels = " ".join(arm["label"] for arm in data["arms"].values())
     for hostile in (HOSTILE[0], HOSTILE[2], HOSTILE[7], HOSTILE[15], HOSTILE[17]):
         assert hostile in labels

@@ -272,12 +272,8 @@ def test_arms_scored_on_other_tokens_are_not_compared(tmp_path, other):
 
 def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
     """With eleven evaluations, two follow 75 % of the budget and one follows 90 %."""
-    write_run(
-        tmp_path,
-        "a",
-        curve=[3 - i / 10 for i in range(11)],
-        config={"trainer": {"max_steps": 10, "batch_size": BATCH}},
-    )
+    trainer = {"max_steps": 10, "batch_size": BATCH}
+    write_run(tmp_path, "a", curve=[3 - i / 10 for i in range(11)], config={"trainer": trainer})
     results = gather("made_up", tmp_path, None)
     assert [target.fraction for target in results.targets] == [0.5, 0.75]
     assert row_of(results, "a")["reached"] is True

@@ -116,9 +116,8 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
     assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
     assert scheme_section(results_of(tmp_path)) is None
     for seed in (0, 1):
-        new = write_scheme(
-            tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
-        )
+        recorded = answers({(1.0, 0.0): 10}), biases([1.0], [0, 1])
+        new = write_scheme(tmp_path, f"b{seed}", *recorded, pos="alibi", seed=seed)
     (new / "scheme_rotation.csv").unlink()
     seal(new)
     section = scheme_section(results_of(tmp_path))

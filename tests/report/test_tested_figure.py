@@ -33,14 +33,8 @@ def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
         for i, (pos, (sliding, plain)) in enumerate(losses.items()):
             names.append(f"{pos}-{seed}")
             noise = 0.01 * ((seed * (i + 2)) % 5)
-            write_protocols(
-                runs,
-                names[-1],
-                {k: sliding + noise if k == 8 else 2.0 + noise for k in LENGTHS},
-                {k: plain + noise if k == 8 else 2.0 + noise for k in LENGTHS},
-                pos=pos,
-                seed=seed,
-            )
+            at = [{k: loss + noise if k == 8 else 2.0 + noise for k in LENGTHS} for loss in (sliding, plain)]
+            write_protocols(runs, names[-1], *at, pos=pos, seed=seed)
     plan(runs, names, "rope", primary=primary)
 
 
@@ -153,17 +147,10 @@ def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte
         for vocabulary, entries, loss, size in (("bytes", 256, 1.0, 1), ("512", 512, 2.0 + seed / 100, 4)):
             names.append(f"{vocabulary}-{seed}")
             data = {"name": "book", "fingerprint": vocabulary, "vocabulary": entries, "documents": 7}
+            data |= other if vocabulary == "512" else {}
+            config = {"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}}
             losses = dict.fromkeys(LENGTHS, loss + seed / 50) | {0.5: loss + seed / 50 + 0.1}
-            write_protocols(
-                runs,
-                names[-1],
-                losses,
-                losses,
-                size,
-                seed=seed,
-                data=data | (other if vocabulary == "512" else {}),
-                config={"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}},
-            )
+            write_protocols(runs, names[-1], losses, losses, size, seed=seed, data=data, config=config)
     plan(runs, names, "rope vocabulary=bytes", primary=primary)
     return runs
 

@@ -27,17 +27,11 @@ def study(
             here = shift + random.Random(seed).gauss(0, 0.03) + noise.gauss(0, 0.01)
             lost = seed >= (missing or {}).get(pos, seeds)
             sliding = {2.0**i: 2 + slope * i + (noise.gauss(0, 0.005) if i else 0) for i in range(4)}
-            write_run(
-                runs,
-                f"{pos}-{seed}",
-                pos=pos,
-                seed=seed,
-                shift=here,
-                sliding={1.0: 2.0} if pos == learned else sliding,
-                **({"max_length": L} if pos == learned else {}),
-                **({"status": "diverged", "reason": "the loss is not finite"} if lost else {}),
-            )
+            facts = {"status": "diverged", "reason": "the loss is not finite"} if lost else {}
+            if pos == learned:
+                sliding, facts = {1.0: 2.0}, {**facts, "max_length": L}
             names.append(f"{pos}-{seed}")
+            write_run(runs, names[-1], pos, seed, shift=here, sliding=sliding, **facts)
     plan(runs, names, "rope")
     return gather("made_up", runs, None)
 

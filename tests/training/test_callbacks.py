@@ -92,7 +92,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
         patch.syspath_prepend(str(tmp_path))
         request = poslab.compose(*ARGUMENTS, "+callbacks.own={_target_: own_callbacks.Own, word: hello}")
         run = poslab.train(request, tmp_path / "mine")
-        from own_callbacks import SEEN  # type: ignore[import-not-found]
+        from own_callbacks import SEEN
 
         metrics = run.table("metrics")
         losses = metrics.validation_nll / metrics.validation_tokens
