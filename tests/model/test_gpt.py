@@ -63,16 +63,8 @@ def test_initial_weights_have_gpt2s_deviations():
 def test_equal_to_gpt2_with_the_same_weights():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(
-        vocab_size=50,
-        n_positions=64,
-        n_embd=32,
-        n_layer=4,
-        n_head=4,
-        resid_pdrop=0,
-        embd_pdrop=0,
-        attn_pdrop=0,
-    )
+    without_dropout = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    config = GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=4, n_head=4, **without_dropout)
     theirs = GPT2LMHeadModel(config).double().eval()
     gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"])
     body = theirs.transformer

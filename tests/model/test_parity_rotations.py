@@ -80,15 +80,9 @@ def test_yarn_of_a_single_pair(original, in_float64):
 )
 def test_llama3(width, base, factor, low, high, original, in_float64):
     options = {"factor": factor, "low": low, "high": high, "original_length": original}
-    theirs, scaling = their_frequencies(
-        "llama3",
-        width=width,
-        base=base,
-        factor=factor,
-        low_freq_factor=low,
-        high_freq_factor=high,
-        original_max_position_embeddings=original,
-    )
+    rope = {"factor": factor, "low_freq_factor": low, "high_freq_factor": high}
+    rope["original_max_position_embeddings"] = original
+    theirs, scaling = their_frequencies("llama3", width=width, base=base, **rope)
     ours = make_rope("rope_llama3", width=width, base=base, **options)
     close(ours.frequencies(width, torch.arange(10)), theirs)
     assert ours.query_key_scale() == scaling == 1
@@ -125,14 +119,8 @@ def test_a_rescaled_partial_rope_turns_as_theirs_with_a_partial_rotary_factor(me
     factor = 1.0 if method == "dynamic" else 4.0
     ours = make_rope("rope_partial", width=64, fraction=0.5)
     ours.rescale(Rescaling(method, factor))
-    theirs, _ = their_frequencies(
-        rope_type,
-        4 * L,
-        width=64,
-        factor=factor,
-        partial_rotary_factor=0.5,
-        original_max_position_embeddings=L,
-    )
+    options = {"factor": factor, "partial_rotary_factor": 0.5, "original_max_position_embeddings": L}
+    theirs, _ = their_frequencies(rope_type, 4 * L, width=64, **options)
     close(ours.frequencies(32, torch.arange(4 * L)), theirs)
 
 

@@ -37,19 +37,13 @@ def test_rotated_denominators_are_shares_of_queries_and_of_the_worst_layer(tmp_p
         counts = {"queries": 100, "vanished": vanished, "lowest": lowest}
         return {"layer": layer, "head": number, **counts, "weights": 400, "negative": negative}
 
-    layers = [
-        head(0, 0, 0, 0.5, 0),
-        head(0, 1, 4, -0.25, 40),
-        head(1, 0, 20, -1.5, 100),
-        head(1, 1, 10, 0.0, 60),
-    ]
+    layers = [head(0, 0, 0, 0.5, 0), head(0, 1, 4, -0.25, 40)]
+    layers += [head(1, 0, 20, -1.5, 100), head(1, 1, 10, 0.0, 60)]
     for seed in (0, 1):
         write_scheme(tmp_path, f"a{seed}", attention="linear", denominators=layers, seed=seed)
     # Of this arm alone nothing is compared, so the answer says it.
     (_, said), shown = list(sentences(alone := gather("made_up", tmp_path, None))), answer_table(alone)
-    assert said.endswith(
-        " 15.0 ± 0.0 % of the queries of its worst layer would divide by a number at or below 0."
-    )
+    assert "15.0 ± 0.0 % of the queries of its worst layer" in said
     assert [column.key for column in shown.columns] == ["arm", "sliding_1x", "sliding_8x"]
     write_scheme(tmp_path, "b", pos="alibi")
     results = gather("made_up", tmp_path, None)

@@ -53,29 +53,16 @@ def study(
         over = ratio(times, arms[0].times[""]) if arms else None
         figures = {figure: estimate([row[figure] for row in rows]) for figure in FIGURES}
         known = {figure: one for figure, one in figures.items() if one is not None}
-        arms.append(
-            ArmFigures(
-                Arm(f"arm {i}", "", "", (), {}), known, rows, {"": times}, {} if over is None else {"": over}
-            )
-        )
-    lengths = (1.0, 8.0)
-    tests, _, between = claims(
-        arms,
-        arms[0],
-        "loss_8x",
-        compare(arms, arms[0], "loss_8x", lengths),
-        pairs(arms, arms[0], "loss_8x"),
-        lengths,
-    )
+        ratios = {} if over is None else {"": over}
+        arms.append(ArmFigures(Arm(f"arm {i}", "", "", (), {}), known, rows, {"": times}, ratios))
+    lengths, asked = (1.0, 8.0), (arms, arms[0], "loss_8x")
+    tests, _, between = claims(*asked, compare(*asked, lengths), pairs(*asked), lengths)
     return tests, between
 
 
 @pytest.mark.parametrize(
     ("n", "effects"),
-    [
-        *((n, (0.0,) * 5) for n in (3, 10)),
-        (5, (0.0, -FAR, 0.0, 0.0, 0.0)),
-    ],
+    [(3, (0.0,) * 5), (10, (0.0,) * 5), (5, (0.0, -FAR, 0.0, 0.0, 0.0))],
 )
 def test_one_study_in_twenty_claims_anything_false(n, effects):
     """Where all five arms are equal, and where one or two are far better in everything."""

@@ -32,9 +32,7 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path):
     plan(tmp_path, [f"{pos}-{seed}" for pos in ("rope", "t5") for seed in range(5)], "rope")
     results = gather("made_up", tmp_path, None)
     first = answer(results)
-    assert first.sentences[0].endswith(
-        "the loss of rope at 75 % of its budget is reached sooner by t5 (mine)."
-    )
+    assert first.sentences[0].endswith(" at 75 % of its budget is reached sooner by t5 (mine).")
     assert "at the end of the window" in first.sentences[1]
     assert first.chart.name == "validation_loss"
     assert "Tokens to target" in [column.title for column in first.table.columns]

@@ -120,9 +120,7 @@ def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n, kit):
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
     assert whole.y0 <= box.y0 < box.y1 <= whole.y1
     for axes in figure.axes:
-        around = axes.get_tightbbox()
-        assert around is not None
-        assert not box.overlaps(around)
+        assert not box.overlaps(axes.get_tightbbox())
         assert axes.get_window_extent().height > figure.dpi  # an inch
     names = {text.get_text() for text in legend.get_texts()}
     assert len(names) == (n if n <= MANY else NAMED)
