@@ -1,7 +1,5 @@
 """A figure of a table that runs have already: one file, and no run is measured again."""
 
-from pathlib import Path
-
 from poslab.measures import Measurement, figures_of
 from poslab.record.reader import load
 from poslab.record.schema import EXTRAPOLATION
@@ -16,7 +14,7 @@ class WorstSegment(Measurement):
         return (rows.nll / rows.tokens).groupby(rows.run).max().to_frame("worst_segment")
 
 
-def test_a_measurement_may_add_figures_to_another_ones_table(tmp_path: Path) -> None:
+def test_a_measurement_may_add_figures_to_another_ones_table(tmp_path):
     for seed, loss in enumerate((2.0, 2.5)):
         write_run(tmp_path, f"run{seed}", seed=seed, sliding={1.0: loss})
     runs = load("made_up", tmp_path).runs

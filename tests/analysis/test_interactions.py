@@ -28,7 +28,7 @@ def four(known: bool = False) -> dict[tuple[str, str], ArmFigures]:
     }
 
 
-def test_the_change_is_the_difference_of_two_differences_by_seed() -> None:
+def test_the_change_is_the_difference_of_two_differences_by_seed():
     arms = four()
     (found,) = interactions([*arms.values()], arms["rope", "layer"], FIGURE)
     assert (found.arm, found.against) == (arms["alibi", "rms"], arms["rope", "rms"])
@@ -44,7 +44,7 @@ def test_the_change_is_the_difference_of_two_differences_by_seed() -> None:
     assert found.with_reference.mean == pytest.approx(sum(less["layer"].values()) / 3)
 
 
-def test_its_interval_holds_the_documents_where_records_name_them() -> None:
+def test_its_interval_holds_the_documents_where_records_name_them():
     """What is hard for all four arms cancels: the noise of documents is that of the sum of all four."""
     arms = four(known=True)
     (found,) = interactions([*arms.values()], arms["rope", "layer"], FIGURE)
@@ -58,7 +58,7 @@ def test_its_interval_holds_the_documents_where_records_name_them() -> None:
     assert found.change.text.variance == pytest.approx(math.fsum(sums**2) * 20 / 19)
 
 
-def test_a_study_without_all_four_arms_has_none() -> None:
+def test_a_study_without_all_four_arms_has_none():
     arms = four()
     reference = arms["rope", "layer"]
     for missing in [("alibi", "layer"), ("rope", "rms"), ("alibi", "rms")]:
@@ -67,7 +67,7 @@ def test_a_study_without_all_four_arms_has_none() -> None:
     assert interactions([*arms.values()], reference, None) == ()
 
 
-def test_a_study_with_several_rates_for_one_arm_has_none() -> None:
+def test_a_study_with_several_rates_for_one_arm_has_none():
     """A difference of two of its arms can be one of rates."""
     arms = four()
     twice = under("alibi", "rms", np.ones((3, len(ONE_EACH))), rate=9.0)

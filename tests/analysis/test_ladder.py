@@ -45,17 +45,9 @@ def study(
                     "model": {"layers": width // 32, "width": width, "heads": 2},
                     "trainer": {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.1 / width},
                 }
+                size = {"parameters": parameters, "flops": 6.0 * parameters * steps * BATCH * L}
                 names.append(f"{pos}-{width}-{steps}-{seed}")
-                write_run(
-                    runs,
-                    names[-1],
-                    pos,
-                    seed,
-                    sliding={1.0: loss, 2.0: loss},
-                    parameters=parameters,
-                    flops=6.0 * parameters * steps * BATCH * L,
-                    config=config,
-                )
+                write_run(runs, names[-1], pos, seed, sliding={1.0: loss, 2.0: loss}, config=config, **size)
     plan(runs, names)
     return ladder(gather("made_up", runs, None))
 
@@ -114,9 +106,7 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
 
 def test_an_order_of_means_within_noise_is_no_crossing(tmp_path):
     losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.99, 1.81, 1.61]}
-    rungs = study(tmp_path, losses, BUDGETS, noise=0.02)
-    assert rungs is not None
-    assert not crossings(rungs, LOSS)[0]
+    assert not crossings(study(tmp_path, losses, BUDGETS, noise=0.02), LOSS)[0]
     assert "No two arms" in words(gather("made_up", tmp_path, None))
 
 
@@ -182,7 +172,6 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
 def test_one_size_out_that_makes_the_trend_is_no_trend(tmp_path):
     sizes = SIZES[:4]
     rungs = study(tmp_path, {"rope": [2.0] * 4, "t5": [2.1, 2.1, 2.09, 2.2]}, sizes, noise=1e-4)
-    assert rungs is not None
     found = trend(rungs, "t5", LOSS)
     assert abs(found.change.mean) > found.change.half_width
     assert found.reading == "no trend seen"
@@ -282,12 +271,14 @@ def law(parameters: float, tokens: float, k_n: float, k_d: float) -> float:
 WIDE = [(64, 200), (128, 800), (256, 3200), (512, 12800), (64, 20000), (128, 80)]
 
 
+def by_law(k_n: float = 1.0, k_d: float = 1.0) -> list[float]:
+    """The losses of an arm at the budgets WIDE."""
+    return [law(width * width, steps * BATCH * L, k_n, k_d) for width, steps in WIDE]
+
+
 @pytest.mark.parametrize(("k_n", "k_d"), [(1.0, 1.5), (0.7, 1.0)])
 def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_path, k_n, k_d):
-    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
-    losses = {"rope": [law(*one, 1, 1) for one in at], "t5": [law(*one, k_n, k_d) for one in at]}
-    rungs = study(tmp_path, losses, WIDE, noise=2e-4)
-    assert rungs is not None
+    rungs = study(tmp_path, {"rope": by_law(), "t5": by_law(k_n, k_d)}, WIDE, noise=2e-4)
     found = scaling(rungs, "t5", LOSS)
     for need, k in ((found.tokens, k_d), (found.parameters, k_n)):
         assert need.factor == pytest.approx(1 / k, rel=0.1)
@@ -301,22 +292,17 @@ def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_pa
 
 
 def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path):
-    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
-    losses = {"rope": [law(*one, 1, 1) for one in at], "t5": [law(*one, 1, 1.1) for one in at]}
-    rungs = study(tmp_path / "four", losses, WIDE, noise=0.05)
-    assert rungs is not None
-    found = scaling(rungs, "t5", LOSS)
+    losses = {"rope": by_law(), "t5": by_law(k_d=1.1)}
+    found = scaling(study(tmp_path / "four", losses, WIDE, noise=0.05), "t5", LOSS)
     assert found.tokens.reading == "cannot tell"
     sections = document(gather("made_up", tmp_path / "four", None)).sections
     assert any("cannot tell" in sentence for section in sections for sentence in section.findings)
     few = study(tmp_path / "three", {pos: each[:3] for pos, each in losses.items()}, WIDE[:3])
-    assert few is not None
     assert scaling(few, "t5", LOSS) is None
 
 
 def test_a_law_that_does_not_fit_is_said_not_to_and_a_bound_is_no_estimate(tmp_path):
-    at = [(width * width, steps * BATCH * L) for width, steps in WIDE]
-    losses = {"rope": [law(*one, 1, 1) - 1.05 for one in at]}  # E below 0 is not searched
+    losses = {"rope": [loss - 1.05 for loss in by_law()]}  # E below 0 is not searched
     losses["t5"] = [loss + 0.1 * (-1) ** place for place, loss in enumerate(losses["rope"])]
     losses["alibi"] = losses["rope"]
     rungs = study(tmp_path, losses, WIDE, noise=2e-4)

@@ -10,10 +10,9 @@ from scipy.special import stdtrit
 from poslab.analysis.longer import controls
 from poslab.analysis.results import gather
 from poslab.record.schema import EXTRAPOLATION
-from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.longer import findings, section
-from support.records import BATCH, STEPS, L, plan, seal, write_run
+from support.records import BATCH, STEPS, L, plan, write_run
 
 DOCUMENTS, TOKENS = 12, 64
 
@@ -35,7 +34,6 @@ def write(
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
     section = {"source": "package", "name": text, "vocabulary": "bytes"}
     config = {"context_length": length, "trainer": trainer, "data": section}
-    directory = write_run(runs, name, pos, seed, sliding=multiples, config=config, data=data)
     rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * length), "segment": i, "document": i}
         | {"nll": TOKENS * loss, "tokens": TOKENS, "bytes": TOKENS}
@@ -43,12 +41,12 @@ def write(
         for k in multiples
         for i, loss in enumerate(losses)
     ]
-    RunRecord(directory).write_table(EXTRAPOLATION, rows)
-    seal(directory)
+    tables = {EXTRAPOLATION: rows}
+    write_run(runs, name, pos, seed, sliding=multiples, config=config, data=data, tables=tables)
     return name
 
 
-def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path: Path) -> None:
+def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path):
     random = np.random.default_rng(0)
     text = random.normal(0, 0.1, DOCUMENTS)
     gained = {"rope": 0.3, "none": 0.0}
@@ -79,7 +77,7 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert sentence in tuple(sentences(results))  # the page begins with it, beside the tested figure
 
 
-def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> None:
+def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path):
     losses = {(L, 0.001): 2.3, (L, 0.004): 2.1, (8 * L, 0.001): 2.2, (8 * L, 0.004): 1.9}
     random = np.random.default_rng(0)
     names = [
@@ -93,7 +91,7 @@ def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path: Path) -> Non
     assert [round(item.difference.mean, 2) for item in found] == [0.1, 0.2]
 
 
-def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path: Path) -> None:
+def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path):
     nothing = np.full(DOCUMENTS, math.nan)
     names = [
         write(tmp_path, pos, seed, length, losses, BATCH * 8 * L // length)
@@ -107,12 +105,12 @@ def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path: Path) -> None:
     assert (found.arm.arm.pos, found.difference.n, found.losses) == ("rope", 2, (2.5, 2.5))
 
 
-def test_a_study_of_one_length_has_no_such_section(tmp_path: Path) -> None:
+def test_a_study_of_one_length_has_no_such_section(tmp_path):
     plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
     assert section(gather("made_up", tmp_path, None)) is None
 
 
-def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_path: Path) -> None:
+def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_path):
     lengths = ((L, 2.3, 8 * BATCH), (8 * L, 2.0, BATCH))
     names = [
         write(tmp_path, "rope", seed, length, np.linspace(0, 0.01 + seed / 100, DOCUMENTS) + loss, batch)
@@ -124,7 +122,7 @@ def test_one_scheme_and_its_control_begin_with_what_training_there_gains(tmp_pat
     assert tuple(sentences(results))[:1] == findings(results) != ()
 
 
-def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path: Path) -> None:
+def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path):
     gains = {"code": {"rope": 0.3, "t5": -0.2}, "talks": {"rope": 0.5, "t5": -0.1}, "docs": {"rope": -0.2}}
     random = np.random.default_rng(0)
     names = []

@@ -58,15 +58,8 @@ def test_each_budget_has_its_own_noise(tmp_path):
         for i, pos in enumerate(("rope", "alibi")):
             for seed, first in enumerate(LOSSES["rope"]):
                 loss = first + i * apart + i * seed * 0.001
-                write_run(
-                    tmp_path,
-                    f"{pos}{steps}{seed}",
-                    pos,
-                    seed,
-                    sliding={1.0: loss, 2.0: loss},
-                    flops=6e6 * steps,
-                    config={"trainer": trainer},
-                )
+                facts = {"sliding": {1.0: loss, 2.0: loss}, "flops": 6e6 * steps}
+                write_run(tmp_path, f"{pos}{steps}{seed}", pos, seed, config={"trainer": trainer}, **facts)
     at_length = [one for one in signals(gather("made_up", tmp_path, None)) if one.figure == "loss_1x"]
     assert [round(one.spread, 2) for one in at_length] == [0.01, 0.1]
     assert at_length[0].share == pytest.approx(at_length[1].share / 4)

@@ -40,7 +40,7 @@ def judged(
 
 
 @pytest.mark.parametrize("n", [2, 5])
-def test_intervals_and_p_are_those_of_scipy(n: int) -> None:
+def test_intervals_and_p_are_those_of_scipy(n):
     ((reference, arm),) = draws(n, [2.0, 2.5], 1)
     first, second = list(arm.values()), list(reference.values())
     plain, theirs = ttest_1samp(first, 0), ttest_rel(first, second)
@@ -53,7 +53,7 @@ def test_intervals_and_p_are_those_of_scipy(n: int) -> None:
     assert difference.p == pytest.approx(theirs.pvalue)
 
 
-def test_a_rank_that_is_claimed_is_the_right_one() -> None:
+def test_a_rank_that_is_claimed_is_the_right_one():
     """Arms as far apart as 0, 0, 1, 2, 4 and 8 deviations: a range misses the true place of no arm."""
     effects = [4.0, 0.0, 1.0, 8.0, 0.0, 2.0]
     true = {0: (5, 5), 1: (1, 2), 2: (3, 3), 3: (6, 6), 4: (1, 2), 5: (4, 4)}
@@ -71,7 +71,7 @@ def test_a_rank_that_is_claimed_is_the_right_one() -> None:
         assert n < 10 or narrow / 400 > 0.95
 
 
-def test_three_deviations_are_found_with_five_seeds() -> None:
+def test_three_deviations_are_found_with_five_seeds():
     """An effect three times the seed noise of a difference, against one arm and among six."""
     noise = math.sqrt(2)  # of a difference of two arms of noise 1
     alone = [judged(study) for study in draws(5, [0.0, -3 * noise])]
@@ -81,7 +81,7 @@ def test_three_deviations_are_found_with_five_seeds() -> None:
     assert sum(found[0].reading == "lower" for found in among) / 400 > 0.75
 
 
-def test_two_seeds_of_the_reference_are_no_measure_of_its_spread() -> None:
+def test_two_seeds_of_the_reference_are_no_measure_of_its_spread():
     """By chance they differ by almost nothing, and a difference would be a million of their deviations."""
     reference = {0: 2.0, 1: 2.000001, 2: 2.2}
     arm = {seed: loss + 0.5 for seed, loss in reference.items()}

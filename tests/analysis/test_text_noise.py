@@ -44,9 +44,7 @@ def study(
         (2, (0.1, 1, 3), ONE_EACH),
     ],
 )
-def test_intervals_hold_the_truth_over_seeds_and_documents(
-    seeds: int, noise: tuple[float, float, float], counts: list[int]
-) -> None:
+def test_intervals_hold_the_truth_over_seeds_and_documents(seeds, noise, counts):
     random, held = np.random.default_rng(0), 0
     for _ in range(STUDIES):
         found, alone = study(random, seeds, noise, counts)
@@ -56,7 +54,7 @@ def test_intervals_hold_the_truth_over_seeds_and_documents(
     assert held / STUDIES >= 0.95 - SLACK
 
 
-def test_where_text_decides_seeds_alone_would_be_too_sure() -> None:
+def test_where_text_decides_seeds_alone_would_be_too_sure():
     """And the interval over both is no wider than it has to be."""
     random, held, held_alone = np.random.default_rng(0), 0, 0
     for _ in range(STUDIES):
@@ -67,7 +65,7 @@ def test_where_text_decides_seeds_alone_would_be_too_sure() -> None:
     assert held_alone / STUDIES < 0.6
 
 
-def test_without_noise_of_seeds_it_is_the_interval_over_documents() -> None:
+def test_without_noise_of_seeds_it_is_the_interval_over_documents():
     """Of equal documents the t interval of their differences; of unequal ones the error of a ratio."""
     by_document = 3 + np.random.default_rng(1).standard_normal((1, 20)).repeat(2, axis=0)
     zero = np.zeros_like(by_document)
@@ -86,14 +84,14 @@ def test_without_noise_of_seeds_it_is_the_interval_over_documents() -> None:
 
 
 @pytest.mark.parametrize("counts", [[3], [40, 1]], ids=["one document", "two of which one is all"])
-def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts: list[int]) -> None:
+def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts):
     random = np.random.default_rng(2)
     mine, theirs = random.standard_normal((2, 3, len(counts)))
     arms = arm(mine, counts, "alibi"), arm(theirs, counts, "rope")
     assert difference(*arms, FIGURE) == paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
 
 
-def test_other_figures_and_older_records_have_the_noise_of_seeds_alone() -> None:
+def test_other_figures_and_older_records_have_the_noise_of_seeds_alone():
     random = np.random.default_rng(3)
     mine, theirs = random.standard_normal((2, 3, 20))
     for figure, known in ((FIGURE, False), ("aulc", True)):
@@ -104,7 +102,7 @@ def test_other_figures_and_older_records_have_the_noise_of_seeds_alone() -> None
     assert found.documents is None
 
 
-def test_one_seed_has_no_interval() -> None:
+def test_one_seed_has_no_interval():
     random = np.random.default_rng(4)
     mine, theirs = random.standard_normal((2, 1, 20))
     found = difference(arm(mine, ONE_EACH, "alibi"), arm(theirs, ONE_EACH, "rope"), FIGURE)

@@ -96,13 +96,8 @@ CUT = [(0.05, 0.0), (0.3, 0.0), (0.45, 0.0), (0.6, 0.0), (0.0, 0.2), (0.0, 0.6),
 
 @pairwise("n, cut_arm, cut_reference, steady_arm, steady_reference, correlation", [3, 5, 10], CUT, STEADY)
 def test_each_form_is_true_in_the_studies_that_print_it(
-    n: int,
-    cut_arm: float,
-    cut_reference: float,
-    steady_arm: float,
-    steady_reference: float,
-    correlation: float,
-) -> None:
+    n, cut_arm, cut_reference, steady_arm, steady_reference, correlation
+):
     """With 5 to 60 % of the runs of either or of both cut off, and either five times as steady."""
     population = Population(cut_arm, cut_reference, steady_arm, steady_reference, correlation)
     for form, (share, judged) in coverage(population, n).items():
@@ -111,7 +106,7 @@ def test_each_form_is_true_in_the_studies_that_print_it(
 
 
 @pytest.mark.parametrize("n", [2, 3])
-def test_a_bound_is_true_where_runs_that_were_cut_off_hide_their_spread(n: int) -> None:
+def test_a_bound_is_true_where_runs_that_were_cut_off_hide_their_spread(n):
     """The hardest case of a bound: few seeds, one run in five cut off, a reference that hardly spreads."""
     share, judged = coverage(Population(0.2, 0.0, steady_reference=0.2), n, 6000)["at_least"]
     assert judged == 6000
@@ -119,7 +114,7 @@ def test_a_bound_is_true_where_runs_that_were_cut_off_hide_their_spread(n: int) 
 
 
 @pytest.mark.parametrize("n", [3, 10])
-def test_far_from_the_budget_it_is_the_t_interval(n: int) -> None:
+def test_far_from_the_budget_it_is_the_t_interval(n):
     arm, reference, _, _ = Population(0.0, 0.0).draw(n)
     true_ones = 0
     for mine, others in zip(arm[:1500], reference[:1500], strict=True):
@@ -132,7 +127,7 @@ def test_far_from_the_budget_it_is_the_t_interval(n: int) -> None:
     assert true_ones / 1500 == pytest.approx(0.95, abs=0.017)
 
 
-def test_the_interval_is_that_of_a_further_seed_where_its_run_might_be_cut_off() -> None:
+def test_the_interval_is_that_of_a_further_seed_where_its_run_might_be_cut_off():
     """Five log times 0, ±0.1, ±0.2: the 98 % prediction interval ends 0.65 over their mean, by hand."""
     steps = [-0.2, -0.1, 0.0, 0.1, 0.2]
     quantile, deviation = 3.747, math.sqrt(0.1 / 4)  # of Student's t of 4 degrees at 0.99; of these times
@@ -154,7 +149,7 @@ def test_the_interval_is_that_of_a_further_seed_where_its_run_might_be_cut_off()
         assert near.mean == pytest.approx(1.0)
 
 
-def test_p_is_under_five_percent_where_the_interval_or_the_bound_leaves_one_out() -> None:
+def test_p_is_under_five_percent_where_the_interval_or_the_bound_leaves_one_out():
     """In each form, near the budget and far from it."""
     told = {True: 0, False: 0}
     for cut_arm, cut_reference in [(0.0, 0.0), (0.1, 0.0), (0.45, 0.0), (0.0, 0.3), (0.1, 0.3)]:
@@ -169,7 +164,7 @@ def test_p_is_under_five_percent_where_the_interval_or_the_bound_leaves_one_out(
     assert min(told.values()) > 100
 
 
-def test_both_cut_off_says_nothing_and_one_seed_is_no_interval() -> None:
+def test_both_cut_off_says_nothing_and_one_seed_is_no_interval():
     reached, not_yet = Time(2.0, True, 8.0), Time(8.0, False, 8.0)
     assert ratio({0: not_yet}, {0: not_yet}) == Ratio(1, "none")
     assert ratio({0: not_yet, 1: reached}, {0: reached, 1: not_yet}) == Ratio(2, "none")

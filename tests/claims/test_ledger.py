@@ -10,9 +10,7 @@ from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
 from claims.studies import CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
 from poslab.measures.task import Task
-from poslab.record.manifest import read_manifest
-from poslab.record.writer import RunRecord
-from support.records import FLAT, STEEP, plan, reaches, seal, write_run, write_scheme
+from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
@@ -32,16 +30,9 @@ def write_study(
     for place, pos in enumerate(arms):
         for seed in range(seeds):
             noise = NOISE[(seed + place) % len(NOISE)]
-            write_run(
-                folder / "runs",
-                f"{pos}-{seed}",
-                pos=pos,
-                seed=seed,
-                study=study,
-                sliding={k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()},
-                shift=noise,
-                **manifest,
-            )
+            sliding = {k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()}
+            facts = {"study": study, "sliding": sliding, "shift": noise, **manifest}
+            write_run(folder / "runs", f"{pos}-{seed}", pos, seed, **facts)
     names = [f"{pos}-{seed}" for pos in arms for seed in range(seeds)]
     plan(folder / "runs", names, "rope", study=study)
     return Studies(folder / "runs", folder / "reports")
@@ -60,9 +51,7 @@ def write_study(
         ((Verdict.NOT_TESTED, Verdict.UNDECIDED), Verdict.UNDECIDED, "undecided"),
     ],
 )
-def test_a_claim_of_parts_says_no_more_than_they_do(
-    parts: tuple[Verdict, ...], whole: Verdict, answer: str
-) -> None:
+def test_a_claim_of_parts_says_no_more_than_they_do(parts, whole, answer):
     judgement = in_parts(*(Part("It does.", verdict, "3") for verdict in parts), why="")
     assert judgement.verdict is whole
     assert judgement.answer == answer
@@ -73,12 +62,12 @@ def verdicts(studies: Studies) -> dict[int, Judgement]:
     return {number: judge(CLAIMS[number], studies) for number in READ}
 
 
-def test_noise_decides_nothing(tmp_path: Path) -> None:
+def test_noise_decides_nothing(tmp_path):
     judgements = verdicts(write_study(tmp_path, {pos: {1.0: 2.0, 8.0: 2.0} for pos in ARMS}))
     assert {judgement.verdict for judgement in judgements.values()} == {Verdict.UNDECIDED}
 
 
-def test_a_clear_study_decides_either_way(tmp_path: Path) -> None:
+def test_a_clear_study_decides_either_way(tmp_path):
     better = {"rope": {1.0: 1.0, 8.0: 0.9}, "sinusoidal": {1.0: 2.0, 8.0: 1.9}}
     judgements = verdicts(write_study(tmp_path / "better", better))
     assert judgements[28].verdict is Verdict.HOLDS_HERE
@@ -90,14 +79,12 @@ def test_a_clear_study_decides_either_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("half", "verdict"), [(2.1, Verdict.HOLDS_HERE), (2.004, Verdict.UNDECIDED)])
-def test_a_scheme_that_needs_no_context_is_not_said_to_extrapolate(
-    half: float, verdict: Verdict, tmp_path: Path
-) -> None:
+def test_a_scheme_that_needs_no_context_is_not_said_to_extrapolate(half, verdict, tmp_path):
     studies = write_study(tmp_path, {"alibi": {0.5: half, 1.0: 2.0, 8.0: 2.0}})
     assert judge(CLAIMS[37], studies).part("a").verdict is verdict
 
 
-def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path: Path) -> None:
+def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path):
     arms = ("rope", "t5", "inkling", "ssmax", "rope_partial")
     above, below = {1.0: 2.3, 8.0: 2.3}, {1.0: 1.7, 8.0: 1.7}  # the others have 2.0 and 2.06
 
@@ -108,14 +95,9 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path: Path
     up = judged("above", dict.fromkeys(arms[2:], above))
     down = judged("below", dict.fromkeys(arms[2:], below))
     assert (up[47].verdict, down[47].verdict) == (Verdict.REFUTED_HERE, Verdict.HOLDS_HERE)
-    assert (up[51].part("b").verdict, down[51].part("b").verdict) == (
-        Verdict.REFUTED_HERE,
-        Verdict.HOLDS_HERE,
-    )
-    assert (up[51].part("c").verdict, down[51].part("c").verdict) == (
-        Verdict.REFUTED_HERE,
-        Verdict.HOLDS_HERE,
-    )
+    for part in "bc":
+        assert up[51].part(part).verdict is Verdict.REFUTED_HERE
+        assert down[51].part(part).verdict is Verdict.HOLDS_HERE
     assert (up[53].verdict, down[53].verdict) == (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE)
     flat = judged("flat", {"rope": FLAT})
     assert flat[47].verdict is Verdict.UNDECIDED
@@ -124,9 +106,7 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path: Path
 
 
 @pytest.mark.parametrize(("faster", "verdict"), [(True, Verdict.HOLDS_HERE), (False, Verdict.REFUTED_HERE)])
-def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(
-    tmp_path: Path, faster: bool, verdict: Verdict
-) -> None:
+def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(tmp_path, faster, verdict):
     names = []
     for pos in ("learned", "rope"):
         for seed in range(5):
@@ -150,8 +130,8 @@ def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(
     ],
 )
 def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
-    loss: float, past: float, verdict: Verdict, parts: str, tmp_path: Path
-) -> None:
+    loss, past, verdict, parts, tmp_path
+):
     """Attention has 2.0 with RoPE and 2.4 without; the mixers `loss` at L, and `past` more at 8 L."""
     arms = {("rope", "flash"): 2.0, ("none", "flash"): 2.4, ("none", "gated_linear"): loss}
     arms["none", "gated_delta"] = loss
@@ -161,16 +141,10 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
         for seed in range(5):
             noise = NOISE[(seed + place) % len(NOISE)]
             names.append(f"{pos}-{attention}-{seed}")
-            write_run(
-                tmp_path / "runs",
-                names[-1],
-                pos=pos,
-                attention=attention,
-                seed=seed,
-                study=MIXERS.study,
-                sliding={k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)},
-                config={"pos": {"scheme": pos}, "attention": {"kind": attention}},
-            )
+            sliding = {k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)}
+            config = {"pos": {"scheme": pos}, "attention": {"kind": attention}}
+            facts = {"study": MIXERS.study, "attention": attention, "sliding": sliding, "config": config}
+            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
     plan(tmp_path / "runs", names, "rope / flash", study=MIXERS.study)
     judgement = judge(CLAIMS[39], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict
@@ -182,9 +156,7 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
 @pytest.mark.parametrize(
     ("none", "verdict"), [(48, Verdict.HOLDS_HERE), (16, Verdict.REFUTED_HERE), (0, Verdict.UNDECIDED)]
 )
-def test_models_without_positions_are_held_against_others_on_tasks(
-    none: int, verdict: Verdict, tmp_path: Path
-) -> None:
+def test_models_without_positions_are_held_against_others_on_tasks(none, verdict, tmp_path):
     """Eight seeds: rope answers up to 32, none up to `none`, 0 being that it has not learned the task."""
     names = []
     for pos, upto in (("rope", 32), ("none", none), ("learned", 16)):
@@ -198,16 +170,9 @@ def test_models_without_positions_are_held_against_others_on_tasks(
                 if pos != "learned" or size == 16  # undefined past it
             ]
             config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16}}
-            directory = write_run(
-                tmp_path / "runs",
-                names[-1],
-                pos=pos,
-                seed=seed,
-                study=TASKS.study,
-                config={**config, "pos": {"scheme": pos}},
-            )
-            RunRecord(directory, read_manifest(directory)).write_table(Task.table, table)
-            seal(directory)
+            config["pos"] = {"scheme": pos}
+            facts = {"study": TASKS.study, "config": config, "tables": {Task.table: table}}
+            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
     plan(tmp_path / "runs", names, "rope", study=TASKS.study)
     judgement = judge(CLAIMS[46], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict
@@ -215,7 +180,7 @@ def test_models_without_positions_are_held_against_others_on_tasks(
     assert "learned 1.00" not in judgement.numbers
 
 
-def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path) -> None:
+def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path):
     judgements = verdicts(write_study(tmp_path, {"rope": STEEP}, seeds=3))
     for number in (28, 26, 30):
         assert judgements[number].verdict is Verdict.UNDECIDED
@@ -223,11 +188,10 @@ def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path: Path)
         assert "3 seeds" in judgements[number].value
 
 
-def test_what_a_record_says_is_escaped_on_the_page(tmp_path: Path) -> None:
+def test_what_a_record_says_is_escaped_on_the_page(tmp_path):
     hostile = "<img src=x onerror=alert(1)>|`[x](javascript:alert(1))"
-    studies = write_study(
-        tmp_path, {"rope": STEEP}, data={"name": hostile, "fingerprint": "f", "vocabulary": 256}
-    )
+    data = {"name": hostile, "fingerprint": "f", "vocabulary": 256}
+    studies = write_study(tmp_path, {"rope": STEEP}, data=data)
     entries = tuple(Entry(CLAIMS[number], judgement) for number, judgement in verdicts(studies).items())
     drawn = {figure.name: b"" for one in entries for figure in one.judgement.figures}
     page, text = html(entries, drawn, {"x": hostile}), markdown(entries, {"x": hostile})
@@ -237,7 +201,7 @@ def test_what_a_record_says_is_escaped_on_the_page(tmp_path: Path) -> None:
     assert hostile in table(entries)
 
 
-def test_a_damaged_study_is_named_and_judges_nothing(tmp_path: Path) -> None:
+def test_a_damaged_study_is_named_and_judges_nothing(tmp_path):
     folder = tmp_path / "reports" / EXTRAPOLATION.study
     folder.mkdir(parents=True)
     (folder / "records.tar.xz").write_bytes(b"nothing of the kind")
@@ -246,7 +210,7 @@ def test_a_damaged_study_is_named_and_judges_nothing(tmp_path: Path) -> None:
     assert "damaged" in studies.unreadable[EXTRAPOLATION.study]
 
 
-def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_path: Path) -> None:
+def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_path):
     def head(layer: int, vanished: int, lowest: float) -> dict[str, float]:
         sums = {"queries": 200, "vanished": vanished, "lowest": lowest, "weights": 1000, "negative": 30}
         return {"layer": layer, "head": 0, **sums}
@@ -254,14 +218,9 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
     without = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert [each.study for each in without.missing] == ["denominators"]
     for seed in range(2):
-        write_scheme(
-            tmp_path / "runs",
-            f"d{seed}",
-            attention="linear",
-            seed=seed,
-            study="denominators",
-            denominators=[head(0, 0, 0.4), head(1, 3 + seed, -0.25)],
-        )
+        facts = {"study": "denominators", "attention": "linear", "seed": seed}
+        layers = [head(0, 0, 0.4), head(1, 3 + seed, -0.25)]
+        write_scheme(tmp_path / "runs", f"d{seed}", denominators=layers, **facts)
     plan(tmp_path / "runs", ["d0", "d1"], "rope / linear", study="denominators")
     judgement = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is without.verdict is Verdict.HOLDS
@@ -282,9 +241,7 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
         ((0.07, 0.08, 0.06, 0.09, 0.07), False, Verdict.NOT_TESTED),
     ],
 )
-def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(
-    shares: tuple[float, ...], control: bool, verdict: Verdict, tmp_path: Path
-) -> None:
+def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(shares, control, verdict, tmp_path):
     shuffled = {"fitted_windows": 1000, "penalty": 0.01, "shuffled_error": 1.0} if control else {}
 
     def layer(number: int, share: float) -> dict[str, float]:
@@ -292,15 +249,9 @@ def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(
         return sums | shuffled
 
     for seed, share in enumerate(shares):
-        write_scheme(
-            tmp_path / "runs",
-            f"v{seed}",
-            seed=seed,
-            study=CANON.study,
-            config={"pos": {"scheme": "rope"}},
-            places=[layer(0, share / 2), layer(1, share)],
-            distance=reaches([[3.0]]),
-        )
+        facts = {"study": CANON.study, "seed": seed, "config": {"pos": {"scheme": "rope"}}}
+        places = [layer(0, share / 2), layer(1, share)]
+        write_scheme(tmp_path / "runs", f"v{seed}", places=places, distance=reaches([[3.0]]), **facts)
     plan(tmp_path / "runs", [f"v{seed}" for seed in range(len(shares))], "rope", study=CANON.study)
     judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
     assert judgement.verdict is verdict

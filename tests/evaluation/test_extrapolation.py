@@ -16,12 +16,9 @@ def segments(count=3, vocabulary=50):
     return generator.integers(0, vocabulary, (count, 2 * LONGEST + 1))
 
 
-def run(gpt, sliding_windows=40, **options):
-    return extrapolate(gpt, *examples(segments()), CONTEXT, sliding_windows, np.arange(1, 51), **options)
-
-
 def test_a_scheme_is_not_scored_where_it_has_no_value():
-    result = run(make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=CONTEXT))
+    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=CONTEXT)
+    result = extrapolate(gpt, *examples(segments()), CONTEXT, 40, np.arange(1, 51))
     assert {row["multiple"] for row in result.lengths} == {"0.5", "1"}
     assert len(result.positions) == CONTEXT
 
@@ -54,10 +51,3 @@ def test_sliding_targets_are_distinct_and_spread(count):
     if count >= 256:
         assert len(set(segment.tolist())) == 64  # every segment
         assert abs(block.mean() - 31.5) < 2  # and every place in them alike
-
-
-def test_progress_ends_at_one():
-    shares = []
-    run(make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], context_length=CONTEXT), progress=shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == pytest.approx(1)

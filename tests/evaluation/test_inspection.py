@@ -1,5 +1,6 @@
 """What is recorded of a scheme in a trained model is what the scheme does to its logits."""
 
+import cmath
 import math
 
 import numpy as np
@@ -57,10 +58,7 @@ def test_the_upper_bound_bounds_and_is_ropes_formula():
     theta = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
     turns = torch.polar(torch.ones(8, L, dtype=torch.float64), theta[:, None] * DISTANCE)
     by_hand = [
-        sum(
-            abs(sum(complex(math.cos(t * float(th)), math.sin(t * float(th))) for th in theta[: j + 1]))
-            for j in range(8)
-        )
+        sum(abs(sum(cmath.exp(1j * t * th) for th in theta.tolist()[: j + 1])) for j in range(8))
         for t in (0, 3, 17)
     ]
     bound = upper_bound(turns)

@@ -1,7 +1,5 @@
 """Documents that are shorter than the longest window, joined for the evaluation."""
 
-from pathlib import Path
-
 import pytest
 
 from poslab.commands.evaluate import main
@@ -19,14 +17,12 @@ SHORT = {"trainer__max_steps": 2, "trainer__warmup_steps": 1, "model__layers": 1
 
 
 @pytest.fixture
-def text(tmp_path: Path) -> dict[str, str]:
+def text(tmp_path):
     path = write_short_documents(tmp_path / "short")
     return {"source": "text", "path": str(path), "vocabulary": "bytes"}
 
 
-def test_a_run_on_short_documents_is_refused_unless_they_are_joined(
-    text: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_path, monkeypatch, capsys):
     """Trained with them joined, then evaluated inside of single ones at a shorter length."""
     monkeypatch.chdir(tmp_path)
     asked = {"data": text, "evaluate__segments": 5, **SHORT}
@@ -52,16 +48,14 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(
     assert changed.changed["evaluate.documents"] == ["joined", None]
 
 
-def test_the_single_default_is_not_part_of_a_runs_identity(text: dict[str, str]) -> None:
+def test_the_single_default_is_not_part_of_a_runs_identity(text):
     """Records that are older than the setting do not name it."""
     assert "documents" not in request(data=text).config.result_settings()["evaluate"]
 
 
 @pytest.mark.parametrize("documents", ["single", "joined"])
 @pytest.mark.usefixtures("undrawn")
-def test_page_and_terminal_say_how_many_segments_were_found(
-    documents: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_and_terminal_say_how_many_segments_were_found(documents, tmp_path, capsys):
     config = {"evaluate": {"segments": 64, "documents": documents}}
     write_run(tmp_path / "runs", "rope-0", config=config)  # whose record has three segments
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")

@@ -100,12 +100,8 @@ def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
 
 
 def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):
-    settings = {
-        "context_length": 128,
-        "data__tokens": 200_000,
-        "trainer__max_steps": 6,
-        "evaluate__longest": 2,
-    }
+    settings = {"context_length": 128, "data__tokens": 200_000}
+    settings |= {"trainer__max_steps": 6, "evaluate__longest": 2}
     for seed in (0, 1):
         asked = request("made_up", evaluate__needles=3, seed=seed, **settings)
         assert make(asked, tmp_path).status == "done"
@@ -143,8 +139,6 @@ def test_more_than_guessing_is_more_than_seeds_and_questions_explain(shares, ask
 )
 def test_needles_that_do_not_fit_are_refused(changes, told, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(write_package(tmp_path / "package"))
+    settings = {"data__tokens": 200_000, "context_length": 128, "evaluate__needles": 4, **changes}
     with pytest.raises(ConfigError, match=told):
-        plan(
-            request(**{"data__tokens": 200_000, "context_length": 128, "evaluate__needles": 4, **changes}),
-            tmp_path,
-        )
+        plan(request(**settings), tmp_path)

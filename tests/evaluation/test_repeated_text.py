@@ -1,24 +1,23 @@
 """Repeated text by distance: against plain windows, models that copy and that cannot, and its intervals."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 import torch
+from scipy.special import stdtrit
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
 from poslab.analysis.results import gather
 from poslab.measures.repeated_text import CUE, PASSAGE, RepeatedText, _points, windows
-from poslab.record.writer import RunRecord
 from poslab.report.charts import LineChart
 from poslab.report.study_tables import StudyTables
 from support.evaluation import plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
-from support.records import plan, seal, write_run
+from support.records import plan, write_run
 
 LENGTH, LONGEST, VOCABULARY = 64, 256, 50
 TEXT = np.random.default_rng(0).integers(0, VOCABULARY, 3 * (2 * LONGEST + 1))
@@ -64,13 +63,13 @@ class Copyist(Model):
         return logits
 
 
-def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it() -> None:
+def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it():
     assert windows(128, 512) == [(128, [64, 32]), (256, [128]), (512, [256])]
     assert windows(16, 128) == [(64, [32]), (128, [64])]
     assert windows(128, 100) == []  # positions that end before L
 
 
-def test_losses_are_those_of_windows_with_and_without_a_copy() -> None:
+def test_losses_are_those_of_windows_with_and_without_a_copy():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
     table = measured(gpt)
     assert [*table.distance.unique()] == [32, 64, 128]
@@ -86,7 +85,7 @@ def test_losses_are_those_of_windows_with_and_without_a_copy() -> None:
         assert row.tokens == PASSAGE - CUE
 
 
-def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing() -> None:
+def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing():
     copied, blind = measured(Copyist()), measured(Model())
     assert copied.nll.max() < 1e-6
     assert (copied.nll_without / copied.tokens).to_numpy() == pytest.approx(math.log(VOCABULARY), rel=0.1)
@@ -109,39 +108,34 @@ def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) ->
     )
 
 
-def test_the_interval_is_over_seeds_and_documents() -> None:
+def test_the_interval_is_over_seeds_and_documents():
     (point,) = _points(table := made_up(np.random.default_rng(1)))
     change = ((table.nll - table.nll_without) / table.tokens).to_numpy().reshape(3, 20)
     by_seed, by_document = change.mean(axis=1), change.mean(axis=0)
     assert point.mean == pytest.approx(change.mean())
     parts = by_seed.var(ddof=1) / 3, by_document.var(ddof=1) / 20
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 19)
-    from scipy.special import stdtrit
-
     wide = stdtrit(freedom, 0.975) * math.sqrt(sum(parts))
     assert point.half_width == pytest.approx(max(wide, stdtrit(2, 0.975) * math.sqrt(parts[0])))
 
 
-def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path: Path) -> None:
+def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path):
     names = []
     for pos, shift in (("rope", 0.0), ("none", 0.2)):
         for seed in range(3):
             names.append(f"{pos}-{seed}")
-            directory = write_run(tmp_path, names[-1], pos, seed)
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
             table.nll += shift * table.tokens
             rows = [table.assign(multiple=k, distance=int(64 * k), window=64) for k in (0.5, 2.0)]
             rows[1][["nll", "nll_without"]] += 24.0  # a nat a token
-            RunRecord(directory).write_table(RepeatedText.table, pandas.concat(rows).to_dict("records"))
-            seal(directory)
+            tables = {RepeatedText.table: pandas.concat(rows).to_dict("records")}
+            write_run(tmp_path, names[-1], pos, seed, tables=tables)
     plan(tmp_path, names, "rope")
     section = RepeatedText().section(StudyTables(gather("made_up", tmp_path, None)))
     (chart,), (table_of_arms,) = section.charts, section.tables
     assert isinstance(chart, LineChart)
-    assert [(line.label, [point.x for point in line.points]) for line in chart.series] == [
-        ("rope", [0.5, 2.0]),
-        ("none", [0.5, 2.0]),
-    ]
+    drawn = {line.label: [point.x for point in line.points] for line in chart.series}
+    assert drawn == {"rope": [0.5, 2.0], "none": [0.5, 2.0]}
     assert table_of_arms.records[0]["0.5x_mean"] == pytest.approx(-0.2, abs=0.15)
     assert "lower for rope" in section.findings[0]
     assert "not shown for none" in section.findings[0]
@@ -151,18 +145,16 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert floors == ["−2.00", "−3.00"]
 
 
-def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path):
     names = []
     for pos in ("rope", "none"):
         for seed in range(3):
             names.append(f"{pos}-{seed}")
-            directory = write_run(tmp_path, names[-1], pos, seed)
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
             if pos == "none" or seed == 2:
                 table.loc[3, ["nll", "nll_without"]] = math.nan
             rows = table.assign(multiple=0.5, distance=32, window=64).to_dict("records")
-            RunRecord(directory).write_table(RepeatedText.table, rows)
-            seal(directory)
+            write_run(tmp_path, names[-1], pos, seed, tables={RepeatedText.table: rows})
     plan(tmp_path, names, "rope")
     section = RepeatedText().section(study := StudyTables(gather("made_up", tmp_path, None)))
     assert [(line.label, line.points[0].n) for line in section.charts[0].series] == [("rope", 2)]

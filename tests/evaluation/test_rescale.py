@@ -87,17 +87,11 @@ def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
 
 
 def test_recalibration_trains_a_copy_without_positions(tmp_path):
-    without, recalibrated = (
-        rows(
-            made(
-                tmp_path / str(steps),
-                evaluate__rescale=["none", "drop", "dynamic"],
-                evaluate__recalibration_steps=steps,
-            ).directory
-            / "rescaled.csv"
-        )
-        for steps in (0, 20)
-    )
+    def table(steps):
+        asked = {"evaluate__rescale": ["none", "drop", "dynamic"], "evaluate__recalibration_steps": steps}
+        return rows(made(tmp_path / str(steps), **asked).directory / "rescaled.csv")
+
+    without, recalibrated = table(0), table(20)
     before = losses(without, "drop")["non_overlapping", "1"]
     assert losses(recalibrated, "drop")["non_overlapping", "1"] < before - 0.005
     assert losses(recalibrated, "dynamic") == losses(without, "dynamic")

@@ -127,6 +127,7 @@ def test_no_tile_is_run_that_begins_another_one(pos, tiles):
     extrapolate(gpt, *examples(segments()), CONTEXT, 1, TOKEN_BYTES, shares.append)
     alone = 8 + 16 + 32  # the one sliding window of each length, which ends at the second target
     assert sum(seen) == len(gpt.blocks) * (tiles + alone)
+    assert shares == sorted(shares)
     assert shares[-1] == 1
 
 

@@ -14,13 +14,12 @@ from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.measures.task import Task, l50, sizes_of, wilson
 from poslab.objectives import build_objective
-from poslab.record.writer import RunRecord
 from poslab.report.render.terminal import evaluation_table
 from poslab.report.sections.contents import document
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
-from support.models import CONF
-from support.records import seal, write_run
+from support.models import CONF, POSITIONS
+from support.records import write_run
 from support.runs import make, request
 
 OPTION = arms(CONF / "task")["copy"]
@@ -98,18 +97,22 @@ def test_a_model_that_copies_up_to_a_size_is_exact_up_to_it(upto):
         assert pandas.isna(figures.task_l50)
 
 
+def asked_for(task, longest, context_length, **more):
+    """A run on a task of samples up to a size, asked up to 8."""
+    return request(
+        "made_up",
+        objective={**arms(CONF / "task")[task]["objective"], "samples": 4, "longest": longest, "tested": 8},
+        data=arms(CONF / "data")["none"],
+        context_length=context_length,
+        evaluate__longest=1,
+        **more,
+    )
+
+
 def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     for pos in ("rope", "none"):
         for seed in (0, 1):
-            asked = request(
-                "made_up",
-                objective={**OPTION["objective"], "samples": 4, "longest": 4, "tested": 8},
-                data=arms(CONF / "data")["none"],
-                context_length=33,
-                evaluate__longest=1,
-                pos=arms(CONF / "pos")[pos],
-                seed=seed,
-            )
+            asked = asked_for("copy", 4, 33, pos=POSITIONS[pos], seed=seed)
             assert make(asked, tmp_path).status == "done"
     directory = plan(asked, tmp_path).directory
     assert (directory / "task.csv").exists()
@@ -136,9 +139,8 @@ def test_a_task_whose_reference_has_no_finished_run_is_reported(tmp_path):
     config = {"data": {"source": "none"}, "objective": options}
     row = {"task": "copy", "size": 6, "longest": 6, "samples": 500, "exact": 500, "correct": 3000}
     for pos, status in {"rope": "diverged", "none": "done"}.items():
-        run = write_run(tmp_path, pos, pos, config=config, data={"name": "no text"}, status=status)
-        RunRecord(run).write_table(Task.table, [{**row, "tokens": 3000, "nll": 1.0}])
-        seal(run)
+        tables = {Task.table: [{**row, "tokens": 3000, "nll": 1.0}]}
+        write_run(tmp_path, pos, pos, config=config, data={"name": "no text"}, status=status, tables=tables)
     sections = document(gather("made_up", tmp_path, "rope")).sections
     assert "task" in [section.name for section in sections]
 
@@ -146,19 +148,7 @@ def test_a_task_whose_reference_has_no_finished_run_is_reported(tmp_path):
 def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_path):
     for task, length in (("copy", 9), ("sort", 7)):
         for pos in ("rope", "none"):
-            asked = request(
-                "made_up",
-                objective={
-                    **arms(CONF / "task")[task]["objective"],
-                    "samples": 4,
-                    "longest": (length - 1) // 2,
-                    "tested": 8,
-                },
-                data=arms(CONF / "data")["none"],
-                context_length=length,
-                evaluate__longest=1,
-                pos=arms(CONF / "pos")[pos],
-            )
+            asked = asked_for(task, (length - 1) // 2, length, pos=POSITIONS[pos])
             assert make(asked, tmp_path).status == "done"
     results = gather("made_up", tmp_path, None)
     page = document(results)
@@ -184,23 +174,14 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     learned = {"rope": 5, "none": 2, "learned": 5}
     for pos, seeds in learned.items():
         for seed in range(5):
-            run = write_run(
-                tmp_path,
-                f"{pos}{seed}",
-                pos,
-                seed,
-                config=config,
-                data={"name": "no text"},
-                sliding={1.0: 1.0},
-            )
             upto = {"rope": 6 + seed % 2, "none": 9, "learned": 6}[pos] if seed < seeds else 5
             rows = [
                 {"task": "copy", "size": size, "longest": 6, "samples": 100, "exact": 100 * (size <= upto)}
                 | {"correct": 600, "tokens": 600, "nll": 1.0}
                 for size in (range(5, 7) if pos == "learned" else range(5, 13))
             ]
-            RunRecord(run).write_table(Task.table, rows)
-            seal(run)
+            facts = {"config": config, "data": {"name": "no text"}, "sliding": {1.0: 1.0}}
+            write_run(tmp_path, f"{pos}{seed}", pos, seed, tables={Task.table: rows}, **facts)
     page = document(gather("made_up", tmp_path, "rope"))
     said, _, rest = page.summary.partition(" times that size with rope, ")
     assert said.endswith("up to 1.07")
@@ -218,13 +199,6 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
 
 def test_one_task_of_two_sizes_is_two_tasks(tmp_path):
     for longest in (3, 4):
-        asked = request(
-            "made_up",
-            objective={**OPTION["objective"], "samples": 4, "longest": longest, "tested": 8},
-            data=arms(CONF / "data")["none"],
-            context_length=9,
-            evaluate__longest=1,
-        )
-        assert make(asked, tmp_path).status == "done"
+        assert make(asked_for("copy", longest, 9), tmp_path).status == "done"
     summary = document(gather("made_up", tmp_path, None)).summary
     assert all(f"trained on sizes up to {longest}: " in summary for longest in (3, 4))

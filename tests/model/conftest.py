@@ -1,13 +1,11 @@
 """What the files on parity with the transformers library share."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 
 @pytest.fixture
-def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def in_float64(monkeypatch):
     """The library's code computes in float64, where it forces float32 too."""
     from support.parity import IN_FLOAT32, TorchInFloat64  # imports the library, which takes seconds
 
@@ -19,5 +17,5 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def seeded() -> None:
+def seeded():
     torch.manual_seed(0)

@@ -18,6 +18,7 @@ from support.models import ATTENTIONS, PAIRS, SCHEMES, make_gpt
 from support.parity import TorchInFloat64
 from support.runs import request
 
+SIZES = {"layers": 2, "width": 32, "heads": 2}
 LLAMA = {"norm": "rms", "mlp": "swiglu", "bias": False}
 # Every option, changed by itself.
 CHANGES = [
@@ -129,25 +130,6 @@ def test_query_groups_are_heads_with_the_same_keys_and_values(attention, tokens)
     torch.testing.assert_close(gpt(tokens), whole(tokens), atol=1e-10, rtol=1e-10)
 
 
-def test_the_output_gate_is_a_sigmoid_of_the_input_by_channel(tokens):
-    gated = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], layers=1, output_gate=True)
-    attention = gated.blocks[0].attention
-    seen = {}
-    attention.register_forward_hook(lambda module, inputs, output: seen.update(x=inputs[0], output=output))
-    attention.project_attention.register_forward_hook(lambda *call: seen.update(mixed=call[1][0]))
-    gated(tokens)
-    gate = 1 / (
-        1 + torch.exp(-(seen["x"] @ attention.gate_attention.weight.T + attention.gate_attention.bias))
-    )
-    plain = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], layers=1)
-    plain.load_state_dict(gated.state_dict(), strict=False)
-    plain.blocks[0].attention.project_attention.register_forward_hook(
-        lambda *call: seen.update(bare=call[1][0])
-    )
-    plain(tokens)
-    torch.testing.assert_close(seen["mixed"], seen["bare"] * gate, atol=1e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize("change", CHANGES, ids=NAMES)
 def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
     assert list(change) == [NAMES[CHANGES.index(change)]]
@@ -168,10 +150,8 @@ def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
     "change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1, "canon": ["b", "d"]}]
 )
 def test_the_foreseen_size_is_nearly_that_of_the_matrices(change):
-    config = resolve(request(model={"layers": 2, "width": 32, "heads": 2, **change}).config)
-    gpt = make_gpt(
-        config.pos, config.attention, width=32, heads=2, layers=2, context_length=32, vocabulary=256, **change
-    )
+    config = resolve(request(model={**SIZES, **change}).config)
+    gpt = make_gpt(config.pos, config.attention, context_length=32, vocabulary=256, **SIZES, **change)
     matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim >= 2)
     assert 0.85 * 16 * matrices < size_of(config).disk < 1.03 * 16 * matrices
 
@@ -265,7 +245,7 @@ def test_the_last_tokens_are_those_of_the_whole_also_after_convolutions(canon, a
 
 
 def test_canon_kernels_are_drawn_as_pytorchs_and_leave_the_other_weights_as_they_were():
-    sizes = {"width": 64, "heads": 2, "layers": 2}
+    sizes = {**SIZES, "width": 64}
     plain, gpt = (
         make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], **sizes, canon=canon) for canon in ([], ["a", "d"])
     )
@@ -285,23 +265,20 @@ def test_canon_layers_are_refused_where_tokens_see_later_ones():
         Block(geometry, build_attention(ATTENTIONS["flash"], geometry, scheme), BlockOptions(canon=["a"]))
 
 
-def test_letters_are_named_once_and_in_any_order():
-    sizes = {"layers": 2, "width": 32, "heads": 2}
-    with pytest.raises(ConfigError, match="canon"):
-        request(model={**sizes, "canon": ["a", "a"]})
-    wanted, other = (request(model={**sizes, "canon": canon}) for canon in (["c", "a"], ["a", "c"]))
+@pytest.mark.parametrize(("option", "value"), [("canon", ["a", "a"]), ("query_groups", 3)])
+def test_letters_are_named_once_and_groups_divide_the_heads(option, value):
+    with pytest.raises(ConfigError, match=option):
+        request(model={**SIZES, option: value})
+
+
+def test_letters_are_named_in_any_order():
+    wanted, other = (request(model={**SIZES, "canon": canon}) for canon in (["c", "a"], ["a", "c"]))
     assert wanted.config == other.config
 
 
-def test_groups_have_to_divide_the_heads():
-    with pytest.raises(ConfigError, match="query_groups"):
-        request(model={"layers": 2, "width": 32, "heads": 4, "query_groups": 3})
-
-
 def test_a_run_with_gpt2s_block_has_the_record_that_it_had_before(tmp_path):
-    sizes = {"layers": 2, "width": 32, "heads": 2}
-    job = plan(request(model={**sizes, **GPT2_BLOCK.model_dump()}), tmp_path)
-    assert job.facts["config"]["model"] == sizes
-    changed = plan(request(model={**sizes, "norm": "rms"}), tmp_path)
-    assert changed.facts["config"]["model"] == {**sizes, "norm": "rms"}
+    job = plan(request(model={**SIZES, **GPT2_BLOCK.model_dump()}), tmp_path)
+    assert job.facts["config"]["model"] == SIZES
+    changed = plan(request(model={**SIZES, "norm": "rms"}), tmp_path)
+    assert changed.facts["config"]["model"] == {**SIZES, "norm": "rms"}
     assert changed.identity != job.identity

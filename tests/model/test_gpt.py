@@ -38,23 +38,15 @@ def test_shared_weights_start_the_same_under_every_scheme_and_attention():
                 assert torch.equal(parameter, reference[name]), name
 
 
-def test_seeds_start_differently_and_parameters_are_not_copies_of_each_other():
-    zero = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=0).named_parameters())
-    one = dict(make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"], seed=1).named_parameters())
-    matrices = [name for name, parameter in zero.items() if parameter.ndim >= 2]
-    assert not any(torch.equal(zero[name], one[name]) for name in matrices)
-    assert not torch.equal(
-        zero["blocks.0.perceptron.expand.weight"], zero["blocks.1.perceptron.expand.weight"]
-    )
-
-
-def test_initial_weights_depend_on_nothing_but_the_seed():
-    def weights(state):
+def test_initial_weights_depend_on_the_seed_and_on_nothing_else_and_no_two_are_alike():
+    def weights(state, seed=0):
         torch.manual_seed(state)
-        return make_gpt(SCHEMES["fox"], ATTENTIONS["flash"], output_gate=True, bias=True).state_dict()
+        return make_gpt(SCHEMES["fox"], ATTENTIONS["flash"], seed=seed, output_gate=True).state_dict()
 
-    one, other = weights(0), weights(1)
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    one, again, other = weights(0), weights(1), weights(0, seed=1)
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in one if one[name].ndim >= 2)
+    assert not torch.equal(*(one[f"blocks.{layer}.perceptron.expand.weight"] for layer in (0, 1)))
     assert not one["blocks.0.attention.gate_attention.bias"].any()
 
 
@@ -71,16 +63,8 @@ def test_initial_weights_have_gpt2s_deviations():
 def test_equal_to_gpt2_with_the_same_weights():
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(
-        vocab_size=50,
-        n_positions=64,
-        n_embd=32,
-        n_layer=4,
-        n_head=4,
-        resid_pdrop=0,
-        embd_pdrop=0,
-        attn_pdrop=0,
-    )
+    without_dropout = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    config = GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=4, n_head=4, **without_dropout)
     theirs = GPT2LMHeadModel(config).double().eval()
     gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"])
     body = theirs.transformer

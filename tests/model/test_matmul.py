@@ -15,7 +15,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("strided", [True, False])
 @pytest.mark.parametrize("shape", [(3, 5, 8), (7, 8), (1, 1, 8), (0, 5, 8)], ids=str)
-def test_a_product_and_its_gradients_are_pytorchs(shape: tuple[int, ...], strided: bool, with_bias: bool):
+def test_a_product_and_its_gradients_are_pytorchs(shape, strided, with_bias):
     x = drawn(*shape[:-1], 2 * shape[-1])[..., ::2] if strided else drawn(*shape)
     leaves = [x.requires_grad_(), drawn(6, 8, seed=1).requires_grad_()]
     if with_bias:
@@ -37,9 +37,7 @@ def test_products_keep_their_precision():
 
 @pytest.mark.parametrize("elements", [40, 2**18])
 @pytest.mark.parametrize("shape", [(3, 5, 8), (7, 8), (0, 5, 8)], ids=str)
-def test_gelu_within_a_product_is_gelu_after_it(
-    shape: tuple[int, ...], elements: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_gelu_within_a_product_is_gelu_after_it(shape, elements, monkeypatch):
     monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
     layer = GeluLinear(8, 32)
     leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
@@ -70,7 +68,7 @@ def test_gelu_within_a_product_is_right_far_out_and_to_the_last_digits_of_float6
 
 
 @pytest.mark.parametrize("frozen", ["input", "weight", "bias"])
-def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen: str):
+def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen):
     layer = GeluLinear(8, 32)
     leaves = {"input": drawn(3, 8).requires_grad_(), "weight": layer.weight, "bias": layer.bias}
     leaves[frozen].requires_grad_(False)
@@ -79,7 +77,7 @@ def test_gelu_within_a_product_gives_the_gradients_that_are_wanted(frozen: str):
 
 
 @pytest.mark.parametrize("operator", [lambda x, weight: x, lambda x, *rest: 2 * x], ids=["other", "wrong"])
-def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch: pytest.MonkeyPatch):
+def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch):
     layer, x = GeluLinear(8, 32), drawn(3, 8)
     monkeypatch.setattr(matmul, "_one_dnn", operator)
     monkeypatch.setattr(matmul, "_one_dnn_is_right", matmul._one_dnn_is_right.__wrapped__)

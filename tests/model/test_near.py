@@ -31,11 +31,8 @@ def test_output_and_every_gradient_are_those_of_plain_products(length, extent, m
     found, expected = near.NearBias.apply(*parts, 0.3), plain(*parts, 0.3)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
     upstream = torch.randn_like(found)
-    for one, other in zip(
-        torch.autograd.grad(found, parts, upstream),
-        torch.autograd.grad(expected, parts, upstream),
-        strict=True,
-    ):
+    gradients = (torch.autograd.grad(output, parts, upstream) for output in (found, expected))
+    for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 

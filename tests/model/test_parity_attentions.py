@@ -16,11 +16,11 @@ from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.mpt import modeling_mpt as mpt
 
+from support.formulas import assert_same_with_gradients
 from support.parity import (
     LENGTH,
     SAME,
     attend,
-    close,
     gptjs_rope,
     make_rope,
     make_scheme,
@@ -56,17 +56,6 @@ def sharpen(module):
     return module
 
 
-def assert_same_attention(ours, theirs, leaves, tolerance=1e-10):
-    """Outputs, and the gradients of a random function of them."""
-    close(ours, theirs, rtol=tolerance, atol=tolerance)
-    probe = torch.randn_like(ours)
-    our_gradients = torch.autograd.grad((ours * probe).sum(), leaves)
-    their_gradients = torch.autograd.grad((theirs * probe).sum(), leaves)
-    for our, their in zip(our_gradients, their_gradients, strict=True):
-        close(our, their, rtol=10 * tolerance, atol=10 * tolerance)
-        assert their.abs().max() > 1e-3
-
-
 @FUSED
 @pytest.mark.parametrize("rope_type", SAME)
 def test_attention_is_llamas(rope_type, kind, in_float64):
@@ -77,7 +66,7 @@ def test_attention_is_llamas(rope_type, kind, in_float64):
     theirs, _ = module(hidden, position_embeddings=turns, attention_mask=causal_mask(LENGTH))
     q, k, v = (split(project(hidden), 4) for project in (module.q_proj, module.k_proj, module.v_proj))
     ours = module.o_proj(merge(attend(kind, scheme, q, k, v)))
-    assert_same_attention(ours, theirs, [hidden, module.q_proj.weight, module.k_proj.weight])
+    assert_same_with_gradients(ours, theirs, [hidden, module.q_proj.weight, module.k_proj.weight])
 
 
 @FUSED
@@ -90,7 +79,7 @@ def test_attention_is_gpt_neoxs(fraction, kind, in_float64):
     theirs, _ = module(hidden, attention_mask=causal_mask(LENGTH), position_embeddings=turns)
     q, k, v = split(module.query_key_value(hidden), 4).chunk(3, dim=-1)
     ours = module.dense(merge(attend(kind, scheme, q, k, v)))
-    assert_same_attention(ours, theirs, [hidden, module.query_key_value.weight])
+    assert_same_with_gradients(ours, theirs, [hidden, module.query_key_value.weight])
 
 
 @FUSED
@@ -106,7 +95,7 @@ def test_attention_is_gptjs(rotary_dim, kind, in_float64):
     theirs, _ = module(hidden, sines_and_cosines, causal_mask(LENGTH))
     q, k, v = (split(project(hidden), 4) for project in (module.q_proj, module.k_proj, module.v_proj))
     ours = module.out_proj(merge(attend(kind, scheme, q, k, v)))
-    assert_same_attention(ours, theirs, [hidden, module.q_proj.weight, module.k_proj.weight])
+    assert_same_with_gradients(ours, theirs, [hidden, module.q_proj.weight, module.k_proj.weight])
 
 
 @FUSED
@@ -121,7 +110,7 @@ def test_attention_under_alibi_is_blooms(heads, kind, in_float64):
     fused = module.query_key_value(hidden).unflatten(-1, (heads, 3, 16))
     q, k, v = (part.transpose(1, 2) for part in fused.unbind(dim=3))
     ours = module.dense(merge(attend(kind, scheme, q, k, v)))
-    assert_same_attention(ours, theirs, [hidden, module.query_key_value.weight])
+    assert_same_with_gradients(ours, theirs, [hidden, module.query_key_value.weight])
 
 
 @FUSED
@@ -136,7 +125,7 @@ def test_attention_under_alibi_is_mpts(heads, kind, in_float64):
     theirs, _ = module(hidden, bias, attention_mask=ahead)
     q, k, v = (split(part, heads) for part in module.Wqkv(hidden).chunk(3, dim=-1))
     ours = module.out_proj(merge(attend(kind, scheme, q, k, v)))
-    assert_same_attention(ours, theirs, [hidden, module.Wqkv.weight], tolerance=2e-5)
+    assert_same_with_gradients(ours, theirs, [hidden, module.Wqkv.weight], tolerance=2e-5)
 
 
 @FUSED
@@ -149,4 +138,4 @@ def test_attention_under_t5s_bias_is_t5s(buckets, max_distance, kind, in_float64
     theirs, *_ = functional_call(module, table, (hidden,), {"mask": causal_mask(LENGTH)})
     q, k, v = (split(project(hidden), 4) for project in (module.q, module.k, module.v))
     ours = module.o(merge(attend(kind, scheme, q * 16**0.5, k, v)))
-    assert_same_attention(ours, theirs, [hidden, scheme.bucket_bias])
+    assert_same_with_gradients(ours, theirs, [hidden, scheme.bucket_bias])

@@ -27,17 +27,13 @@ from support.formulas import (
     queries_and_keys,
     turned_logit,
 )
-from support.pairwise import pairwise
+from support.pairwise import all_pairs
 from support.parity import L, close, scores
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
 
-@pytest.mark.parametrize("places", PLACES)
-def test_fox_scores_by_the_formula(places):
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("fox")
-
+def fox_logit(scheme, q, k, x, positions):
     @cache
     def gate(batch, head, token):
         return logsigmoid(scheme.weight[head] @ x[batch, token] + scheme.offset[head])
@@ -46,15 +42,10 @@ def test_fox_scores_by_the_formula(places):
         forgotten = sum(gate(batch, head, token) for token in range(j + 1, i + 1))
         return plain_product(q, k, batch, head, i, j) + forgotten
 
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+    return logit
 
 
-@pytest.mark.parametrize("places", PLACES)
-def test_wall_scores_by_the_formula(places, monkeypatch):
-    """One gate at a time, in blocks of 4 queries so that keys lie in a block and before it."""
-    monkeypatch.setattr(wall, "BLOCK", 4)
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("wall", offset=8.0)
+def wall_logit(scheme, q, k, x, positions):
     gates = (x @ scheme.weight.T + scheme.offset).sigmoid().reshape(2, TOKENS, HEADS, WIDTH)
 
     def logit(batch, head, i, j):
@@ -63,7 +54,7 @@ def test_wall_scores_by_the_formula(places, monkeypatch):
             kept = kept * gates[batch, token, head]
         return (q[batch, head, i] * k[batch, head, j] * kept).sum() / math.sqrt(WIDTH)
 
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+    return logit
 
 
 def test_wall_takes_gates_that_underflow():
@@ -100,10 +91,11 @@ def test_wall_under_linear_is_gated_linear_attention(chunk):
     close(attend.weights(q, k, site) @ v, expected)
 
 
-def path_reflections(scheme, x):
-    """(B, H, T, K, K): I - beta w w^T of each token, one by one."""
+def path_logit(scheme, q, k, x, positions):
+    """By the reflection I - beta w w^T of each token, one by one."""
     read = x @ scheme.reduce.T @ scheme.expand.T
 
+    @cache
     def reflection(batch, head, token):
         of_head = slice(head * WIDTH, (head + 1) * WIDTH)
         weights = scheme.convolution[of_head]  # the last is the token's own
@@ -115,25 +107,17 @@ def path_reflections(scheme, x):
         beta = 2 * (scheme.weight[head] @ x[batch, token] + scheme.offset[head]).sigmoid()
         return torch.eye(WIDTH, dtype=torch.float64) - beta * torch.outer(w, w)
 
-    return cache(reflection)
-
-
-@pytest.mark.parametrize("places", PLACES)
-def test_path_scores_by_the_formula(places):
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("path", rank=5)
-    reflection = path_reflections(scheme, x)
-
     def logit(batch, head, i, j):
         key = k[batch, head, j]
         for token in range(j + 1, i + 1):
             key = reflection(batch, head, token) @ key
         return q[batch, head, i] @ key / math.sqrt(WIDTH)
 
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+    return logit
 
 
-def selective_rope_angles(scheme, x, activation, gated, base):
+def selective_rope_logit(scheme, q, k, x, positions):
+    activation, gated, base = (getattr(scheme.options, name) for name in ("activation", "gated", "base"))
     unit = x / x.square().sum(dim=-1, keepdim=True).sqrt()
     read = unit @ scheme.reduce.T @ scheme.expand.T
     temperatures = [base ** (-2 * c / WIDTH) for c in range(WIDTH // 2)]
@@ -153,32 +137,68 @@ def selective_rope_angles(scheme, x, activation, gated, base):
             total = total * (scheme.gate[head] @ unit[batch, token] + scheme.offset[head]).sigmoid()
         return total
 
-    return lambda batch, head, i: temperatures * sum(step(batch, head, t) for t in range(i + 1))
+    def angle(batch, head, i):
+        return temperatures * sum(step(batch, head, token) for token in range(i + 1))
+
+    return turned_logit(q, k, angle)
 
 
-@pairwise("activation, gated, base, places", ["silu", "none"], [True, False], [500000.0, 50.0], PLACES)
-def test_selective_rope_scores_by_the_formula(activation, gated, base, places):
-    q, k, positions = queries_and_keys(places)
-    options = {"activation": activation, "gated": gated, "base": base}
-    scheme, x, leaves = given("selective_rope", rank=5, **options)
-    logit = turned_logit(q, k, selective_rope_angles(scheme, x, **options))
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
-
-
-def carope_angles(scheme, x):
+def carope_logit(scheme, q, k, x, positions):
     @cache
     def step(batch, head, token):
         frequency = 1 / (softplus(scheme.weight[head] @ x[batch, token]) + 1)
         return torch.stack([frequency**c for c in range(WIDTH // 2)])
 
-    return lambda batch, head, i: sum(step(batch, head, token) for token in range(i + 1))
+    return turned_logit(q, k, lambda batch, head, i: sum(step(batch, head, t) for t in range(i + 1)))
+
+
+def repo_logit(scheme, q, k, x, positions):
+    assert len(scheme.gate) == HEADS * WIDTH // 8
+
+    def angle(batch, head, token):
+        gate = scheme.gate @ x[batch, token]
+        hidden = gate * gate.sigmoid() * (scheme.content @ x[batch, token])
+        return scheme.assign[head] @ hidden * torch.tensor(THETA, dtype=torch.float64)
+
+    return turned_logit(q, k, angle)
+
+
+def inkling_logit(scheme, q, k, x, positions):
+    assert scheme.profiles.shape == (5, 5)
+
+    def logit(batch, head, i, j):
+        plain = plain_product(q, k, batch, head, i, j)
+        distance = int(positions[i] - positions[j])
+        if distance >= 5:
+            return plain
+        mixed = scheme.read[5 * head : 5 * head + 5] @ x[batch, i]
+        return plain + mixed @ scheme.profiles[:, distance]
+
+    return logit
+
+
+SELECTIVE = [
+    {"rank": 5, "activation": activation, "gated": gated, "base": base}
+    for activation, gated, base in all_pairs(["silu", "none"], [True, False], [500000.0, 50.0])
+]
+FORMULAS = [
+    (fox_logit, "fox", {}),
+    (wall_logit, "wall", {"offset": 8.0}),
+    (path_logit, "path", {"rank": 5}),
+    (carope_logit, "carope", {}),
+    (repo_logit, "repo", {"base": 10000.0}),
+    (inkling_logit, "inkling", {"rank": 5, "extent": 5 / L}),
+    *((selective_rope_logit, "selective_rope", options) for options in SELECTIVE),
+]
 
 
 @pytest.mark.parametrize("places", PLACES)
-def test_carope_scores_by_the_formula(places):
+@pytest.mark.parametrize(("formula", "name", "options"), FORMULAS)
+def test_scores_by_the_formula(formula, name, options, places, monkeypatch):
+    monkeypatch.setattr(wall, "BLOCK", 4)  # so that keys lie in a block and before it
     q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("carope")
-    logit = turned_logit(q, k, carope_angles(scheme, x))
+    scheme, x, leaves = given(name, **options)
+    logit = formula(scheme, q, k, x, positions)
     assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
@@ -233,35 +253,3 @@ def test_bipe_without_tokens_is_refused():
     scheme, x, _ = given("bipe", rate=1.0, ends=[END], between="rope", constant=100.0)
     with pytest.raises(ValueError, match="read_tokens"):
         scheme.embed(x, torch.arange(TOKENS))
-
-
-@pytest.mark.parametrize("places", PLACES)
-def test_repo_scores_by_the_formula(places):
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("repo", base=10000.0)
-    assert len(scheme.gate) == HEADS * WIDTH // 8
-
-    def angle(batch, head, token):
-        gate = scheme.gate @ x[batch, token]
-        hidden = gate * gate.sigmoid() * (scheme.content @ x[batch, token])
-        return scheme.assign[head] @ hidden * torch.tensor(THETA, dtype=torch.float64)
-
-    logit = turned_logit(q, k, angle)
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
-
-
-@pytest.mark.parametrize("places", PLACES)
-def test_inkling_scores_by_the_formula(places):
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given("inkling", rank=5, extent=5 / L)
-    assert scheme.profiles.shape == (5, 5)
-
-    def logit(batch, head, i, j):
-        plain = plain_product(q, k, batch, head, i, j)
-        distance = int(positions[i] - positions[j])
-        if distance >= 5:
-            return plain
-        mixed = scheme.read[5 * head : 5 * head + 5] @ x[batch, i]
-        return plain + mixed @ scheme.profiles[:, distance]
-
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])

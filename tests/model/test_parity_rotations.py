@@ -39,20 +39,6 @@ pytestmark = pytest.mark.usefixtures("seeded")
 WIDTHS, BASES, FACTORS = [8, 80, 128], [1e3, 5e5, 1e6], [1.5, 4.0, 32.0]
 
 
-@pairwise("width, base", WIDTHS, BASES)
-def test_plain_rope(width, base, in_float64):
-    ours = make_rope(width=width, base=base).frequencies(width, torch.arange(10))
-    close(ours, their_frequencies("default", width=width, base=base)[0])
-
-
-@pairwise("width, base, factor", WIDTHS, BASES, FACTORS)
-def test_position_interpolation_is_their_linear(width, base, factor, in_float64):
-    ours = make_rope("rope_pi", width=width, base=base, factor=factor)
-    theirs, scaling = their_frequencies("linear", width=width, base=base, factor=factor)
-    close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.query_key_scale() == scaling == 1
-
-
 @pairwise("width, base, factor, length", WIDTHS, BASES, [1.0, 2.0, 4.5], [1, L, L + 1, 16 * L])
 def test_dynamic_ntk(width, base, factor, length, in_float64):
     ours = make_rope("rope_dynamic", width=width, base=base, factor=factor)
@@ -94,15 +80,9 @@ def test_yarn_of_a_single_pair(original, in_float64):
 )
 def test_llama3(width, base, factor, low, high, original, in_float64):
     options = {"factor": factor, "low": low, "high": high, "original_length": original}
-    theirs, scaling = their_frequencies(
-        "llama3",
-        width=width,
-        base=base,
-        factor=factor,
-        low_freq_factor=low,
-        high_freq_factor=high,
-        original_max_position_embeddings=original,
-    )
+    rope = {"factor": factor, "low_freq_factor": low, "high_freq_factor": high}
+    rope["original_max_position_embeddings"] = original
+    theirs, scaling = their_frequencies("llama3", width=width, base=base, **rope)
     ours = make_rope("rope_llama3", width=width, base=base, **options)
     close(ours.frequencies(width, torch.arange(10)), theirs)
     assert ours.query_key_scale() == scaling == 1
@@ -139,14 +119,8 @@ def test_a_rescaled_partial_rope_turns_as_theirs_with_a_partial_rotary_factor(me
     factor = 1.0 if method == "dynamic" else 4.0
     ours = make_rope("rope_partial", width=64, fraction=0.5)
     ours.rescale(Rescaling(method, factor))
-    theirs, _ = their_frequencies(
-        rope_type,
-        4 * L,
-        width=64,
-        factor=factor,
-        partial_rotary_factor=0.5,
-        original_max_position_embeddings=L,
-    )
+    options = {"factor": factor, "partial_rotary_factor": 0.5, "original_max_position_embeddings": L}
+    theirs, _ = their_frequencies(rope_type, 4 * L, width=64, **options)
     close(ours.frequencies(32, torch.arange(4 * L)), theirs)
 
 
@@ -170,34 +144,17 @@ def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
 # Rotations
 
 
-def turned_by_both(pair, q, k, positions):
-    scheme = pair.scheme()
-    ours = (
-        scheme.rotate_queries(scheme.logit_features(q), positions),
-        scheme.rotate_keys(scheme.logit_features(k), positions),
-    )
-    cos, sin = llama.LlamaRotaryEmbedding(pair.config())(q, positions[None])
-    return ours, llama.apply_rotary_pos_emb(q, k, cos, sin)
-
-
 @pytest.mark.parametrize("rope_type", SAME)
 @pytest.mark.parametrize("below", [L // 2, LENGTH, 100_000])
 def test_rotation_is_llamas(rope_type, below, in_float64):
     """Below and past L, and at scattered positions up to 100,000. A phase of 1e5 is known to 1e-11."""
     positions = torch.arange(below) if below <= LENGTH else scattered(LENGTH, below)
     q, k = torch.randn(2, 2, 4, len(positions), 16)
-    ours, theirs = turned_by_both(SAME[rope_type], q, k, positions)
-    for our, their in zip(ours, theirs, strict=True):
-        close(our, their, atol=1e-9)
-
-
-@pytest.mark.parametrize("rope_type", SAME)
-def test_rotation_is_llamas_as_it_ships_in_float32(rope_type):
-    """Their float32 phases are off by some 1e-5 at position 150."""
-    q, k = torch.randn(2, 2, 4, LENGTH, 16)
-    ours, theirs = turned_by_both(SAME[rope_type], q, k, torch.arange(LENGTH))
-    for our, their in zip(ours, theirs, strict=True):
-        close(our, their, atol=1e-4)
+    scheme = SAME[rope_type].scheme()
+    cos, sin = llama.LlamaRotaryEmbedding(SAME[rope_type].config())(q, positions[None])
+    their_q, their_k = llama.apply_rotary_pos_emb(q, k, cos, sin)
+    close(scheme.rotate_queries(scheme.logit_features(q), positions), their_q, atol=1e-9)
+    close(scheme.rotate_keys(scheme.logit_features(k), positions), their_k, atol=1e-9)
 
 
 # Other places

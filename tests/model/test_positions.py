@@ -56,20 +56,10 @@ def test_rescaling_changes_a_rotation_and_is_undone(name, method):
 
 
 def test_schemes_without_a_rotation_cannot_be_rescaled():
-    bare = [
-        "none",
-        "sinusoidal",
-        "learned",
-        "t5",
-        "alibi",
-        "kerple",
-        "fire",
-        "cope",
-        "fope",
-        "stick_breaking",
-    ]
+    added = ["sinusoidal", "learned", "t5", "alibi", "kerple", "fire"]
+    others = ["none", "cope", "fope", "stick_breaking"]
     by_content = [name for name in SCHEMES if build_scheme(SCHEMES[name], GEOMETRY).layer(0).by_content]
-    assert set(SCHEMES) - set(RESCALABLE) == {*bare, *by_content}
+    assert set(SCHEMES) - set(RESCALABLE) == {*added, *others, *by_content}
 
 
 def test_a_schedule_keeps_gates_apart_by_layer():
@@ -193,15 +183,6 @@ def test_randomised_positions_go_with_any_scheme(inner, attention):
     assert not torch.allclose(gpt(tokens), consecutive)
     if attention == "flash":
         torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
-
-
-def test_rope_phases_are_exact_far_out():
-    """At position 100,000 a float32 phase is wrong by about 5e-3; ours is cast last."""
-    scheme = build_scheme(POSITIONS["rope"], GEOMETRY)
-    x = torch.zeros(1, 1, 1, 16)
-    x[..., 0] = 1.0
-    turned = scheme.rotate(x, torch.tensor([100_000]))
-    assert turned[0, 0, 0, 0].item() == pytest.approx(torch.tensor(100_000.0).double().cos().item(), abs=1e-7)
 
 
 @pytest.mark.parametrize("name", ["rope", "sinusoidal", "carope"])

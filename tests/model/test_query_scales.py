@@ -9,10 +9,12 @@ import torch
 from poslab.config.schema import PairError
 from poslab.model.attention import build_attention
 from poslab.model.positions import Geometry, build_scheme
+from support.formulas import HEADS, WIDTH, assert_same_with_gradients, small
 from support.models import ATTENTIONS, SCHEMES
-from support.parity import close, make_scheme, scores
+from support.parity import scores
 
-HEADS, WIDTH, TOKENS = 3, 8, 40
+TOKENS = 40
+CAUSAL = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
 RULES = {
     "llama4": lambda n: 1 + 0.3 * math.log(1 + n // 7),
     "inkling": lambda n: 1 + 0.3 * math.log(max(n / 7, 1)),
@@ -22,10 +24,6 @@ RULES = {
 INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox", "carope", "inkling")}
 
 pytestmark = pytest.mark.usefixtures("seeded")
-
-
-def small(name, **options):
-    return make_scheme(name, width=WIDTH, heads=HEADS, **options)
 
 
 def queries_and_keys():
@@ -48,14 +46,8 @@ def test_fixed_rules_multiply_the_products(rule, inside):
     q, k = queries_and_keys()
     x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64)
     factor = torch.tensor([RULES[rule](i + 1) for i in range(TOKENS)], dtype=torch.float64)
-    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-    ours = scores(layer, q, k, torch.arange(TOKENS), x)[..., causal]
-    expected = times(own, factor, q, k, x)[..., causal]
-    close(ours, expected, rtol=1e-9, atol=1e-9)
-    for mine, theirs in zip(
-        *(torch.autograd.grad(x.sin().sum(), (q, k)) for x in (ours, expected)), strict=True
-    ):
-        close(mine, theirs, rtol=1e-9, atol=1e-9)
+    ours = scores(layer, q, k, torch.arange(TOKENS), x)[..., CAUSAL]
+    assert_same_with_gradients(ours, times(own, factor, q, k, x)[..., CAUSAL], [q, k])
 
 
 def test_ssmax_has_a_number_for_each_head_and_layer_and_trains_it():
@@ -68,17 +60,11 @@ def test_ssmax_has_a_number_for_each_head_and_layer_and_trains_it():
     with torch.no_grad():
         first.copy_(torch.tensor([0.5, -0.2, 1.1]))
     q, k = queries_and_keys()
-    causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-    ours = scores(whole.layer(0), q, k, torch.arange(TOKENS))[..., causal]
+    ours = scores(whole.layer(0), q, k, torch.arange(TOKENS))[..., CAUSAL]
     logs = torch.tensor([math.log(i + 1) for i in range(TOKENS)], dtype=torch.float64)
-    factor = (first[:, None] * logs)[..., None].expand(-1, -1, TOKENS)[..., causal]
-    expected = scores(whole.of, q, k, torch.arange(TOKENS))[..., causal] * factor
-    close(ours, expected, rtol=1e-9, atol=1e-9)
-    leaves = (q, k, first)
-    for mine, theirs in zip(
-        *(torch.autograd.grad(x.sin().sum(), leaves) for x in (ours, expected)), strict=True
-    ):
-        close(mine, theirs, rtol=1e-9, atol=1e-9)
+    factor = (first[:, None] * logs)[..., None].expand(-1, -1, TOKENS)[..., CAUSAL]
+    expected = scores(whole.of, q, k, torch.arange(TOKENS))[..., CAUSAL] * factor
+    assert_same_with_gradients(ours, expected, [q, k, first])
 
 
 def test_linear_attention_refuses_them():

@@ -44,14 +44,11 @@ RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
 
 def ours(recipe, attention, layer, **block):
     """The attention of a layer with random weights, and the layer's scheme, with windows of 5 tokens."""
-    section = POSITIONS[recipe]
+    section, small = POSITIONS[recipe], {"window": 5, "start": 7}
     if section["scheme"] == "schedule":
         schemes = {
-            name: entry | ({"window": 5} if "window" in entry else {})
+            name: {key: small.get(key, value) for key, value in entry.items()}
             for name, entry in section["schemes"].items()
-        }
-        schemes = {
-            name: entry | ({"start": 7} if "start" in entry else {}) for name, entry in schemes.items()
         }
         section = section | {"schemes": schemes}
     geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=4)
@@ -258,19 +255,13 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer):
 
 
 def test_gemma4_turns_a_quarter_of_the_pairs_in_its_global_layers():
-    rope = {"rope_type": "proportional", "rope_theta": 1000000.0, "partial_rotary_factor": 0.25}
-    config = config_of(
-        Gemma4TextConfig,
-        global_head_dim=64,
-        rope_parameters={
-            "full_attention": rope,
-            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        },
-    )
+    ropes = {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    config = config_of(Gemma4TextConfig, global_head_dim=64, rope_parameters=ropes)
     embedding = modeling_gemma4.Gemma4TextRotaryEmbedding(config)
-    theirs_by_layer = {"full_attention": FAR, "sliding_attention": NEAR}
-    for kind, layer in theirs_by_layer.items():
-        width = 64 if kind == "full_attention" else WIDTH
+    for kind, layer, width in (("full_attention", FAR, 64), ("sliding_attention", NEAR, WIDTH)):
         geometry = Geometry(HEADS * width, HEADS, 64, layers=4)
         scheme = build_scheme(POSITIONS["as_gemma4"], geometry).layer(layer)
         frequencies = scheme.frequencies(width, torch.arange(5))

@@ -67,11 +67,10 @@ def test_half_precision_stays_near_the_formula():
     case = Case("alibi", 135, dtype=torch.bfloat16)
     attend, scheme, _ = parts("alibi", "flash")
     site = Site(scheme.float(), torch.arange(135), sinks=SINKS.float())
-    mixed = attend.attend(case.q, case.k, case.v, site)
+    given = case.q, case.k, case.v
+    mixed = attend.attend(*given, site)
     assert mixed.dtype == torch.bfloat16
-    exact = one_key_more(
-        attend, case.q.double(), case.k.double(), case.v.double(), replace(site, sinks=SINKS)
-    )
+    exact = one_key_more(attend, *(x.double() for x in given), replace(site, sinks=SINKS))
     torch.testing.assert_close(mixed.double(), exact, atol=0.03, rtol=0.03)
 
 

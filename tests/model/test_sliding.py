@@ -14,7 +14,6 @@ from poslab.model.positions.alibi import slopes
 from support.pairwise import pairwise
 
 HEADS = 4
-LENGTHS = [1, 2, 63, 200]
 BLOCKS = ["short", "blocks"]
 
 
@@ -103,23 +102,13 @@ def calls(request, monkeypatch):
         monkeypatch.setattr(sliding, "STEP", 8)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_fixed_bias(calls, length):
-    """ALiBi's, and a head whose slope is 0."""
-    tensors, bias = inputs(length), alibi(length)
-    assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_learned_bias(calls, length):
-    tensors, bias = inputs(length), learned(length).requires_grad_()
-    assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
-
-
-@pairwise("calls, width, batch", BLOCKS, [1, 8, 33], [1, 3], indirect=["calls"])
-def test_head_widths_and_batches(calls, width, batch):
-    tensors = inputs(150, width, batch)
-    for bias in (alibi(150), learned(150).requires_grad_()):
+@pairwise(
+    "calls, length, width, batch", BLOCKS, [1, 2, 63, 150, 200], [1, 7, 8, 33], [1, 3], indirect=["calls"]
+)
+def test_a_fixed_and_a_learned_bias(calls, length, width, batch):
+    """ALiBi's, with a head whose slope is 0, and one that has a gradient."""
+    tensors = inputs(length, width, batch)
+    for bias in (alibi(length), learned(length).requires_grad_()):
         assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 

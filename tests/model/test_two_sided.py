@@ -13,19 +13,8 @@ from support.models import ATTENTIONS, POSITIONS, SCHEMES, each_scheme_once, pai
 
 TWO_SIDED = {"heads": 4, "context_length": 64, "causal": False}
 GEOMETRY = Geometry(width=32, layers=4, **TWO_SIDED)
-ONE_SIDED = {
-    "bipe_alibi",
-    "fox",
-    "xpos",
-    "selective_rope",
-    "inkling",
-    "cope",
-    "wall",
-    "stick_breaking",
-    "path",
-    "log_scaled",
-    "ssmax",
-}
+BY_CONTENT = {"fox", "selective_rope", "inkling", "cope", "wall", "stick_breaking", "path"}
+ONE_SIDED = BY_CONTENT | {"bipe_alibi", "xpos", "log_scaled", "ssmax"}
 PAIRS = pairs_that_work(GEOMETRY)
 
 
@@ -165,12 +154,8 @@ def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
 def test_what_has_a_meaning_on_both_sides_is_served():
     served = {pos for pos, _ in PAIRS}
     assert SCHEMES.keys() - served == ONE_SIDED
-    assert {attention for _, attention in PAIRS} == {
-        "flash",
-        "linear",
-        "performer",
-        "softmax",
-    }  # mixers without attention are causal
+    # Mixers without attention are causal.
+    assert {attention for _, attention in PAIRS} == {"flash", "linear", "performer", "softmax"}
     linear = {pos for pos, attention in PAIRS if attention == "linear"}
     assert {"rope", "none", "learned", "sinusoidal", "pope", "alibi", "t5"} <= linear
     assert not linear & {"kerple", "fire"}

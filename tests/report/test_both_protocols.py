@@ -18,7 +18,6 @@ from support.records import plan, write_protocols
 TESTED, BESIDE = "sliding_8x", "loss_8x"
 STUDIES = 300
 FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
-DIFFERENTLY = "The two protocols order mean losses differently at 8 L: "
 
 
 def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, noise: float = 0.01) -> Results:
@@ -28,14 +27,8 @@ def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, nois
         for seed in range(seeds):
             names.append(f"{pos}-{seed}")
             one, other = (random.Random(f"{pos} {seed} {i}").gauss(0, noise) for i in range(2))
-            write_protocols(
-                runs,
-                names[-1],
-                {1.0: 2.0, 8.0: sliding + one},
-                {1.0: 2.2, 8.0: plain + other},
-                pos=pos,
-                seed=seed,
-            )
+            losses = {1.0: 2.0, 8.0: sliding + one}, {1.0: 2.2, 8.0: plain + other}
+            write_protocols(runs, names[-1], *losses, pos=pos, seed=seed)
     plan(runs, names, next(iter(at_8)))
     return gather("made_up", runs, None)
 
@@ -44,18 +37,17 @@ def said(results: Results) -> list[str]:
     return [text for text in extrapolation(results) if "order mean losses differently" in text]
 
 
-def test_arms_that_change_places_are_named(tmp_path: Path) -> None:
+def test_arms_that_change_places_are_named(tmp_path):
     results = study(tmp_path, {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)})
-    assert said(results) == [
-        f"{DIFFERENTLY}alibi below rope in sliding windows, the other way round in non-overlapping windows."
-    ]
+    (text,) = said(results)
+    assert "alibi below rope in sliding windows, the other way round" in text
     rows = {(row["arm"], row["other"]): row for row in pairs_sheet(results)[1]}
     assert {pair for pair, row in rows.items() if row["changes_places"]} == {("rope", "alibi")}
     assert rows["rope", "alibi"]["mean"] == pytest.approx(0.5, abs=0.03)
     assert rows["rope", "alibi"]["counterpart_mean"] == pytest.approx(-0.5, abs=0.03)
 
 
-def test_arms_that_keep_their_places_are_not(tmp_path: Path) -> None:
+def test_arms_that_keep_their_places_are_not(tmp_path):
     assert said(study(tmp_path / "a", {"rope": (3.0, 2.5), "alibi": (2.5, 2.1), "fox": (4.0, 2.6)})) == []
     # All is noise in both.
     assert said(study(tmp_path / "b", {"rope": (3.0, 2.5), "alibi": (3.0, 2.5), "fox": (3.0, 2.5)})) == []
@@ -63,18 +55,16 @@ def test_arms_that_keep_their_places_are_not(tmp_path: Path) -> None:
     assert said(study(tmp_path / "c", {"rope": (3.0, 2.0), "alibi": (2.0, 3.0)}, seeds=1)) == []
 
 
-def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path: Path) -> None:
+def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path):
     """Noise in sliding windows hides the order there, yet the difference is certainly another one."""
     at_8 = {"rope": (2.54, 2.16), "t5": (2.50, 2.36), "none": (2.50, 2.37)}
     results = study(tmp_path, at_8, noise=0.04)
     assert not any(pair.separated for pair in results.pairs)
-    assert said(results) == [
-        f"{DIFFERENTLY}t5 below rope (not separated) and none below rope (not separated) in sliding windows, "
-        "the other way round in non-overlapping windows."
-    ]
+    (text,) = said(results)
+    assert "t5 below rope (not separated) and none below rope (not separated) in sliding windows" in text
 
 
-def test_very_many_are_not_all_listed(tmp_path: Path) -> None:
+def test_very_many_are_not_all_listed(tmp_path):
     one = {f"arm{i}": (2.0 + i / 5, 4.0 - i / 5) for i in range(7)}  # every pair changes places
     (text,) = said(study(tmp_path, one))
     assert "arm0 below arm1, arm0 below arm2, arm0 below arm3 and 18 more in sliding windows" in text
@@ -90,7 +80,7 @@ def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[BothProtocols, ...]:
 
 
 @pytest.mark.parametrize(("effects", "own"), [([0.0] * 6, 1.0), ([0.0, 0.0, 0.5, 1.0, 2.0, 4.0], 0.2)])
-def test_noise_makes_no_arms_change_places(effects: list[float], own: float) -> None:
+def test_noise_makes_no_arms_change_places(effects, own):
     """Six arms with the same effects in both protocols, whose noise (`own`) is more or less shared."""
     draw, n, wrong = np.random.default_rng(5), 5, 0
     for _ in range(STUDIES):
@@ -100,7 +90,7 @@ def test_noise_makes_no_arms_change_places(effects: list[float], own: float) -> 
     assert wrong / STUDIES <= FALSE_ALARMS
 
 
-def test_arms_that_truly_change_places_are_found() -> None:
+def test_arms_that_truly_change_places_are_found():
     """Three deviations apart, one way in one protocol and the other way in the other."""
     draw, n, found = np.random.default_rng(7), 5, 0
     for _ in range(100):

@@ -3,12 +3,11 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from poslab.analysis.palette import arm_numbers, look
 from poslab.report.formatting import DASH, interval, multiple, quantity
@@ -22,18 +21,18 @@ SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with started() as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory):
     return write_page(tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture
-def visit(browser: Browser, report: Path) -> Iterator[Callable[..., Page]]:
+def visit(browser, report):
     yield from visits(browser, report / "index.html")
 
 
@@ -90,7 +89,7 @@ def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
     return found
 
 
-def test_arrow_keys_read_every_value_of_the_sheet_aloud(visit: Callable[..., Page], report: Path) -> None:
+def test_arrow_keys_read_every_value_of_the_sheet_aloud(visit, report):
     page = visit()
     for figure in CHARTS[:3:2]:
         expected = in_the_sheet(report, figure)
@@ -105,7 +104,7 @@ def test_arrow_keys_read_every_value_of_the_sheet_aloud(visit: Callable[..., Pag
         expect(page.locator("#said")).to_contain_text(f"At {last}. rope {expected[last][0]};")
 
 
-def test_pointing_shows_values_silently_and_moves_nothing(visit: Callable[..., Page], report: Path) -> None:
+def test_pointing_shows_values_silently_and_moves_nothing(visit, report):
     page = visit()
     page.clock.install()
     plot = page.locator("#validation_loss .plot")
@@ -124,7 +123,7 @@ def test_pointing_shows_values_silently_and_moves_nothing(visit: Callable[..., P
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_an_arm_that_is_switched_off_is_gone_everywhere(visit: Callable[..., Page], scheme: Scheme) -> None:
+def test_an_arm_that_is_switched_off_is_gone_everywhere(visit, scheme):
     page = visit(scheme=scheme)
     mine = look(ALIBI).light if scheme == "light" else look(ALIBI).dark
     row = page.locator(f'#tokens_to_target tr[data-arm="{ALIBI}"]')
@@ -151,7 +150,7 @@ def scale(page: Page, figure: str, axis: str, name: str) -> Locator:
     return group.get_by_role("button", name=name, exact=True)
 
 
-def test_scales_change_the_axes_and_change_back(visit: Callable[..., Page], report: Path) -> None:
+def test_scales_change_the_axes_and_change_back(visit, report):
     page = visit()
     plot = page.locator("#validation_loss .plot")
     start = drawn(page, "validation_loss")
@@ -185,7 +184,7 @@ def edges(page: Page, figure: str) -> tuple[str, str]:
     return first, place(page, figure)
 
 
-def test_a_drag_zooms_and_resets(visit: Callable[..., Page]) -> None:
+def test_a_drag_zooms_and_resets(visit):
     page, figure = visit(), "validation_loss"
     plot = page.locator(f"#{figure} .plot")
     button = page.locator(f"#{figure} .tools").get_by_text("reset")
@@ -211,7 +210,7 @@ def test_a_drag_zooms_and_resets(visit: Callable[..., Page]) -> None:
         assert not button.is_visible()
 
 
-def test_keys_zoom_about_the_cursor(visit: Callable[..., Page]) -> None:
+def test_keys_zoom_about_the_cursor(visit):
     page, figure = visit(), "loss_by_position"
     whole = edges(page, figure)
     page.keyboard.press("+")
@@ -227,7 +226,7 @@ def test_keys_zoom_about_the_cursor(visit: Callable[..., Page]) -> None:
     assert edges(page, figure) == whole
 
 
-def test_panels_zoom_together(visit: Callable[..., Page]) -> None:
+def test_panels_zoom_together(visit):
     page = visit()
     before = drawn(page, "rescaled_loss_by_position")
     page.locator("#rescaled_loss_by_position").get_by_role("button", name="Zoom in").click()
@@ -236,9 +235,9 @@ def test_panels_zoom_together(visit: Callable[..., Page]) -> None:
     assert drawn(page, "rescaled_loss_by_position") == before
 
 
-def test_steps_and_values_below_zero(visit: Callable[..., Page], report: Path, tmp_path: Path) -> None:
+def test_steps_and_values_below_zero(visit, report, tmp_path):
     text = (report / "index.html").read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
     by_name = {one["name"]: one for one in data["charts"]}
     stepped, below = (by_name[name] for name in CHARTS[:2])
     stepped["stepped"] = True
@@ -252,7 +251,7 @@ def test_steps_and_values_below_zero(visit: Callable[..., Page], report: Path, t
     assert scale(page, CHARTS[1], "y", "log").count() == 0
 
 
-def test_paper_is_light_and_has_no_controls(visit: Callable[..., Page]) -> None:
+def test_paper_is_light_and_has_no_controls(visit):
     page = visit(scheme="dark")
     screen = drawn(page, "validation_loss")
     page.emulate_media(media="print")
@@ -270,9 +269,7 @@ def test_paper_is_light_and_has_no_controls(visit: Callable[..., Page]) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
-def test_nothing_overflows_and_axe_finds_nothing(
-    visit: Callable[..., Page], scheme: Scheme, width: int
-) -> None:
+def test_nothing_overflows_and_axe_finds_nothing(visit, scheme, width):
     page = visit(scheme=scheme, width=width)
     page.locator(".legend button").first.click()
     head(page, "#arms", "Seeds").click()
@@ -283,7 +280,7 @@ def test_nothing_overflows_and_axe_finds_nothing(
     assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
 
 
-def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit: Callable[..., Page]) -> None:
+def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit):
     page = visit(width=390)
     wanted = page.evaluate(
         """() => [...document.querySelectorAll("a, button, summary, .plot, .box")]
@@ -319,7 +316,7 @@ def order(page: Page, table: str) -> list[str]:
 SORTED = {"4 L": "sliding_4x_mean", "Own loss": "usable_length_min", "Mean": "target"}
 
 
-def test_tables_sort_by_what_the_sheet_says(visit: Callable[..., Page], report: Path) -> None:
+def test_tables_sort_by_what_the_sheet_says(visit, report):
     page, rows = visit(), read(report / "arms.csv")
     reported = order(page, "#arms")
     assert reported == [row["arm"] for row in rows]
@@ -357,7 +354,7 @@ def test_tables_sort_by_what_the_sheet_says(visit: Callable[..., Page], report: 
     assert page.locator("#arms [aria-sort=ascending], #arms [aria-sort=descending]").count() == 1
 
 
-def test_a_grouped_table_sorts_inside_its_groups(visit: Callable[..., Page]) -> None:
+def test_a_grouped_table_sorts_inside_its_groups(visit):
     page = visit()
     groups = page.locator("#rescaled tbody").all_inner_texts()
     before = order(page, "#rescaled")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path, monkeypatch):
     """Studies a and b with a plan each; the tests run beside `runs`."""
     runs = tmp_path / "runs"
     for study in ("a", "b"):
@@ -30,7 +30,7 @@ def report(*arguments: str) -> int:
     return main(list(arguments))
 
 
-def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
+def test_only_the_runs_named_are_reported_in_their_order(runs):
     named = ["runs/a/alibi-0/checkpoint.pt", "runs/a/rope-1/", f"{runs}/a/alibi-1"]
     assert report(f"checkpoint={','.join(named)}") == 0
     (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
@@ -52,7 +52,7 @@ def test_only_the_runs_named_are_reported_in_their_order(runs: Path) -> None:
     assert str(runs) not in (directory / "index.html").read_text()
 
 
-def test_the_command_that_the_report_names_makes_it_again(runs: Path) -> None:
+def test_the_command_that_the_report_names_makes_it_again(runs):
     assert report("checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope") == 0
     (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     (command,) = [row["value"] for row in read(directory / "facts.csv") if row["key"] == "report_command"]
@@ -64,12 +64,12 @@ def test_the_command_that_the_report_names_makes_it_again(runs: Path) -> None:
     assert [row["arm"] for row in read(directory / "arms.csv")] == ["b: rope", "a: rope"]
 
 
-def test_one_run_is_a_report_of_its_name(runs: Path) -> None:
+def test_one_run_is_a_report_of_its_name(runs):
     assert report("checkpoint=runs/a/rope-1", "reports=elsewhere") == 0
     assert [row["run"] for row in read(Path("elsewhere") / "rope-1" / "summary.csv")] == ["rope-1"]
 
 
-def test_runs_of_one_study_in_two_places_are_one_study(runs: Path) -> None:
+def test_runs_of_one_study_in_two_places_are_one_study(runs):
     (runs / "a" / "alibi-1").rename(runs.parent / "moved")
     (runs.parent / "other" / "a").mkdir(parents=True)
     (runs.parent / "moved").rename(runs.parent / "other" / "a" / "alibi-1")

@@ -22,7 +22,7 @@ def falling(runs: Path, shifts: dict[str, list[float]], **trainer: object) -> Re
     return gather("made_up", runs, None)
 
 
-def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path) -> None:
+def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path):
     for seed in range(5):
         for pos, gain in (("rope", 0.0), ("t5", 0.4)):
             curve = [3 - i / 100 - gain * (i > 5) + 0.001 * seed for i in range(101)]
@@ -32,9 +32,7 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path
     plan(tmp_path, [f"{pos}-{seed}" for pos in ("rope", "t5") for seed in range(5)], "rope")
     results = gather("made_up", tmp_path, None)
     first = answer(results)
-    assert first.sentences[0].endswith(
-        "the loss of rope at 75 % of its budget is reached sooner by t5 (mine)."
-    )
+    assert first.sentences[0].endswith(" at 75 % of its budget is reached sooner by t5 (mine).")
     assert "at the end of the window" in first.sentences[1]
     assert first.chart.name == "validation_loss"
     assert "Tokens to target" in [column.title for column in first.table.columns]
@@ -44,13 +42,13 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path: Path
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd", "constant"])
-def test_only_a_cosine_is_told_to_shape_the_time(tmp_path: Path, schedule: str) -> None:
+def test_only_a_cosine_is_told_to_shape_the_time(tmp_path, schedule):
     (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
     told = "which makes the time partly a property of the schedule; trainer.schedule=wsd" in chart.caption
     assert told == (schedule == "cosine")
 
 
-def test_a_mean_time_near_the_budget_has_the_wider_interval(tmp_path: Path) -> None:
+def test_a_mean_time_near_the_budget_has_the_wider_interval(tmp_path):
     """rope needs 75 evaluations, give or take 1; late needs 95, with 98 the last that two more confirm."""
     shifts = {"rope": [0.0, 0.01, -0.01], "late": [0.2, 0.21, 0.19]}
     rope, late = falling(tmp_path, shifts).arms

@@ -38,18 +38,18 @@ def slow_down(runs: Path, name: str) -> None:
     seal(path.parent)
 
 
-def test_marks_stand_at_the_mean_speed_and_the_mean_loss(tmp_path: Path) -> None:
+def test_marks_stand_at_the_mean_speed_and_the_mean_loss(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     at_length, tested = section(results).charts
     assert [chart.name for chart in (at_length, tested)] == ["loss_by_speed", "tested_loss_by_speed"]
-    for one, item in zip(at_length.series, results.arms, strict=True):  # type: ignore[union-attr]
+    for one, item in zip(at_length.series, results.arms, strict=True):
         (mark,) = one.points
         assert mark.x == item.mean("tokens_per_second")
         assert mark.mean == item.mean("sliding_1x")
-    assert at_length.series[0].points[0].x == 2 * at_length.series[1].points[0].x  # type: ignore[union-attr]
+    assert at_length.series[0].points[0].x == 2 * at_length.series[1].points[0].x
 
 
-def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path: Path) -> None:
+def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path):
     study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     slow_down(tmp_path, "alibi-1")
     results = gather("made_up", tmp_path, None)
@@ -60,7 +60,7 @@ def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path: Path) -
     assert "validation_loss_by_seconds" not in {chart.name for chart in made.charts}
 
 
-def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path: Path) -> None:
+def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path):
     shown = {}
     for name, flops in (("same", 6e6), ("other", 9e6)):
         write_run(tmp_path / name, "rope-0", "rope")
@@ -71,16 +71,16 @@ def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path:
     assert shown == {"same": False, "other": True}
 
 
-def test_loss_by_time_is_loss_by_tokens_at_the_mean_time_a_token(tmp_path: Path) -> None:
+def test_loss_by_time_is_loss_by_tokens_at_the_mean_time_a_token(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     charts = {chart.name: chart for chart in convergence(results).charts}
-    tokens, seconds = charts["validation_loss"].series, charts["validation_loss_by_seconds"].series  # type: ignore[union-attr]
+    tokens, seconds = charts["validation_loss"].series, charts["validation_loss_by_seconds"].series
     assert seconds[0].points[-1].x == pytest.approx(10.0)
     assert seconds[1].points[-1].x == pytest.approx(20.0)
     assert [one.mean for one in seconds[1].points] == [one.mean for one in tokens[1].points]
 
 
-def test_mean_ranks_count_the_seeds_that_all_have(tmp_path: Path) -> None:
+def test_mean_ranks_count_the_seeds_that_all_have(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 10.0, "t5": 10.0})
     write_run(tmp_path, "t5-9", "t5", 9)
     assert mean_ranks(results.arms, "sliding_8x") == {"rope": 1.0, "alibi": 2.0, "t5": 3.0}
@@ -92,12 +92,12 @@ def test_mean_ranks_count_the_seeds_that_all_have(tmp_path: Path) -> None:
     ]
 
 
-def test_equal_losses_share_their_rank(tmp_path: Path) -> None:
+def test_equal_losses_share_their_rank(tmp_path):
     for pos in ("rope", "alibi"):
         write_run(tmp_path, pos, pos)
     plan(tmp_path, ["rope", "alibi"], "rope")
     assert mean_ranks(gather("made_up", tmp_path, None).arms, "sliding_8x") == {"rope": 1.5, "alibi": 1.5}
 
 
-def test_two_arms_or_one_seed_have_no_figure_of_ranks(tmp_path: Path) -> None:
+def test_two_arms_or_one_seed_have_no_figure_of_ranks(tmp_path):
     assert rank_chart(study(tmp_path, {"rope": 10.0, "alibi": 10.0})) == []

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -35,9 +34,7 @@ sys.exit(status)
 """
 
 
-def test_another_process_writes_the_same_bytes_and_loads_no_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path, monkeypatch):
     """Of a study with everything: not W&B's files, nor the place, nor the machine's settings count."""
     monkeypatch.setattr(paper, "draw_all", one_of_each)
     write_study(tmp_path / "runs", "made_up")
@@ -76,7 +73,7 @@ def lines(n: int) -> LineChart:
     return LineChart("made_up", "", "", "x", "y", 2, ((1.0, "1"), (2.0, "2")), None, tuple(series))
 
 
-def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines() -> None:
+def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines():
     few, whole, many = (drawn(lines(n)) for n in (NAMED, MANY, 40))
     assert len(whole.named) == MANY
     assert many.named == {f"arm-{arm}" for arm in range(39 - NAMED, 39)}
@@ -97,7 +94,7 @@ class Drawn:
 
     @property
     def height(self) -> float:
-        return float(re.search(r'height="([\d.]+)pt"', self.text)[1])  # type: ignore[index]
+        return float(re.search(r'height="([\d.]+)pt"', self.text)[1])
 
 
 def drawn(chart: LineChart) -> Drawn:
@@ -114,7 +111,7 @@ def labelled(n: int) -> LineChart:
 
 
 @pytest.mark.parametrize(("n", "kit"), [(2, False), (MANY, True), (16, False), (40, False), (40, True)])
-def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool) -> None:
+def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n, kit):
     chart = labelled(n)
     figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)
     (legend,) = figure.legends
@@ -123,9 +120,7 @@ def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool)
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
     assert whole.y0 <= box.y0 < box.y1 <= whole.y1
     for axes in figure.axes:
-        around = axes.get_tightbbox()
-        assert around is not None
-        assert not box.overlaps(around)
+        assert not box.overlaps(axes.get_tightbbox())
         assert axes.get_window_extent().height > figure.dpi  # an inch
     names = {text.get_text() for text in legend.get_texts()}
     assert len(names) == (n if n <= MANY else NAMED)
@@ -133,7 +128,7 @@ def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n: int, kit: bool)
     assert all(each == colours[0] for each in colours)
 
 
-def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch):
     several = [lines(n) for n in (2, 3)]
     one_by_one = list(map(draw, several))
     assert draw_all(several) == one_by_one

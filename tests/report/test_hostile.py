@@ -5,12 +5,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 from poslab.analysis.results import gather
 from poslab.commands.status import main as status
@@ -19,7 +17,7 @@ from poslab.report.render import paper
 from poslab.report.render.page import page
 from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
-from poslab.report.write import Report, write_report
+from poslab.report.write import write_report
 from support.browser import Reader, started
 from support.forks import one_of_each
 from support.hostile import HOSTILE, RUNS, STUDY
@@ -29,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layo
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with started() as found:
         yield found
 
@@ -69,7 +67,7 @@ def write_records(runs: Path, finished: range, study: str = STUDY) -> None:
 
 
 @pytest.fixture(scope="module")
-def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page_path(tmp_path_factory):
     """The page of all texts, without the paper figures, which take long."""
     home = tmp_path_factory.mktemp("page")
     write_records(home / "runs", range(len(HOSTILE)))
@@ -79,7 +77,7 @@ def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def written(tmp_path_factory):
     """A whole report, a figure of each kind drawn. Its runs lie deep, so that ../.. is still watched."""
     home = tmp_path_factory.mktemp("hostile")
     deep = home / "a" / "b"
@@ -100,11 +98,11 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 @pytest.fixture(scope="module")
-def report(written: Report) -> Path:
+def report(written):
     return written.directory
 
 
-def test_nothing_runs_and_nothing_is_fetched(page_path: Path, browser: Browser) -> None:
+def test_nothing_runs_and_nothing_is_fetched(page_path, browser):
     reader = Reader(browser, page_path, width=390)
     shown = reader.page
     for figure in shown.locator(".plot").all():
@@ -129,7 +127,7 @@ def test_nothing_runs_and_nothing_is_fetched(page_path: Path, browser: Browser) 
     assert reader.faults == []
 
 
-def test_paper_figures_are_pictures_and_no_more(report: Path, browser: Browser) -> None:
+def test_paper_figures_are_pictures_and_no_more(report, browser):
     drawings = sorted((report / "figures").glob("*.svg"))
     assert drawings
     for path in (path for path in drawings if path.stat().st_size):
@@ -140,9 +138,9 @@ def test_paper_figures_are_pictures_and_no_more(report: Path, browser: Browser) 
         assert reader.faults == []
 
 
-def test_the_texts_are_there_as_texts(page_path: Path, report: Path) -> None:
+def test_the_texts_are_there_as_texts(page_path, report):
     text = page_path.read_text()
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])  # type: ignore[index]
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
     labels = " ".join(arm["label"] for arm in data["arms"].values())
     for hostile in (HOSTILE[0], HOSTILE[2], HOSTILE[7], HOSTILE[15], HOSTILE[17]):
         assert hostile in labels
@@ -168,9 +166,7 @@ def is_number(cell: str) -> bool:
 COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def test_a_terminal_gets_letters_and_no_commands(
-    written: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_gets_letters_and_no_commands(written, tmp_path, capsys):
     show(written)
     write_records(tmp_path, range(3), "hostile")
     assert status(["study=hostile", f"runs={tmp_path}"]) in (0, 1)
@@ -179,7 +175,7 @@ def test_a_terminal_gets_letters_and_no_commands(
     assert not COMMANDS.search(printed)
 
 
-def test_markdown_is_text_but_in_blocks_of_code(report: Path) -> None:
+def test_markdown_is_text_but_in_blocks_of_code(report):
     lines = [line for line in (report / "report.md").read_text().splitlines() if not line.startswith("    ")]
     assert any("poslabCanary" in line for line in lines)
     for line in lines:

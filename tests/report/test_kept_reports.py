@@ -25,7 +25,6 @@ from support.records import L, plan, read, write_rescaled, write_run, write_sche
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-GOLDEN = ROOT / "tests" / "record" / "golden"
 BY_HAND = {"page.png"}  # a picture of the page, for the README
 IN_EACH = {"answer.png", "facts.csv", "report.md"}
 IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
@@ -61,9 +60,7 @@ def write_study(runs: Path) -> None:
     plan(runs, ["alibi-0", "alibi-1", "rope-0", "rope-1", "never"], "rope", study=STUDY)
 
 
-def test_a_study_is_reported_from_what_was_kept_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_is_reported_from_what_was_kept_of_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "runs")
     folder = Path("reports", STUDY)
@@ -101,7 +98,7 @@ def test_a_study_is_reported_from_what_was_kept_of_it(
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory):
     """Studies a and b in runs/, of which a is kept in reports/."""
     folder = tmp_path_factory.mktemp("two")
     for study, shift in (("a", 0.0), ("b", 0.1)):
@@ -112,15 +109,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def two(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def two(template, tmp_path, monkeypatch):
     """A copy of the template, beside which commands are given."""
     monkeypatch.chdir(shutil.copytree(template, tmp_path / "two"))
     return tmp_path / "two"
 
 
-def test_several_studies_and_another_reference_are_reported_alike(
-    two: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_studies_and_another_reference_are_reported_alike(two, capsys):
     asked = ("study=a,b", "reference=b: alibi")
     assert report(*asked) == 0
     both = made(Path("reports/a+b"))
@@ -135,7 +130,7 @@ def test_several_studies_and_another_reference_are_reported_alike(
     assert not Path("reports/a+b", KEPT).exists()
 
 
-def test_records_that_are_kept_are_those_of_the_report_beside_them(two: Path) -> None:
+def test_records_that_are_kept_are_those_of_the_report_beside_them(two):
     """Also after more runs, without asking for it again; and the same records are not written anew."""
     path = Path("reports/a", KEPT)
     kept = path.read_bytes()
@@ -152,9 +147,7 @@ def test_records_that_are_kept_are_those_of_the_report_beside_them(two: Path) ->
     assert b"fox-0" in first["summary.csv"]
 
 
-def test_an_archive_with_other_runs_is_replaced_only_on_request(
-    two: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     """As in a checkout, whose archive has runs of another machine."""
     path = Path("reports/a", KEPT)
     archive = path.read_bytes()
@@ -166,7 +159,7 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(
     assert path.read_bytes() != archive
 
 
-def test_a_damaged_file_of_records_is_replaced_where_there_are_run_directories(two: Path) -> None:
+def test_a_damaged_file_of_records_is_replaced_where_there_are_run_directories(two):
     path = Path("reports/a", KEPT)
     kept = path.read_bytes()
     path.write_bytes(kept[:-50])
@@ -174,9 +167,7 @@ def test_a_damaged_file_of_records_is_replaced_where_there_are_run_directories(t
     assert path.read_bytes() == kept
 
 
-def test_kept_records_are_read_from_the_folder_that_is_named(
-    two: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kept_records_are_read_from_the_folder_that_is_named(two, capsys):
     """runs= says where the records are: those beside a report too, for a report in another place."""
     first = made(Path("reports/a"))
     shutil.rmtree("runs")
@@ -187,9 +178,7 @@ def test_kept_records_are_read_from_the_folder_that_is_named(
     assert "study=a has no records" in capsys.readouterr().err
 
 
-def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(
-    two: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monkeypatch):
     """Of run directories whose records are kept meanwhile, and of kept records."""
     first, records = made(Path("reports/a")), Path("reports/a", KEPT).read_bytes()
     shutil.copytree("reports", "kept")
@@ -217,9 +206,7 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(
 
 
 @pytest.mark.parametrize("study", IN_GIT)
-def test_a_report_in_git_is_the_one_of_its_records(
-    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path, monkeypatch):
     """By the command that it names, without the run directories: every fact and every table."""
     monkeypatch.chdir(tmp_path)
     kept = ROOT / "reports" / study
@@ -237,7 +224,7 @@ def test_a_report_in_git_is_the_one_of_its_records(
     assert lines[0] == lines[1]  # heads and rows of tables
 
 
-def test_what_git_keeps_of_a_study_is_small() -> None:
+def test_what_git_keeps_of_a_study_is_small():
     """A study has at most 1 MB, and all reports have 10 MB."""
     command = ["git", "-C", str(ROOT), "ls-files", "reports"]
     sizes: Counter[str] = Counter()

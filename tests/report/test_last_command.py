@@ -27,19 +27,19 @@ def give(runs: Path, command: str, schemes: list[str], study: str = UNNAMED, **w
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     give(tmp_path / "runs", FIRST, ["rope", "alibi"], reference="alibi", question="Which one?")
     give(tmp_path / "runs", SECOND, ["t5", "rope"])
     return tmp_path
 
 
-def test_the_terminal_says_that_a_reference_is_no_arm(tmp_path: Path, capsys) -> None:
+def test_the_terminal_says_that_a_reference_is_no_arm(tmp_path, capsys):
     give(tmp_path / "runs", FIRST, ["rope", "alibi"], reference="rope width 64")
     show(write_report(UNNAMED, tmp_path / "runs", tmp_path / "reports"))
     assert "rope width 64" in capsys.readouterr().out
 
 
-def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home: Path) -> None:
+def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home):
     """A run that both commands asked for is compared; nothing that the first one wished for stays."""
     report = write_report(UNNAMED, home / "runs", home / "reports")
     assert [row["scheme"] for row in report.table] == ["t5", "rope"]
@@ -59,7 +59,7 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home:
     assert (report.directory / "report.md").read_text().startswith("# t5 and rope, one run each\n")
 
 
-def test_the_first_command_again_is_reported_as_at_first(home: Path) -> None:
+def test_the_first_command_again_is_reported_as_at_first(home):
     give(home / "runs", FIRST, ["rope", "alibi"])
     report = write_report(UNNAMED, home / "runs", home / "reports")
     assert [row["scheme"] for row in report.table] == ["rope", "alibi"]
@@ -69,9 +69,7 @@ def test_the_first_command_again_is_reported_as_at_first(home: Path) -> None:
     assert SECOND not in page
 
 
-def test_all_runs_are_reported_together_where_that_is_asked_for(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_runs_are_reported_together_where_that_is_asked_for(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     assert main([f"study={UNNAMED}"]) == 0
     assert (home / "reports" / UNNAMED / "earlier.csv").is_file()
@@ -87,7 +85,7 @@ def test_all_runs_are_reported_together_where_that_is_asked_for(
     assert "all runs count anyway" in capsys.readouterr().err
 
 
-def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path: Path) -> None:
+def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
     runs = tmp_path / "runs"
     give(runs, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
     give(runs, SECOND, ["t5", "rope"], study="mine")
@@ -98,13 +96,13 @@ def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path: Path) -
     assert not (report.directory / "earlier.csv").exists()
 
 
-def test_without_a_finished_run_of_the_last_command_the_earlier_ones_are_named(home: Path) -> None:
+def test_without_a_finished_run_of_the_last_command_the_earlier_ones_are_named(home):
     write_run(home / "runs", "fire", pos="fire", study=UNNAMED, status="failed", reason="out of memory")
     enlist(home / "runs" / UNNAMED, ["fire"], "python train.py pos=fire")
     with pytest.raises(ReportError, match="earlier=true for the 3 runs of earlier commands"):
         write_report(UNNAMED, home / "runs", home / "reports")
 
 
-def test_the_study_without_a_name_is_that_of_the_configuration() -> None:
+def test_the_study_without_a_name_is_that_of_the_configuration():
     assert f"\nstudy: {UNNAMED} " in (ROOT / "conf" / "config.yaml").read_text()
     assert signature(poslab.read).parameters["study"].default == UNNAMED

@@ -4,12 +4,10 @@ import csv
 import re
 import runpy
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from poslab.analysis.results import Results, gather
+from poslab.analysis.results import gather
 from poslab.record.reader import load
 from poslab.report.sections import overview
 from poslab.report.write import write
@@ -22,19 +20,19 @@ MEGABYTE = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> dict[str, Any]:
+def benchmark():
     return runpy.run_path(str(ROOT / "benchmarks" / "report.py"))
 
 
 @pytest.fixture(scope="module")
-def results(benchmark: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(benchmark, tmp_path_factory):
     """200 runs in 40 arms."""
     runs = tmp_path_factory.mktemp("many")
     benchmark["write_study"](runs, 40, 5)
     return gather("many", runs, None)
 
 
-def test_the_page_of_200_runs_is_small_and_names_each(results: Results, tmp_path: Path) -> None:
+def test_the_page_of_200_runs_is_small_and_names_each(results, tmp_path):
     directory = write(results, tmp_path).directory
     page = (directory / "index.html").read_text()
     assert len(page.encode()) < 0.65 * MEGABYTE
@@ -48,7 +46,7 @@ def test_the_page_of_200_runs_is_small_and_names_each(results: Results, tmp_path
     assert ("arms", "box") in sections
 
 
-def test_what_all_of_many_runs_share_is_said_once(results: Results) -> None:
+def test_what_all_of_many_runs_share_is_said_once(results):
     whole = overview.runs_table(results)
     table = overview.without_shared_columns(whole)
     titles = [column.title for column in table.columns]
@@ -64,9 +62,7 @@ def test_what_all_of_many_runs_share_is_said_once(results: Results) -> None:
 
 
 @pytest.mark.study
-def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(
-    benchmark: dict[str, Any], tmp_path: Path
-) -> None:
+def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(benchmark, tmp_path):
     benchmark["write_study"](tmp_path / "runs", 40, 25)
     found = benchmark["measure"](tmp_path)
     assert found.page < MEGABYTE
@@ -85,9 +81,7 @@ def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(
         ("metrics.csv", "\n2,32,", "\n2,16,", "metrics.csv: its tokens do not grow from row to row"),
     ],
 )
-def test_a_file_that_cannot_be_so_is_not_read(
-    file: str, before: str, after: str, reason: str, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_so_is_not_read(file, before, after, reason, tmp_path):
     path = write_run(tmp_path, "a") / file
     text = path.read_text()
     assert before in text
@@ -97,7 +91,7 @@ def test_a_file_that_cannot_be_so_is_not_read(
     assert (run.status, run.reason) == ("unreadable", reason)
 
 
-def test_columns_may_stand_in_another_order_and_rows_be_without_a_number(tmp_path: Path) -> None:
+def test_columns_may_stand_in_another_order_and_rows_be_without_a_number(tmp_path):
     directory = write_run(tmp_path, "a")
     with (directory / "position.csv").open(newline="") as file:
         rows = list(csv.reader(file))

@@ -5,15 +5,11 @@ import hashlib
 import html.parser
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from poslab.analysis.sheets import Row
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
-from poslab.report.tables import Cell
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import contents, plan, read, write_run
@@ -24,7 +20,7 @@ HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def study(tmp_path_factory):
     """Two arms of two seeds, a hostile one and a failed one; the report is made once for all tests here."""
     home = tmp_path_factory.mktemp("report")
     runs = home / "runs"
@@ -51,11 +47,11 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(study: Path) -> str:
+def page(study):
     return (study / "reports" / "made_up" / "index.html").read_text()
 
 
-def test_the_page_is_one_small_file_that_fetches_nothing(study: Path, page: str) -> None:
+def test_the_page_is_one_small_file_that_fetches_nothing(study, page):
     parsed = Page()
     parsed.feed(page)
     assert len(page) < 1_000_000
@@ -73,7 +69,7 @@ def test_the_page_is_one_small_file_that_fetches_nothing(study: Path, page: str)
             assert (study / "reports" / "made_up" / target).is_file()
 
 
-def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
+def test_the_policy_allows_exactly_the_scripts_of_the_page(page):
     scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
     hashes = {base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts}
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
@@ -82,13 +78,13 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page(page: str) -> None:
     assert len(hashes) == 2
 
 
-def test_no_path_of_the_machine_is_written(study: Path) -> None:
+def test_no_path_of_the_machine_is_written(study):
     for name, content in contents(study / "reports" / "made_up").items():
         for secret in (b"/home/", str(study).encode()):
             assert secret not in content, name
 
 
-def test_every_run_is_in_the_table_and_in_the_sheet(study: Path, page: str) -> None:
+def test_every_run_is_in_the_table_and_in_the_sheet(study, page):
     rows = read(study / "reports" / "made_up" / "summary.csv")
     assert [row["run"] for row in rows] == ["rope-0", "rope-1", "alibi-0", "alibi-1", "bad", "gone"]
     assert all(f">{row['run']}<" in page for row in rows)
@@ -101,89 +97,70 @@ def test_every_run_is_in_the_table_and_in_the_sheet(study: Path, page: str) -> N
     assert set(columns) <= rows[0].keys()
 
 
-def usable_row(low: int, high: int, low_at_least: bool = False, high_at_least: bool = False) -> Row:
+def usable_row(low, high, low_at_least=False, high_at_least=False):
     ends = {"usable_length_min": low, "usable_length_max": high}
-    return ends | {
-        "usable_length_min_at_least": low_at_least,
-        "usable_length_max_at_least": high_at_least,
-    }
+    return {**ends, "usable_length_min_at_least": low_at_least, "usable_length_max_at_least": high_at_least}
 
 
-def ratio_row(kind: str, ratio: float) -> Row:
-    row = dict.fromkeys(("ratio", "ratio_low", "ratio_high"), ratio if kind != "exact" else None)
-    return row | {"ratio_kind": kind, "ratio_n": 2} | ({"ratio": ratio} if kind == "exact" else {})
+def ratio_row(kind, value):
+    names = ("ratio",) if kind == "exact" else ("ratio", "ratio_low", "ratio_high")
+    unknown = {"ratio": None, "ratio_low": None, "ratio_high": None}
+    return {**unknown, **dict.fromkeys(names, value), "ratio_kind": kind, "ratio_n": 2}
 
 
-def reached_row(hits: int, mean: float | None = None) -> Row:
+def reached_row(hits, mean=None):
     return {"reached": hits, "reached_of": 4, "tokens_to_target_mean": mean}
 
 
-@pytest.mark.parametrize(
-    ("show", "key", "rows", "texts"),
-    [
-        (
-            cells.usable,
-            "usable_length",
-            [
-                usable_row(0, 0),
-                usable_row(64, 64),
-                usable_row(128, 1024, high_at_least=True),
-                usable_row(1024, 1024),
-                usable_row(1024, 1024, True, True),
-            ],
-            ["< L", "64", "128 to ≥ 1,024", "1,024", "≥ 1,024"],
-        ),
-        (
-            cells.to_target,
-            "tokens_to_target",
-            [
-                reached_row(4, 999.0),
-                reached_row(4, 802_000.0),
-                reached_row(4, 1.26e6),
-                reached_row(3),
-                reached_row(1),
-                reached_row(0),
-            ],
-            ["999", "802 k", "1.26 M", "3 of 4 reached", "1 of 4 reached", "> budget"],
-        ),
-        (
-            cells.over_reference,
-            "ratio",
-            [
-                ratio_row("at_most", 0.63),
-                ratio_row("exact", 0.63),
-                ratio_row("at_least", 0.63),
-                ratio_row("exact", 1.2),
-            ],
-            ["< ×0.630", "×0.630", "> ×0.630", "×1.20"],
-        ),
-        (cells.probability, "p", [{"p": 0.0002}, {"p": 0.001}, {"p": 0.94}], ["< 0.001", "0.0010", "0.94"]),
-        (
-            cells.position,
-            "at",
-            [
-                {"at_of": 3, "at_found": 2, "at_min": 9, "at_max": 9},
-                {"at_of": 2, "at_found": 2, "at_min": 33, "at_max": 40},
-                {"at_of": 2, "at_found": 0, "at_min": None, "at_max": None},
-            ],
-            ["9 (2 of 3)", "33 to 40", "none"],
-        ),
-    ],
-)
-def test_cells_sort_by_the_number_that_they_stand_for(
-    show: Callable[[Row, str], Cell], key: str, rows: list[Row], texts: list[str]
-) -> None:
+def position_row(of, found, low, high):
+    return {"at_of": of, "at_found": found, "at_min": low, "at_max": high}
+
+
+CELLS = {  # of each kind, texts by their row, in the order in which they sort
+    (cells.usable, "usable_length"): {
+        "< L": usable_row(0, 0),
+        "64": usable_row(64, 64),
+        "128 to ≥ 1,024": usable_row(128, 1024, high_at_least=True),
+        "1,024": usable_row(1024, 1024),
+        "≥ 1,024": usable_row(1024, 1024, True, True),
+    },
+    (cells.to_target, "tokens_to_target"): {
+        "999": reached_row(4, 999.0),
+        "802 k": reached_row(4, 802_000.0),
+        "1.26 M": reached_row(4, 1.26e6),
+        "3 of 4 reached": reached_row(3),
+        "1 of 4 reached": reached_row(1),
+        "> budget": reached_row(0),
+    },
+    (cells.over_reference, "ratio"): {
+        "< ×0.630": ratio_row("at_most", 0.63),
+        "×0.630": ratio_row("exact", 0.63),
+        "> ×0.630": ratio_row("at_least", 0.63),
+        "×1.20": ratio_row("exact", 1.2),
+    },
+    (cells.probability, "p"): {"< 0.001": {"p": 0.0002}, "0.0010": {"p": 0.001}, "0.94": {"p": 0.94}},
+    (cells.position, "at"): {
+        "9 (2 of 3)": position_row(3, 2, 9, 9),
+        "33 to 40": position_row(2, 2, 33, 40),
+        "none": position_row(2, 0, None, None),
+    },
+}
+
+
+@pytest.mark.parametrize(("kind", "rows"), CELLS.items())
+def test_cells_sort_by_the_number_that_they_stand_for(kind, rows):
     """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
-    shown = [show(row, key) for row in rows]
-    assert [cell.text for cell in shown] == texts
+    show, key = kind
+    shown = [show(row, key) for row in rows.values()]
+    assert [cell.text for cell in shown] == list(rows)
     orders = [cell.order for cell in shown if cell.order is not None]
     assert len(orders) == len(rows)
     assert orders == sorted(set(orders))
-    for cell, row in zip(shown, rows, strict=True):
+    for cell, row in zip(shown, rows.values(), strict=True):
         assert cell.value is None or cell.value in row.values()
 
 
-def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> None:
+def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path):
     reports = tmp_path / "reports"
     hostile = "<script>alert(1)</script>"
     for day, name in enumerate(("older", "newer"), 1):
@@ -202,7 +179,7 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path: Path) -> 
     assert "newer" not in (reports / "local.html").read_text()
 
 
-def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None:
+def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path):
     """Of what is kept it names no date and no page; the pages of this machine are in the other list."""
     runs, reports = tmp_path / "runs", tmp_path / "reports"
     for study in ("kept", "mine"):
@@ -219,6 +196,6 @@ def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path: Path) -> None
     assert sorted(pages) == ["kept", "mine"]
 
 
-def test_the_list_in_git_is_that_of_the_reports_in_git() -> None:
+def test_the_list_in_git_is_that_of_the_reports_in_git():
     reports = ROOT / "reports"
     assert (reports / LIST).read_text() == list_pages(reports)[LIST]

@@ -1,7 +1,6 @@
 """What cannot be reported is refused in one line, and nothing is written."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """Studies a and b with a finished run, b and c with a failed one; of k only the archive is left."""
     home = tmp_path_factory.mktemp("home")
     for study in ("a", "b", "k"):
@@ -52,13 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("checkpoint=runs/a/rope-0 reference=fox", "reference=fox is no arm of this study"),
     ],
 )
-def test_it_is_refused_in_one_line(
-    home: Path,
-    arguments: str,
-    expected: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_is_refused_in_one_line(home, arguments, expected, capsys, monkeypatch):
     monkeypatch.chdir(home)
     before = sorted(home.rglob("*"))
     assert main(arguments.split()) == 2

@@ -1,8 +1,6 @@
 """The report's figures against hand-computed ones, from records made up here. Nothing trains."""
 
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from poslab.report.warnings import warnings_of
 from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
 
 
-def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path: Path) -> None:
+def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path):
     write_run(tmp_path, "a", sliding=STEEP)
     row = row_of(gather("made_up", tmp_path, None), "a")
     assert row["loss_1x"] == pytest.approx(1.5 + 0.2)
@@ -33,27 +31,25 @@ def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path: Path) -> N
     ("sliding", "usable", "at_least", "strict"),
     [(FLAT, 64, True, 16), (STEEP, 16, False, 8), ({1.0: 2.0, 2.0: 2.2, 4.0: 2.0}, 8, False, 8)],
 )
-def test_usable_length_stops_at_the_first_failure(
-    tmp_path: Path, sliding: dict[float, float], usable: int, at_least: bool, strict: int
-) -> None:
+def test_usable_length_stops_at_the_first_failure(tmp_path, sliding, usable, at_least, strict):
     write_run(tmp_path, "a", sliding=sliding)
     row = row_of(gather("made_up", tmp_path, None), "a")
     assert (row["usable_length"], row["usable_length_at_least"]) == (usable, at_least)
     assert row["usable_length_1pct"] == strict
 
 
-def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path: Path) -> None:
+def test_a_scheme_without_a_value_past_L_is_empty_there(tmp_path):
+    write_run(tmp_path, "rope")
     write_run(tmp_path, "a", pos="learned", sliding={1.0: 2.0}, max_length=L)
-    row = row_of(gather("made_up", tmp_path, None), "a")
-    assert row["loss_2x"] is None
-    assert row["context_gain_8x"] is None
+    row = row_of(gather("made_up", tmp_path, "rope"), "a")
+    for empty in ("loss_2x", "context_gain_8x", "failure_position", "failure_position_found"):
+        assert row[empty] is None
     # It ends at L: "at least L" would promise what cannot be.
-    assert (row["usable_length"], row["usable_length_at_least"]) == (L, False)
-    assert row["failure_position"] is None
-    assert row["failure_position_found"] is None
+    for key in ("usable_length", "usable_length_fixed"):
+        assert (row[key], row[f"{key}_at_least"]) == (L, False)
 
 
-def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path: Path) -> None:
+def test_position_bins_share_an_edge_with_L_and_failure_is_found_past_it(tmp_path):
     write_run(tmp_path, "a")
     (run,) = load("made_up", tmp_path).runs
     bins = measures.position_bins(run)
@@ -70,7 +66,7 @@ def points(*losses: float) -> list[Validation]:
     return [Validation(i, 100 * 2**i, float(i), loss * 5, 5, None) for i, loss in enumerate(losses)]
 
 
-def test_a_target_is_reached_after_three_evaluations_and_between_two() -> None:
+def test_a_target_is_reached_after_three_evaluations_and_between_two():
     # The dip at the second evaluation does not last; the fourth does.
     curve = points(3.0, 1.9, 2.5, 1.5, 1.4, 1.3)
     found = measures.crossing(curve, 2.0)
@@ -85,13 +81,13 @@ def test_a_target_is_reached_after_three_evaluations_and_between_two() -> None:
     assert measures.crossing(points(3.0, math.nan, 1.0, 1.0), 2.0) is None
 
 
-def test_aulc_is_the_mean_over_log_tokens_of_a_common_interval() -> None:
+def test_aulc_is_the_mean_over_log_tokens_of_a_common_interval():
     assert measures.area(points(3.0, 2.0, 1.0), (100, 400)) == pytest.approx(2.0)
     assert measures.area(points(3.0, 2.0, 1.0), (200, 400)) == pytest.approx(1.5)
     assert measures.area(points(3.0, 2.0, 1.0), (100, round(100 * 2**0.5))) == pytest.approx(2.75, abs=2e-2)
 
 
-def test_differences_pair_the_seeds_that_both_have() -> None:
+def test_differences_pair_the_seeds_that_both_have():
     found = paired({0: 1.0, 1: 2.0, 2: 9.0}, {0: 0.5, 1: 1.7, 3: 0.0})
     assert (found.n, found.mean) == (2, pytest.approx(0.4))
     assert found.p == pytest.approx(
@@ -102,7 +98,7 @@ def test_differences_pair_the_seeds_that_both_have() -> None:
     assert paired({0: 1.0}, {1: 1.0}) is None
 
 
-def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path: Path) -> None:
+def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path):
     for seed, shift in enumerate((0.0, 0.2, 0.1)):
         write_run(tmp_path, f"r{seed}", seed=seed, shift=shift)
         write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=(-0.2, 5.0, -0.2)[seed])
@@ -127,7 +123,7 @@ def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_pa
     assert row_of(results, "r0")["flops_to_target"] == pytest.approx(6e6 * 0.65)
 
 
-def test_the_reference_is_asked_for_planned_or_first(tmp_path: Path) -> None:
+def test_the_reference_is_asked_for_planned_or_first(tmp_path):
     for name in ("rope", "alibi"):
         write_run(tmp_path, name, pos=name)
     assert gather("made_up", tmp_path, None).reference.arm.label == "alibi"
@@ -142,7 +138,7 @@ def test_the_reference_is_asked_for_planned_or_first(tmp_path: Path) -> None:
     assert any("gone" in text for text in warnings_of(gather("made_up", tmp_path, None)))
 
 
-def test_labels_say_what_differs_and_are_unique(tmp_path: Path) -> None:
+def test_labels_say_what_differs_and_are_unique(tmp_path):
     write_run(tmp_path, "a")
     write_run(tmp_path, "b", config={"context_length": 16})
     write_run(tmp_path, "c", attention="linear", config={"attention": {"name": "linear"}})
@@ -154,7 +150,7 @@ def test_labels_say_what_differs_and_are_unique(tmp_path: Path) -> None:
     assert "rope / softmax L=8 base=500" in labels
 
 
-def test_labels_are_as_short_as_tells_arms_apart(tmp_path: Path) -> None:
+def test_labels_are_as_short_as_tells_arms_apart(tmp_path):
     """A size is named by its width alone, and a setting by its last part unless another is called so."""
     for width, layers in ((32, 2), (64, 4)):
         for steps in (5, 6):
@@ -168,7 +164,7 @@ def test_labels_are_as_short_as_tells_arms_apart(tmp_path: Path) -> None:
     assert labels == [f"rope width {width} span={steps}" for width in (32, 64) for steps in (5, 6)]
 
 
-def test_a_block_that_goes_with_the_scheme_is_not_named(tmp_path: Path) -> None:
+def test_a_block_that_goes_with_the_scheme_is_not_named(tmp_path):
     """A recipe sets both; where one scheme has two blocks, they are named."""
     sizes = {"layers": 2, "width": 16, "heads": 2}
     write_run(tmp_path, "a", pos="as_gemma4", config={"model": {**sizes, "norm": "rms"}})
@@ -179,28 +175,28 @@ def test_a_block_that_goes_with_the_scheme_is_not_named(tmp_path: Path) -> None:
     assert labels == {"as_gemma4 norm=rms", "rope norm=layer", "rope norm=rms"}
 
 
-def test_a_label_has_the_letters_of_canon_layers(tmp_path: Path) -> None:
+def test_a_label_has_the_letters_of_canon_layers(tmp_path):
     write_run(tmp_path, "a")
     write_run(tmp_path, "b", config={"model": {"layers": 2, "width": 16, "heads": 2, "canon": ["a", "b"]}})
     labels = {item.arm.label for item in gather("made_up", tmp_path, None).arms}
     assert labels == {"rope canon=none", "rope canon=ab"}
 
 
-def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path: Path) -> None:
+def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path):
     for i in range(3):
         write_run(tmp_path, f"{i}", config={"a": {"size": i // 2}, "b": {"size": i % 2}})
     labels = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
     assert labels == ["rope a.size=0 b.size=0", "rope a.size=0 b.size=1", "rope a.size=1 b.size=0"]
 
 
-def test_arms_without_a_plan_are_in_natural_order(tmp_path: Path) -> None:
+def test_arms_without_a_plan_are_in_natural_order(tmp_path):
     for base in (10000, 500, 2000):
         write_run(tmp_path, f"b{base}", pos=f"rope base={base}", config={"pos": {"base": base}})
     found = [item.arm.label for item in gather("made_up", tmp_path, None).arms]
     assert found == ["rope base=500", "rope base=2000", "rope base=10000"]
 
 
-def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path: Path) -> None:
+def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path):
     write_run(tmp_path, "new", shift=0.5)
     write_run(tmp_path, "old", code="01d", finished="2025-01-01T00:00:00+00:00")
     write_run(tmp_path, "dead", pos="t5", status="failed", reason="no file /home/somebody/texts/corpus.txt")
@@ -228,7 +224,7 @@ def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path
     assert any("5 of 6 runs do not count" in text for text in warnings_of(results))
 
 
-def test_losses_that_are_not_finite_are_no_number(tmp_path: Path) -> None:
+def test_losses_that_are_not_finite_are_no_number(tmp_path):
     write_run(tmp_path, "a", sliding=FLAT | {8.0: math.inf})
     results = gather("made_up", tmp_path, None)
     row = row_of(results, "a")
@@ -260,12 +256,12 @@ def test_losses_that_are_not_finite_are_no_number(tmp_path: Path) -> None:
         (web_link('https://host/"><script>'), "https://host/%22%3E%3Cscript%3E"),
     ],
 )
-def test_formatting(shown: str | None, expected: str | None) -> None:
+def test_formatting(shown, expected):
     assert shown == expected
 
 
 @pytest.mark.parametrize("other", [{"evaluate": {"segments": 3}}, {"context_length": 2 * L}])
-def test_arms_scored_on_other_tokens_are_not_compared(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_arms_scored_on_other_tokens_are_not_compared(tmp_path, other):
     for seed in range(3):
         write_run(tmp_path, f"a{seed}", seed=seed, shift=seed / 50)
         write_run(tmp_path, f"b{seed}", pos="alibi", seed=seed, shift=seed / 50 - 0.2, config=other)
@@ -274,14 +270,10 @@ def test_arms_scored_on_other_tokens_are_not_compared(tmp_path: Path, other: dic
     assert row_of(results, "b0").get("tokens_to_target") is None
 
 
-def test_a_target_that_no_run_could_confirm_is_none(tmp_path: Path) -> None:
+def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
     """With eleven evaluations, two follow 75 % of the budget and one follows 90 %."""
-    write_run(
-        tmp_path,
-        "a",
-        curve=[3 - i / 10 for i in range(11)],
-        config={"trainer": {"max_steps": 10, "batch_size": BATCH}},
-    )
+    trainer = {"max_steps": 10, "batch_size": BATCH}
+    write_run(tmp_path, "a", curve=[3 - i / 10 for i in range(11)], config={"trainer": trainer})
     results = gather("made_up", tmp_path, None)
     assert [target.fraction for target in results.targets] == [0.5, 0.75]
     assert row_of(results, "a")["reached"] is True

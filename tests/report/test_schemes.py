@@ -33,7 +33,7 @@ def results_of(runs: Path) -> Results:
     return gather("made_up", runs, None)
 
 
-def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval(tmp_path: Path) -> None:
+def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval(tmp_path):
     distances = [0, 1, 2, 4, 8, 16, 63]
     for seed in (0, 1):
         write_scheme(tmp_path, f"a{seed}", bias=biases([1.0, 0.125], distances), pos="alibi", seed=seed)
@@ -57,7 +57,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     assert "A line ends where it falls 12 nats under its highest." in chart.caption
 
 
-def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path: Path) -> None:
+def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path):
     bias = [row for layer in range(3) for row in biases([0.1 * layer], [0, 1, 2], layer)]
     bound = bounds({1: 0.8, 2: 0.5}, 0) + bounds({1: 0.6, 2: 0.3}, 2)
     write_scheme(tmp_path, "a", bias=bias, bound=bound, rotation=turns([4.0], 0) + turns([9.0], 2))
@@ -69,7 +69,7 @@ def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path: Path
     assert "the mean over layers that have one of their own" in line.caption
 
 
-def test_the_bound_is_a_line_an_arm_that_turns(tmp_path: Path) -> None:
+def test_the_bound_is_a_line_an_arm_that_turns(tmp_path):
     for seed, far in enumerate((0.5, 0.3)):
         bound = bounds({0: 1.0, 1: 0.9, 8: far})
         write_scheme(tmp_path, f"a{seed}", bound=bound, rotation=turns([6.0]), seed=seed)
@@ -84,7 +84,7 @@ def test_the_bound_is_a_line_an_arm_that_turns(tmp_path: Path) -> None:
     assert chart.mark == L
 
 
-def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
+def test_wavelengths_count_what_never_turned_whole(tmp_path):
     """L = 8, evaluated to 8 L: 9 and 63 turn less than once within L, 65 never; the last does not turn."""
     write_scheme(tmp_path, "a", rotation=turns([6.25, 8.0, 9.0, 63.0, 65.0, None]))
     write_scheme(tmp_path, "b", pos="drawn", rotation=turns([math.inf, None]))
@@ -101,7 +101,7 @@ def test_wavelengths_count_what_never_turned_whole(tmp_path: Path) -> None:
     assert section.findings[0] == "Neither a bias nor a rotation set by the distance in tokens: alibi."
 
 
-def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None:
+def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path):
     for seed in range(3):
         write_scheme(tmp_path, f"a{seed}", rotation=turns([6.0 + seed, 7.5]), seed=seed)
     table = of_schemes(results_of(tmp_path), "Wavelengths of the rotations")
@@ -111,14 +111,13 @@ def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path: Path) -> None
     assert table.rows[0][5].text == "0"
 
 
-def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
+def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
     write_run(tmp_path, "old")
     assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
     assert scheme_section(results_of(tmp_path)) is None
     for seed in (0, 1):
-        new = write_scheme(
-            tmp_path, f"b{seed}", answers({(1.0, 0.0): 10}), biases([1.0], [0, 1]), pos="alibi", seed=seed
-        )
+        recorded = answers({(1.0, 0.0): 10}), biases([1.0], [0, 1])
+        new = write_scheme(tmp_path, f"b{seed}", *recorded, pos="alibi", seed=seed)
     (new / "scheme_rotation.csv").unlink()
     seal(new)
     section = scheme_section(results_of(tmp_path))
@@ -133,7 +132,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path: Path) -> None:
     assert "Not on record: rope (pass-key)." in retrieval.findings
 
 
-def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
+def test_a_table_that_lacks_a_column_is_named(tmp_path):
     directory = write_scheme(tmp_path, "a", answers({(1.0, 0.0): 1}))
     (directory / "probe.csv").write_text("task,multiple\n")
     seal(directory)
@@ -141,7 +140,7 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path: Path) -> None:
         Retrieval().section(StudyTables(results_of(tmp_path)))
 
 
-def test_numbers_stand_out_from_every_shade() -> None:
+def test_numbers_stand_out_from_every_shade():
     """WCAG AA, 4.5 to 1, at both ends of the scale in light and in dark; shades between lie between."""
     css = (ROOT / "src/poslab/report/render/assets/page.css").read_text()
     names, pair = ("page", "ink", "heat-full"), r"light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"

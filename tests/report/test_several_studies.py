@@ -32,7 +32,7 @@ def warned(results: Results) -> list[str]:
     return warnings_of(results)
 
 
-def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path: Path) -> None:
+def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path):
     two(tmp_path)
     plan(tmp_path, ["rope-0", "alibi-0"], study="a")
     results = gather("a,b", tmp_path, None)
@@ -45,7 +45,7 @@ def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path: Path) -> 
     assert warned(results) == []
 
 
-def test_the_same_run_counts_once_in_each_study(tmp_path: Path) -> None:
+def test_the_same_run_counts_once_in_each_study(tmp_path):
     for study in ("a", "b"):
         for seed in (0, 1):
             write_run(tmp_path, f"rope-{seed}", seed=seed, study=study, shift=0.1 * seed)
@@ -58,7 +58,7 @@ def test_the_same_run_counts_once_in_each_study(tmp_path: Path) -> None:
     assert primary.reading == "no spread"
 
 
-def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path: Path) -> None:
+def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path):
     two(tmp_path)
     plan(tmp_path, ["rope-0", "alibi-0"], "alibi", study="a")
     plan(tmp_path, ["rope-0"], "rope", study="b")
@@ -73,17 +73,13 @@ def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path: Path) -> 
         gather("a,b", tmp_path, "t5")
 
 
-def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
+def test_labels_say_what_differs_inside_a_study_alone(tmp_path):
     trainer = {"max_steps": 100, "batch_size": 2}
     write_run(tmp_path, "rope", study="a", config={"trainer": trainer | {"learning_rate": 0.1}})
     write_run(tmp_path, "rope", study="b", config={"trainer": trainer | {"learning_rate": 0.2}})
     write_run(tmp_path, "long", study="b", config={"context_length": 2 * L})
     results = gather("a,b", tmp_path, None)
-    assert labels(results) == [
-        "a: rope",
-        "b: rope L=8",  # the learning rate follows from it
-        "b: rope L=16",
-    ]
+    assert labels(results) == ["a: rope", "b: rope L=8", "b: rope L=16"]  # from L the rate follows
     # The table of settings has what differs between the studies too.
     assert [item.arm.differing["trainer.learning_rate"] for item in results.arms] == [0.1, 0.2, 0.002]
 
@@ -98,14 +94,12 @@ def test_labels_say_what_differs_inside_a_study_alone(tmp_path: Path) -> None:
         ({"code_parts": "9"}, "The runs of rope / softmax were trained by different code"),
     ],
 )
-def test_what_differs_between_the_studies_is_said(
-    tmp_path: Path, second: dict[str, Any], expected: str
-) -> None:
+def test_what_differs_between_the_studies_is_said(tmp_path, second, expected):
     two(tmp_path, **second)
     assert any(text.startswith(expected) for text in warned(gather("a,b", tmp_path, None)))
 
 
-def test_two_files_of_one_name_are_two_arms(tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_two_arms(tmp_path):
     """A record has the name of a file alone: both texts here are in a file corpus.txt."""
     for place in ("en", "de"):
         for seed in range(2):
@@ -117,7 +111,7 @@ def test_two_files_of_one_name_are_two_arms(tmp_path: Path) -> None:
     assert len({item.arm.label for item in results.arms}) == 2
 
 
-def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path: Path) -> None:
+def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path):
     for share in (0.15, 0.3):
         for seed in range(3):
             hidden = {"objective": {"kind": "masked", "share": share}}
@@ -127,23 +121,15 @@ def test_losses_of_other_hidden_tokens_are_not_compared(tmp_path: Path) -> None:
     assert results.comparisons == ()
 
 
-def test_the_report_of_two_studies_lies_beside_theirs(tmp_path: Path) -> None:
+def test_the_report_of_two_studies_lies_beside_theirs(tmp_path):
     two(tmp_path / "runs", seeds=2)
     write_run(tmp_path / "runs", "dead", pos="t5", study="b", status="failed", reason="out of memory")
     report = write_report("a,b", tmp_path / "runs", tmp_path / "reports")
     assert report.page == tmp_path / "reports" / "a+b" / "index.html"
     rows = read(report.directory / "summary.csv")
-    assert [(row["study"], row["run"], row["arm"]) for row in rows] == [
-        ("a", "alibi-0", "a: alibi"),
-        ("a", "alibi-1", "a: alibi"),
-        ("a", "rope-0", "a: rope"),
-        ("a", "rope-1", "a: rope"),
-        ("b", "dead", "b: t5"),
-        ("b", "fox-0", "b: fox"),
-        ("b", "fox-1", "b: fox"),
-        ("b", "rope-0", "b: rope"),
-        ("b", "rope-1", "b: rope"),
-    ]
+    of_a, of_b = ["alibi-0", "alibi-1", "rope-0", "rope-1"], ["dead", "fox-0", "fox-1", "rope-0", "rope-1"]
+    assert [row["run"] for row in rows] == of_a + of_b
+    assert all(row["arm"] == f"{row['study']}: {row['pos']}" for row in rows)
     assert len({row["loss_1x"] for row in rows if row["status"] == "done"}) == 8
     assert [row["study"] for row in read(report.directory / "arms.csv")] == ["a", "a", "b", "b", "b"]
     markdown = (report.directory / "report.md").read_text()

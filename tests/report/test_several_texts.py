@@ -27,6 +27,13 @@ LOSSES = {
 }
 
 
+def of_text(text: str, **config: Any) -> dict[str, Any]:
+    """What the record of a run has of its text."""
+    data = {"source": "package", "name": text, "vocabulary": "bytes"}
+    facts = {"name": f"The {text}", "fingerprint": text, "vocabulary": 256}
+    return {"data": facts, "config": {"data": data, **config}}
+
+
 def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int = 5, **more: Any) -> Results:
     names = []
     for text, by_arm in losses.items():
@@ -34,22 +41,14 @@ def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int =
             for seed in range(seeds):
                 by = 0.01 * seed + 0.004 * ((3 * seed + 2 * place * seed * seed) % 7)
                 names.append(f"{text}-{pos}-{seed}")
-                data = {"source": "package", "name": text}
-                write_run(
-                    runs,
-                    names[-1],
-                    pos,
-                    seed,
-                    sliding={0.5: loss + by + 0.1, 1.0: loss + by, 8.0: loss + by},
-                    config={"data": {**data, "vocabulary": "bytes"}},
-                    data={"name": f"The {text}", "fingerprint": text, "vocabulary": 256},
-                )
+                sliding = {0.5: loss + by + 0.1, 1.0: loss + by, 8.0: loss + by}
+                write_run(runs, names[-1], pos, seed, sliding=sliding, **of_text(text))
     plan(runs, names, "rope", **more)
     return gather("made_up", runs, None)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """The runs of three texts, four arms and five seeds."""
     runs = tmp_path_factory.mktemp("texts")
     study(runs)
@@ -57,11 +56,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(runs: Path) -> Results:
+def results(runs):
     return gather("made_up", runs, None)
 
 
-def test_differences_are_paired_within_a_text_and_counted_over_texts(results: Results) -> None:
+def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
     assert {text.reference.arm.label for text in results.texts} == {"rope"}
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
@@ -83,32 +82,25 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results: Re
     assert "alibi and rope change places" in order
 
 
-def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path: Path) -> None:
+def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path):
     names = []
     for text, rates in {"sotu": (0.001, 0.002), "code": (0.002, 0.004)}.items():
-        of_text = {"data": {"source": "package", "name": text, "vocabulary": "bytes"}}
         for part, seed in (("tuning", 9), ("comparison", 0), ("comparison", 1)):
             for pos, rate in zip(("rope", "t5"), rates, strict=True):
                 names.append(f"{text}-{pos}-{seed}")
                 trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": rate}
-                facts = {"name": f"The {text}", "fingerprint": text, "vocabulary": 256}
-                config = {**of_text, "trainer": trainer, "part": part}
-                write_run(tmp_path, names[-1], pos, seed, config=config, data=facts)
+                write_run(tmp_path, names[-1], pos, seed, **of_text(text, trainer=trainer, part=part))
     plan(tmp_path, names, "rope")
     results = gather("made_up", tmp_path, None)
     assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
 
 
-def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Path) -> None:
+def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):
     """It changes what labels have to say there, as RoPE at another length does."""
     study(tmp_path)
     for seed in range(5):
-        data = {"name": "The code", "fingerprint": "code", "vocabulary": 256}
-        config = {
-            "context_length": 2 * L,
-            "data": {"source": "package", "name": "code", "vocabulary": "bytes"},
-        }
-        write_run(tmp_path, f"longer-{seed}", seed=seed, sliding={1.0: 1.0}, config=config, data=data)
+        facts = of_text("code", context_length=2 * L)
+        write_run(tmp_path, f"longer-{seed}", seed=seed, sliding={1.0: 1.0}, **facts)
     results = gather("made_up", tmp_path, f"rope L={L}")
     assert [text.reference.arm.label for text in results.texts] == [f"rope L={L}"] * 3
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
@@ -117,7 +109,7 @@ def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path: Pat
     }
 
 
-def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path) -> None:
+def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
     """Losses of another vocabulary do not compare; and of two seeds on one text all is exploratory."""
     names = []
     for text, entries in (("sotu", 5.0), ("code", 1.1)):
@@ -125,16 +117,10 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path
             for seed in range(5 if text == "sotu" else 2):
                 names.append(f"{text}-{pos}-{seed}")
                 vocabulary = 4096 if pos == "alibi" else 256
-                data = {"source": "package", "name": text, "vocabulary": vocabulary}
-                write_run(
-                    tmp_path,
-                    names[-1],
-                    pos,
-                    seed,
-                    sliding={1.0: loss + 0.01 * seed, 8.0: loss + 0.013 * seed},
-                    config={"data": data},
-                    data={"name": text, "fingerprint": f"{text}{vocabulary}", "vocabulary": vocabulary},
-                )
+                config = {"data": {"source": "package", "name": text, "vocabulary": vocabulary}}
+                data = {"name": text, "fingerprint": f"{text}{vocabulary}", "vocabulary": vocabulary}
+                sliding = {1.0: loss + 0.01 * seed, 8.0: loss + 0.013 * seed}
+                write_run(tmp_path, names[-1], pos, seed, sliding=sliding, config=config, data=data)
     plan(tmp_path, names, "rope")
     results = gather("made_up", tmp_path, "rope vocabulary=256")
     first, tested, order, *_ = sentences(results)
@@ -147,7 +133,7 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path: Path
     assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
 
 
-def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
+def test_a_task_beside_a_text_is_no_second_text(tmp_path):
     study(tmp_path, {"code": LOSSES["code"]})
     for seed in range(2):
         config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 6}}
@@ -155,14 +141,14 @@ def test_a_task_beside_a_text_is_no_second_text(tmp_path: Path) -> None:
     assert gather("made_up", tmp_path, "rope").texts == ()
 
 
-def test_bits_are_called_bits(tmp_path: Path) -> None:
+def test_bits_are_called_bits(tmp_path):
     said = sentences(study(tmp_path, primary="sliding_bits_per_byte_8x"))
     tested = next(line for line in said if "at 8 L" in line)
     assert "bits per byte;" in tested
     assert "nats" not in tested
 
 
-def test_the_tests_of_all_texts_are_corrected_together(results: Results, tmp_path: Path) -> None:
+def test_the_tests_of_all_texts_are_corrected_together(results, tmp_path):
     alone = study(tmp_path, {"code": LOSSES["code"]})
     assert alone.texts == ()
     for single, shared in zip(alone.claims, results.texts[1].claims, strict=True):
@@ -170,7 +156,7 @@ def test_the_tests_of_all_texts_are_corrected_together(results: Results, tmp_pat
         assert shared.p_holm == pytest.approx(min(1, 3 * single.p_holm))
 
 
-def test_kendalls_tau_is_that_of_scipy(results: Results) -> None:
+def test_kendalls_tau_is_that_of_scipy(results):
     for order in orders(results.texts, "sliding_8x"):
         first, second = (next(text for text in results.texts if text.text == name) for name in order.texts)
         losses = [[item.mean("sliding_8x") for item in text.arms] for text in (first, second)]
@@ -181,7 +167,7 @@ def test_kendalls_tau_is_that_of_scipy(results: Results) -> None:
     assert reverse.changed == (("alibi", "rope"),)
 
 
-def test_a_report_compares_no_losses_of_different_texts(runs: Path, results: Results, tmp_path: Path) -> None:
+def test_a_report_compares_no_losses_of_different_texts(runs, results, tmp_path):
     made = document(results)
     names = [section.name for section in made.sections]
     assert len(names) == len(set(names))
@@ -198,7 +184,7 @@ def test_a_report_compares_no_losses_of_different_texts(runs: Path, results: Res
     assert {row["arm"] for row in read(folder / "differences_docs.csv")} == {"t5", "alibi", "none"}
 
 
-def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path: Path) -> None:
+def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path):
     losses = {**LOSSES, "more": {"alibi": 2.0, "t5": 2.1}}
     results = study(tmp_path, losses)
     assert len(results.texts) == 3
@@ -206,19 +192,15 @@ def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path: Path) -> No
     assert "more" in warning
 
 
-def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path: Path) -> None:
+def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path):
     assert study(tmp_path / "a", seeds=2).reference_warning is None
     assert gather("made_up", tmp_path / "a", "t5").texts[2].reference.arm.label == "t5"
-    data = {"source": "package", "name": "sotu", "vocabulary": "bytes"}
-    more = {"name": "The sotu", "fingerprint": "sotu", "vocabulary": 256}
-    write_run(tmp_path / "a", "wide", "rope", config={"data": data, "model": {"width": 32}}, data=more)
+    write_run(tmp_path / "a", "wide", "rope", **of_text("sotu", model={"width": 32}))
     with pytest.raises(ReportError, match="fits 4 arms"):
         gather("made_up", tmp_path / "a", "rope")
 
 
-def test_a_paper_has_the_arms_of_each_text_by_themselves(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_paper_has_the_arms_of_each_text_by_themselves(results, tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.paper.write.draw", lambda charts: {})  # which takes seconds
     table = paper_table(results, ["sliding_8x", "difference"])
     assert [heading for heading, _ in table.blocks] == ["The sotu", "The code", "The docs"]

@@ -1,7 +1,6 @@
 """What a table shows is in the CSV file that it names; a section is written whole, and files are known."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from poslab.measures.scheme_rotation import Rotation
 from poslab.record.writer import RunRecord
 from poslab.report import cells
 from poslab.report.charts import LineChart, Series
-from poslab.report.document import Chapter, Document, Section
+from poslab.report.document import Chapter, Section
 from poslab.report.sections.contents import document
 from poslab.report.tables import Column, Table
 from poslab.report.write import write_document
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
+def made(tmp_path_factory):
     """The report of a study of all kinds of arms, two of which also have tables of measurements."""
     runs = tmp_path_factory.mktemp("tables")
     write_study(runs)
@@ -41,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Document:
     return document(gather("made_up", runs, None))
 
 
-def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
+def test_every_cell_of_a_table_is_a_number_of_its_sheet(made):
     """A cell keeps the number that it shows: it is in the CSV file that the table is a view of."""
     tables = [made.answer.table, *(table for section in made.sections for table in section.tables)]
     assert len(tables) == 10
@@ -53,7 +52,7 @@ def test_every_cell_of_a_table_is_a_number_of_its_sheet(made: Document) -> None:
         assert [value for value in values if value not in numbers] == [], table.title
 
 
-def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made: Document) -> None:
+def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made):
     """Another number in a row of the CSV file is another text in the table."""
     (table,) = made.sections[0].tables
     changed = [{**row, "sliding_8x_mean": 123.456} for row in table.records]
@@ -64,7 +63,7 @@ def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made: Document) -> N
         assert new[column + 1 :] == old[column + 1 :]
 
 
-def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Document, tmp_path: Path) -> None:
+def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_path):
     """Nothing but the section itself is told about its figures, tables and files."""
     rows: list[Row] = [{"arm": "rope", "n": 2, "made_mean": 1.25, "made_half_width": 0.5, "made_n": 2}]
     columns = (Column("arm", "Arm", cells.text, number=False), Column("made", "Made", cells.loss, "Up"))
@@ -93,9 +92,7 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made: Docu
     assert (directory / "figures" / "drawn.svg").is_file()
 
 
-def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(
-    made: Document, tmp_path: Path
-) -> None:
+def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(made, tmp_path):
     chapter = Chapter("more", "More", (), (Section("new", "New", sheets={"new": made.sheets["arms"]}),))
     directory = write_document(replace(made, chapters=(*made.chapters, chapter)), tmp_path).directory
     for name in ("mine.csv", "figures/mine.png"):

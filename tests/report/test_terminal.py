@@ -23,14 +23,14 @@ def shown(
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def six(tmp_path_factory):
     """The kept study of six arms and five seeds."""
     reports = tmp_path_factory.mktemp("six")
     return write_report("extrapolation", reports / "none", reports, kept=ROOT / "reports")
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def many(tmp_path_factory):
     """Sixteen arms whose labels are long."""
     home = tmp_path_factory.mktemp("many")
     for i in range(16):
@@ -47,13 +47,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 @pytest.mark.parametrize("columns", [60, 80, 132])
 @pytest.mark.parametrize("study", ["six", "many"])
-def test_no_line_is_longer_than_the_terminal(
-    study: str,
-    columns: int,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_line_is_longer_than_the_terminal(study, columns, request, monkeypatch, capsys):
     report: Report = request.getfixturevalue(study)
     text = shown(report, columns, monkeypatch, capsys)
     lines = [line for line in text.splitlines() if "/" not in line or "─" in line]
@@ -70,16 +64,14 @@ def test_no_line_is_longer_than_the_terminal(
         assert (first in head) != (title in said), title
 
 
-def test_a_wide_terminal_has_every_column(
-    six: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wide_terminal_has_every_column(six, monkeypatch, capsys):
     text = shown(six, 132, monkeypatch, capsys)
     assert "lack of room" not in text
     assert text.count("flash") == len(six.table)
 
 
 @pytest.mark.parametrize("scheme", ["rope", "alibi"])
-def test_a_scheme_has_its_colour_whatever_else_its_label_says(many: Report, scheme: str) -> None:
+def test_a_scheme_has_its_colour_whatever_else_its_label_says(many, scheme):
     console = Console(force_terminal=True, color_system="truecolor", width=200)
     with console.capture() as capture:
         console.print(terminal_table(many, 200))

@@ -33,14 +33,8 @@ def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
         for i, (pos, (sliding, plain)) in enumerate(losses.items()):
             names.append(f"{pos}-{seed}")
             noise = 0.01 * ((seed * (i + 2)) % 5)
-            write_protocols(
-                runs,
-                names[-1],
-                {k: sliding + noise if k == 8 else 2.0 + noise for k in LENGTHS},
-                {k: plain + noise if k == 8 else 2.0 + noise for k in LENGTHS},
-                pos=pos,
-                seed=seed,
-            )
+            at = [{k: loss + noise if k == 8 else 2.0 + noise for k in LENGTHS} for loss in (sliding, plain)]
+            write_protocols(runs, names[-1], *at, pos=pos, seed=seed)
     plan(runs, names, "rope", primary=primary)
 
 
@@ -56,16 +50,14 @@ def rank_of(results: Results) -> dict[str, tuple[int, int]]:
         ((1.0,), "sliding_1x"),
     ],
 )
-def test_without_8_L_it_is_the_longest_below_that_the_reference_has(
-    tmp_path: Path, lengths: tuple[float, ...], tested: str
-) -> None:
+def test_without_8_L_it_is_the_longest_below_that_the_reference_has(tmp_path, lengths, tested):
     write_run(tmp_path, "rope", sliding=dict.fromkeys(lengths, 2.0))
     write_run(tmp_path, "alibi", pos="alibi")
     plan(tmp_path, ["rope", "alibi"], "rope")
     assert gather("made_up", tmp_path, None).primary == tested
 
 
-def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path: Path) -> None:
+def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path):
     for seed in range(2):
         for pos in ("rope", "alibi"):
             plain = {1.0: 2.0 + seed / 50, 8.0: 2.5 + (pos == "rope") / 9 + seed / 30}
@@ -86,9 +78,7 @@ def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path
         ("loss_8x", "non-overlapping", {"rope": (1, 1), "alibi": (2, 2), "fox": (3, 3)}),
     ],
 )
-def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(
-    tmp_path: Path, primary: str, words: str, ranks: dict[str, tuple[int, int]]
-) -> None:
+def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary, words, ranks):
     other, other_words = {"sliding": ("loss_8x", "non-overlapping")}.get(words, ("sliding_8x", "sliding"))
     opposed(tmp_path / "runs", primary=primary)
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
@@ -116,7 +106,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(
     assert terminal["rope"].startswith(f"{expected:.3f}")
 
 
-def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp_path: Path) -> None:
+def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp_path):
     lengths = {k: 2.0 + k / 100 for k in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)}
     for pos in ("rope", "alibi"):
         write_protocols(tmp_path, pos, lengths, lengths, pos=pos)
@@ -126,7 +116,7 @@ def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp
     assert [title for title in row if title.endswith(" L")] == ["sliding loss at L", "4 L", "16 L", "64 L"]
 
 
-def test_a_command_s_figure_goes_before_the_study_s(tmp_path: Path) -> None:
+def test_a_command_s_figure_goes_before_the_study_s(tmp_path):
     opposed(tmp_path, 2, "loss_4x")
     assert gather("made_up", tmp_path, None).primary == "loss_4x"
     results = gather("made_up", tmp_path, None, "sliding_2x")
@@ -137,9 +127,7 @@ def test_a_command_s_figure_goes_before_the_study_s(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "primary", ["loss_3x", "sliding_16x", "slidng_8x", "bits_per_byte_16x", "8x", "a\nb"]
 )
-def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
-    tmp_path: Path, primary: str
-) -> None:
+def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(tmp_path, primary):
     write_run(tmp_path, "rope", sliding={1.0: 2.0, 8.0: 2.0})
     with pytest.raises(ReportError) as error:
         gather("made_up", tmp_path, None, primary)
@@ -159,23 +147,16 @@ def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte
         for vocabulary, entries, loss, size in (("bytes", 256, 1.0, 1), ("512", 512, 2.0 + seed / 100, 4)):
             names.append(f"{vocabulary}-{seed}")
             data = {"name": "book", "fingerprint": vocabulary, "vocabulary": entries, "documents": 7}
+            data |= other if vocabulary == "512" else {}
+            config = {"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}}
             losses = dict.fromkeys(LENGTHS, loss + seed / 50) | {0.5: loss + seed / 50 + 0.1}
-            write_protocols(
-                runs,
-                names[-1],
-                losses,
-                losses,
-                size,
-                seed=seed,
-                data=data | (other if vocabulary == "512" else {}),
-                config={"data": {"source": "text", "path": "book.txt", "vocabulary": vocabulary}},
-            )
+            write_protocols(runs, names[-1], losses, losses, size, seed=seed, data=data, config=config)
     plan(runs, names, "rope vocabulary=bytes", primary=primary)
     return runs
 
 
 @pytest.mark.parametrize("primary", ["sliding_bits_per_byte_8x", "bits_per_byte_8x"])
-def test_tokenizers_are_compared_in_bits_per_byte(primary: str, tmp_path: Path) -> None:
+def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     results = gather("made_up", tokenizers(tmp_path, primary=primary), None)
     assert results.primary == primary
     (tested,) = results.tested
@@ -196,26 +177,26 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("other", [{"documents": 8}, {"name": "another book"}])
-def test_tokens_of_another_text_are_not_compared_in_bits_per_byte(other: Any, tmp_path: Path) -> None:
+def test_tokens_of_another_text_are_not_compared_in_bits_per_byte(other, tmp_path):
     results = gather("made_up", tokenizers(tmp_path, **other), None)
     assert not results.tested
     assert "another text" in words(results)
 
 
-def test_tokenizers_are_not_compared_in_nats_a_token(tmp_path: Path) -> None:
+def test_tokenizers_are_not_compared_in_nats_a_token(tmp_path):
     results = gather("made_up", tokenizers(tmp_path, primary="sliding_8x"), None)
     assert not results.tested
     assert "another vocabulary" in words(results)
 
 
-def test_half_of_L_can_be_tested(tmp_path: Path) -> None:
+def test_half_of_L_can_be_tested(tmp_path):
     opposed(tmp_path, 3)
     results = gather("made_up", tmp_path, None, "sliding_0.5x")
     tested = {item.figure for item in results.comparisons if item.p_holm is not None}
     assert tested == {"sliding_0.5x", "loss_1x"}
 
 
-def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path: Path) -> None:
+def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
     opposed(tmp_path, 3)
     for seed in range(3):
         write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
@@ -225,7 +206,7 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path: Path
     assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
 
 
-def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path: Path) -> None:
+def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path):
     folder = tmp_path / "made_up"
     write_run(tmp_path, "rope")
     for primary, kept in ((None, None), ("loss_4x", "loss_4x"), (None, "loss_4x"), ("loss_8x", "loss_8x")):
@@ -234,7 +215,7 @@ def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path: Path) ->
         assert listed.primary == kept
 
 
-def test_lists_from_before_there_was_a_choice_are_read_and_get_the_default(tmp_path: Path) -> None:
+def test_lists_from_before_there_was_a_choice_are_read_and_get_the_default(tmp_path):
     listed = read_study_list(GOLDEN / "format3")
     assert listed.primary is None
     assert gather("format3", GOLDEN, None).primary == "sliding_2x"

@@ -27,22 +27,16 @@ def study(
             here = shift + random.Random(seed).gauss(0, 0.03) + noise.gauss(0, 0.01)
             lost = seed >= (missing or {}).get(pos, seeds)
             sliding = {2.0**i: 2 + slope * i + (noise.gauss(0, 0.005) if i else 0) for i in range(4)}
-            write_run(
-                runs,
-                f"{pos}-{seed}",
-                pos=pos,
-                seed=seed,
-                shift=here,
-                sliding={1.0: 2.0} if pos == learned else sliding,
-                **({"max_length": L} if pos == learned else {}),
-                **({"status": "diverged", "reason": "the loss is not finite"} if lost else {}),
-            )
+            facts = {"status": "diverged", "reason": "the loss is not finite"} if lost else {}
+            if pos == learned:
+                sliding, facts = {1.0: 2.0}, {**facts, "max_length": L}
             names.append(f"{pos}-{seed}")
+            write_run(runs, names[-1], pos, seed, shift=here, sliding=sliding, **facts)
     plan(runs, names, "rope")
     return gather("made_up", runs, None)
 
 
-def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path: Path) -> None:
+def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
     results = study(tmp_path, {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}, 5)
     (gains,) = extrapolation(results)
     assert gains.endswith("above 0 for alibi, below 0 for rope and t5.")
@@ -51,13 +45,13 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path: Path) -> None
     assert "is lower for alibi and t5." in at_length(results)
 
 
-def test_the_fewest_seeds_make_a_comparison_exploratory(tmp_path: Path) -> None:
+def test_the_fewest_seeds_make_a_comparison_exploratory(tmp_path):
     results = study(tmp_path, {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}, 5, missing={"t5": 3})
     assert "3 to 5 seeds, so exploratory" in words(results)  # alibi, which leads, has 5 beside rope
 
 
 @pytest.mark.parametrize(("seeds", "places"), [(1, {"–"}), (3, {"1–16"})])
-def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int, places: set[str]) -> None:
+def test_noise_and_single_runs_have_no_winner(tmp_path, seeds, places):
     arms = {**ROPE, **{f"arm{i}": (0.0, 0.15) for i in range(15)}}
     results = study(tmp_path, arms, seeds)
     assert {*ranks(results)} == places
@@ -65,7 +59,7 @@ def test_noise_and_single_runs_have_no_winner(tmp_path: Path, seeds: int, places
     assert len(words(results)) < 1200
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_said(tmp_path):
     alone = words(study(tmp_path / "alone", ROPE, 3))
     assert alone.startswith("Nothing is compared with rope, as it is the only arm")
     ends = study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned")
@@ -87,7 +81,7 @@ def over(results: Results, arm: str) -> str:
     return over_reference(row, "tokens_to_target_ratio").text
 
 
-def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
+def test_arms_that_are_not_separated_share_a_place(tmp_path):
     arms = {**ROPE, "alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}
     results = study(tmp_path, arms, 3)
     assert ranks(results) == ["3", "1–2", "1–2"]
@@ -96,7 +90,7 @@ def test_arms_that_are_not_separated_share_a_place(tmp_path: Path) -> None:
     }
 
 
-def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path: Path) -> None:
+def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
     """The second run comes down to the target too late to stay there: it took as long as it was above it."""
     for seed in range(2):
         write_run(tmp_path, f"rope-{seed}", seed=seed)
@@ -122,7 +116,7 @@ def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path: Path) -> No
     assert row["tokens_to_target_ratio_low"] == by_label["gone"].ratios[""].low
 
 
-def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path: Path) -> None:
+def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path):
     """rope falls to 2.5, 2.25 and 2.1; fast is 0.4 lower all the way; slow comes to the first alone, last."""
     write_run(tmp_path, "rope")
     write_run(tmp_path, "fast", pos="fast", shift=-0.4)

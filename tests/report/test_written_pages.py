@@ -23,7 +23,7 @@ DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
-def written() -> dict[str, str]:
+def written():
     """All pages by their paths: ten seconds, since they rest on the records of every archived study."""
     return pages()
 

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,13 @@ def write_run(
     shift: float = 0.0,
     curve: list[float] | None = None,
     config: dict[str, Any] | None = None,
+    tables: Mapping[Any, list[Any]] | None = None,
     **manifest: Any,
 ) -> Path:
-    """A finished run whose validation loss falls as 3 - progress, unless said otherwise."""
+    """A finished run whose validation loss falls as 3 - progress, unless said otherwise.
+
+    `tables` are the rows of further tables, or other rows of those that every run has.
+    """
     record = RunRecord(runs / study / name)
     whole: dict[str, Any] = {
         "context_length": L,
@@ -104,10 +109,11 @@ def write_run(
         }
         for i, loss in enumerate(losses)
     ]
-    record.write_table(METRICS, points)
-    record.write_table(EXTRAPOLATION, length_rows(sliding, length, shift))
     longest = int(max(sliding) * length)
-    record.write_table(POSITION, position_rows([2 + shift + (p >= 2 * length) for p in range(longest)]))
+    positions = position_rows([2 + shift + (p >= 2 * length) for p in range(longest)])
+    own = {METRICS: points, EXTRAPOLATION: length_rows(sliding, length, shift), POSITION: positions}
+    for schema, rows in (own | dict(tables or {})).items():
+        record.write_table(schema, rows)
     return seal(record.directory)
 
 
@@ -148,7 +154,6 @@ def write_protocols(
     **more: Any,
 ) -> Path:
     """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
-    directory = write_run(runs, name, sliding=sliding, **more)
     losses = {"sliding": sliding, "non_overlapping": plain}
     rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * L), "segment": 0, "nll": 64 * loss,
@@ -156,8 +161,7 @@ def write_protocols(
         for protocol, by_length in losses.items()
         for k, loss in by_length.items()
     ]  # fmt: skip
-    RunRecord(directory).write_table(EXTRAPOLATION, rows)
-    return seal(directory)
+    return write_run(runs, name, sliding=sliding, tables={EXTRAPOLATION: rows}, **more)
 
 
 def plan(
@@ -255,22 +259,18 @@ def write_scheme(
     **more: Any,
 ) -> Path:
     """A finished run with the files on its scheme, and a probe where there is one."""
-    directory = write_run(runs, name, **more)
-    record = RunRecord(directory)
-    if probe is not None:
-        record.write_table(Retrieval.table, probe)
     tables = {
-        Bias.table: bias,
-        Rotation.table: rotation,
-        Bound.table: bound,
-        AttentionDistance.table: distance,
-        PositionProbe.table: places,
+        Bias.table: bias or [],
+        Rotation.table: rotation or [],
+        Bound.table: bound or [],
+        AttentionDistance.table: distance or [],
+        PositionProbe.table: places or [],
     }
-    for schema, rows in tables.items():
-        record.write_table(schema, rows or [])
+    if probe is not None:
+        tables[Retrieval.table] = probe
     if denominators:
-        record.write_table(RotatedDenominators.table, denominators)
-    return seal(directory)
+        tables[RotatedDenominators.table] = denominators
+    return write_run(runs, name, tables=tables, **more)
 
 
 # As trained, STEEP: the sliding loss is 1.5 at L, so that 1.575 is usable, and the plateau is 2.0.

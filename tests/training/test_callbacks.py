@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ class NoCallback:
 """
 
 
-def test_early_stopping_ends_a_run_which_says_so(tmp_path: Path) -> None:
+def test_early_stopping_ends_a_run_which_says_so(tmp_path):
     run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
     assert list(run.table("metrics").step) == [2, 4, 6]
     assert run.manifest.status == "done"
@@ -69,9 +68,7 @@ def test_early_stopping_ends_a_run_which_says_so(tmp_path: Path) -> None:
     assert len(plain.table("metrics")) == 10
 
 
-def test_early_stopping_counts_on_after_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_stopping_counts_on_after_an_interruption(tmp_path, monkeypatch):
     step, seen = LanguageModel.training_step, []
 
     def stopped(module: LanguageModel, *given: Any) -> Any:
@@ -88,14 +85,14 @@ def test_early_stopping_counts_on_after_an_interruption(
     assert list(run.table("metrics").step) == [2, 4, 6]
 
 
-def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
     module = tmp_path / "own_callbacks.py"
     module.write_text(OWN)
     with monkeypatch.context() as patch:
         patch.syspath_prepend(str(tmp_path))
         request = poslab.compose(*ARGUMENTS, "+callbacks.own={_target_: own_callbacks.Own, word: hello}")
         run = poslab.train(request, tmp_path / "mine")
-        from own_callbacks import SEEN  # type: ignore[import-not-found]
+        from own_callbacks import SEEN
 
         metrics = run.table("metrics")
         losses = metrics.validation_nll / metrics.validation_tokens
@@ -118,9 +115,7 @@ def test_a_callback_of_the_users_own_package(tmp_path: Path, monkeypatch: pytest
         ("own", "names no class"),
     ],
 )
-def test_what_is_no_callback_is_refused(
-    target: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
     (tmp_path / "own_callbacks.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
@@ -128,7 +123,7 @@ def test_what_is_no_callback_is_refused(
     assert "\n" not in str(refused.value)
 
 
-def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path: Path) -> None:
+def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path):
     class Ending(Callback):
         def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
             trainer.should_stop = trainer.global_step >= 5
@@ -137,7 +132,7 @@ def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row
     assert list(run.table("metrics").step) == [2, 4, 5]
 
 
-def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint() -> None:
+def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint():
     wanted = poslab.compose(*ARGUMENTS, *STOPPING)
     config = resolve(wanted.config)
     corpus = prepare(config.data)
@@ -151,7 +146,7 @@ def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint
     assert rest.rows == []
 
 
-def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn() -> None:
+def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
     class Drawing(Callback):
         def __init__(self) -> None:
             self.drawn: list[Any] = []

@@ -85,12 +85,8 @@ def test_a_single_matrix_moves_as_with_pytorchs_muon_but_for_its_rounding():
     gpt, optimizer = trained_by("muon")
     twin, _ = trained_by("muon")
     names = [f"blocks.{layer}.attention.project_attention.weight" for layer in range(2)]
-    theirs = torch.optim.Muon(
-        [twin.get_parameter(name) for name in names],
-        lr=1e-2,
-        weight_decay=0.1,
-        adjust_lr_fn="match_rms_adamw",
-    )
+    matrices = [twin.get_parameter(name) for name in names]
+    theirs = torch.optim.Muon(matrices, lr=1e-2, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     before = gpt.get_parameter(names[0]).detach().clone()
     move(gpt, optimizer, 2)
     move(twin, theirs, 2)
@@ -112,8 +108,6 @@ def test_a_record_names_muon_and_not_the_optimizer_of_older_records(tmp_path):
 def test_the_foreseen_checkpoint_has_one_moment_of_each_hidden_matrix():
     gpt, _ = trained_by("muon", canon=[])
     hidden = sum(parameter.numel() for parameter in gpt.blocks.parameters() if parameter.ndim == 2)
-    sizes = [
-        size_of(resolve(request(model=SIZES, trainer__optimizer=name).config)).disk
-        for name in ("adamw", "muon")
-    ]
-    assert sizes[0] - sizes[1] == pytest.approx(4 * hidden, rel=0.05)
+    adamw, muon = (request(model=SIZES, trainer__optimizer=name).config for name in ("adamw", "muon"))
+    saved = size_of(resolve(adamw)).disk - size_of(resolve(muon)).disk
+    assert saved == pytest.approx(4 * hidden, rel=0.05)

@@ -12,6 +12,7 @@ from poslab.config.schema import ConfigError, PairError
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import extrapolate
 from poslab.evaluation.losses import token_losses
+from poslab.model.gpt import build
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
@@ -57,8 +58,6 @@ def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(p
 
 
 def _gpt(config, vocabulary):
-    from poslab.model.gpt import build
-
     gpt = build(config, vocabulary)
     gpt.initialise(0)
     return gpt

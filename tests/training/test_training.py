@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 import poslab
 from poslab.config.schema import ConfigError
@@ -92,10 +93,8 @@ OF_LEARNED_SCHEMES = {"scheme_rate"}  # test_a_rate_changes_what_its_scheme_lear
 
 def test_every_setting_of_the_trainer_changes_the_curve():
     config = request().config
-    assert (
-        set(type(config.trainer).model_fields)
-        == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT | OF_LEARNED_SCHEMES
-    )
+    fields = type(config.trainer).model_fields
+    assert fields.keys() == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT | OF_LEARNED_SCHEMES
     before = curve(brief())
     for key, value in CHANGES.items():
         assert curve(brief(**{f"trainer__{key}": value})) != before, key
@@ -205,12 +204,10 @@ def _same_weights(one, other):
 
 
 def test_the_batches_of_a_run_are_digested_in_their_order():
-    config = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2).config
-    batches = TrainingBatches(config, prepare(config.data))
-    expected = ""
+    wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
+    batches, expected = TrainingBatches(wanted.config, prepare(wanted.config.data)), ""
     for index in range(4):
         expected = sha256(expected.encode() + batches[index].digest).hexdigest()
-    wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
     assert trained(wanted)[1].ended.batches == expected
 
 
@@ -280,10 +277,8 @@ def test_a_rate_for_a_scheme_without_parameters_is_refused():
 
 def test_schedules():
     def shares(schedule):
-        share = learning_rate_share(
-            request(trainer__schedule=schedule, trainer__max_steps=105).config.trainer
-        )
-        return [share(step) for step in range(105)]
+        trainer = request(trainer__schedule=schedule, trainer__max_steps=105).config.trainer
+        return list(map(learning_rate_share(trainer), range(105)))
 
     cosine, constant, wsd = map(shares, ("cosine", "constant", "wsd"))
     for each in (cosine, constant, wsd):
@@ -309,19 +304,12 @@ def test_recomputed_blocks_have_the_same_gradients_and_store_less(pos, attention
     tokens, targets = torch.randint(256, (2, 4, 64), generator=torch.Generator().manual_seed(0))
     stored, gradients = {}, {}
     for recompute in (False, True):
-        composed = poslab.compose(
-            f"pos={pos}", f"attention={attention}", "model.layers=4", "context_length=64"
-        )
-        gpt = build(composed.config, 256)
+        parts = f"pos={pos}", f"attention={attention}"
+        gpt = build(poslab.compose(*parts, "model.layers=4", "context_length=64").config, 256)
         gpt.initialise(0)
         gpt.double().recompute = recompute
-        sizes: list[int] = []
-
-        def pack(tensor, sizes=sizes):
-            sizes.append(tensor.numel())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        sizes = []
+        with saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
             loss = gpt(tokens, targets=targets)
         stored[recompute] = sum(sizes)
         loss.backward()
