@@ -10,7 +10,7 @@ import pytest
 from poslab import compose
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.study.launch.memory import Memory
+from poslab.study.launch.machine import Memory
 from poslab.study.run.budget import BudgetError, Size, check_disk, check_memory, size_of
 from poslab.study.run.plan import plan
 from support.commands import ROOT, environment

@@ -53,7 +53,7 @@ from poslab.report.formatting import interval, multiple, share
 from poslab.report.render.terminal import print_table
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
-from poslab.study.launch.memory import size_text
+from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import INTERPRETER, TOKENS_A_BATCH, Need, Size, check_memory
 from poslab.study.run.facts import gpu_facts, machine_facts, version
 from poslab.study.run.plan import resolve

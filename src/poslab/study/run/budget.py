@@ -15,7 +15,8 @@ from typing import NamedTuple
 from poslab.config.registry import named_in
 from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
 from poslab.data import tokenizer_file
-from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_text
+from poslab.study.launch.devices import gpu_memory
+from poslab.study.launch.machine import Memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
 TOKENS_A_BATCH = 4_096  # of an evaluation

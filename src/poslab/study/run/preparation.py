@@ -20,7 +20,7 @@ from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
-from poslab.study.launch.memory import lacks_memory, machine_memory, size_text
+from poslab.study.launch.machine import lacks_memory, machine_memory, size_text
 from poslab.study.run.budget import BudgetError, Size, entries, size_of
 from poslab.study.run.facts import describe_versions, machine_facts
 from poslab.study.run.identity import (
