@@ -44,9 +44,7 @@ def machine(monkeypatch):
     memory = Memory(16 * GIB, "this machine has")
     monkeypatch.setattr("poslab.study.run.budget.machine_memory", lambda: memory)
     monkeypatch.setattr("poslab.study.run.preparation.machine_memory", lambda: memory)
-    monkeypatch.setattr(
-        "poslab.study.run.preparation.prepare", lambda data: pytest.fail("data were prepared")
-    )
+    monkeypatch.setattr("poslab.study.run.plan.prepare", lambda data: pytest.fail("data were prepared"))
     return memory
 
 
@@ -186,7 +184,7 @@ def test_a_text_that_does_not_fit_is_told(tmp_path, monkeypatch):
     def prepare(data: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("poslab.study.run.preparation.prepare", prepare)
+    monkeypatch.setattr("poslab.study.run.plan.prepare", prepare)
     with pytest.raises(
         ConfigError, match="memory ran out while the text was prepared: choose a shorter text"
     ):

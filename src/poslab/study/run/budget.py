@@ -117,11 +117,11 @@ def check_memory(size: Size, local: bool = True, gigabytes: float | None = None)
 
     If not `local`, the launcher gives it `gigabytes` of another machine, as far as that is known.
     """
-    if not local:
-        known = [Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")] if gigabytes else []
-        available = [] if size.cuda else known
-    else:
+    available: list[Memory] = []
+    if local:
         available = gpu_memory() if size.cuda else [machine_memory()]
+    elif gigabytes and not size.cuda:
+        available = [Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")]
     if available:
         check_fits(size, max(available, key=lambda memory: memory.bytes))
 
