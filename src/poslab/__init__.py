@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from poslab.analysis.statistics import estimate as estimate
     from poslab.analysis.statistics import paired as paired
     from poslab.config.schema import ConfigError as ConfigError
+    from poslab.library.composing import compose as compose
     from poslab.library.evaluation import evaluate as evaluate
     from poslab.library.parts import CausalAttention as CausalAttention
     from poslab.library.parts import attention as attention
     from poslab.library.parts import gpt as gpt
     from poslab.library.parts import scheme as scheme
+    from poslab.library.run_directory import RunDirectory as RunDirectory
     from poslab.library.studies import Study as Study
     from poslab.library.studies import read as read
-    from poslab.library.training import RunDirectory as RunDirectory
-    from poslab.library.training import compose as compose
     from poslab.library.training import train as train
     from poslab.library.weights import export as export
     from poslab.library.weights import load as load
@@ -43,9 +43,9 @@ _MODULES = {
     "scheme": "poslab.library.parts",
     "attention": "poslab.library.parts",
     "gpt": "poslab.library.parts",
-    "compose": "poslab.library.training",
+    "compose": "poslab.library.composing",
     "train": "poslab.library.training",
-    "RunDirectory": "poslab.library.training",
+    "RunDirectory": "poslab.library.run_directory",
     "evaluate": "poslab.library.evaluation",
     "load": "poslab.library.weights",
     "export": "poslab.library.weights",

@@ -12,7 +12,7 @@ from poslab.commands.evaluate import main
 from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
-from poslab.study.run import preparation
+from poslab.study.run import plan
 from poslab.study.run.identity import code_fingerprints
 from support.commands import assert_refused, rows
 from support.models import ATTENTIONS, POSITIONS
@@ -170,7 +170,7 @@ def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tm
 def test_an_evaluation_by_other_code_is_made_again(runs, said, monkeypatch):
     assert said(runs["bytes"], "evaluate.longest=2")[0] == 0
     monkeypatch.setattr(
-        preparation, "code_fingerprints", lambda run: replace(code_fingerprints(run), evaluation="0" * 16)
+        plan, "code_fingerprints", lambda run: replace(code_fingerprints(run), evaluation="0" * 16)
     )
     status, _, err = said(runs["bytes"], "evaluate.longest=2")
     assert (status, "has the same evaluation" in err) == (0, False)

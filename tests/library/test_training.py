@@ -107,7 +107,7 @@ def test_a_state_is_freed_once_training_has_resumed_from_it(tmp_path, monkeypatc
             weights.append(weakref.ref(state["state_dict"]["gpt.embedding.weight"]))
         return state
 
-    monkeypatch.setattr("poslab.study.run.make.newest_checkpoint", remembered)
+    monkeypatch.setattr("poslab.study.run.resume.newest_checkpoint", remembered)
     asked = request(trainer__checkpoint_seconds=0)
     with pytest.raises(SystemExit):
         poslab.train(asked, tmp_path / "test", callbacks=[Stop()])
@@ -135,6 +135,11 @@ def test_compose_refuses_what_it_would_ignore(overrides):
 def test_tuning_is_refused_which_takes_several_runs(tmp_path):
     with pytest.raises(poslab.ConfigError, match=r"use train\.py"):
         poslab.train(poslab.compose("tune=learning_rate"), tmp_path / "test")
+
+
+def test_a_folder_that_names_no_study_is_refused(tmp_path):
+    with pytest.raises(poslab.ConfigError, match="names no study"):
+        poslab.train(request(), tmp_path / "my runs")
 
 
 def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path, monkeypatch):

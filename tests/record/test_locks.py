@@ -9,7 +9,7 @@ import pytest
 from poslab.config.text import error_text
 from poslab.record.locks import holding, is_taken
 from poslab.record.study_list import enlist
-from poslab.study.launch.devices import lease_cores
+from poslab.study.launch.leases import lease_cores
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])

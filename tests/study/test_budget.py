@@ -8,7 +8,7 @@ import pytest
 from poslab import compose
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.study.launch.memory import Memory
+from poslab.study.launch.machine import Memory
 from poslab.study.run.budget import BudgetError, Size, check_memory, size_of
 from poslab.study.run.plan import plan
 from support.commands import ROOT, imported, python
@@ -42,9 +42,7 @@ def machine(monkeypatch):
     memory = Memory(16 * GIB, "this machine has")
     monkeypatch.setattr("poslab.study.run.budget.machine_memory", lambda: memory)
     monkeypatch.setattr("poslab.study.run.preparation.machine_memory", lambda: memory)
-    monkeypatch.setattr(
-        "poslab.study.run.preparation.prepare", lambda data: pytest.fail("data were prepared")
-    )
+    monkeypatch.setattr("poslab.study.run.plan.prepare", lambda data: pytest.fail("data were prepared"))
     return memory
 
 
@@ -165,7 +163,7 @@ def test_a_text_that_does_not_fit_is_told(tmp_path, monkeypatch):
     def prepare(data: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("poslab.study.run.preparation.prepare", prepare)
+    monkeypatch.setattr("poslab.study.run.plan.prepare", prepare)
     with pytest.raises(
         ConfigError, match="memory ran out while the text was prepared: choose a shorter text"
     ):

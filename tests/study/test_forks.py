@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from poslab.study.launch.contract import Task
-from poslab.study.launch.devices import cores, lease_cores
 from poslab.study.launch.launchers.local import Local, LocalOptions
+from poslab.study.launch.leases import lease_cores
+from poslab.study.launch.machine import cores
 from support.processor import needs_two_cores
 from support.tasks import ends, lives, until, what_it_said
 

@@ -23,8 +23,8 @@ from poslab.record.writer import RunRecord
 from poslab.study import conduct
 from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
-from poslab.study.launch.devices import Lease
 from poslab.study.launch.launchers.inline import Inline
+from poslab.study.launch.leases import Lease
 from poslab.study.run.job import Job
 from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan

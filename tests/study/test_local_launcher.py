@@ -20,8 +20,10 @@ from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import Task, launcher_class
-from poslab.study.launch.devices import cores, gpus, lease_cores, lease_gpus
+from poslab.study.launch.devices import gpus
 from poslab.study.launch.launchers.local import Local, LocalOptions
+from poslab.study.launch.leases import lease_cores, lease_gpus
+from poslab.study.launch.machine import cores
 from poslab.study.pool import Member, Pool
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper

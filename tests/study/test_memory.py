@@ -13,7 +13,7 @@ from rich.console import Console
 from poslab.record.locks import holding, run_lock
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.launch.memory import machine_memory
+from poslab.study.launch.machine import machine_memory
 from poslab.study.pool import Member, Pool
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper

@@ -23,6 +23,7 @@ from poslab.study.run.budget import entries
 from poslab.study.run.parts import check_parts
 from poslab.study.run.plan import plan, resolve
 from poslab.study.run.preparation import PARTS, Preparation
+from poslab.study.run.preparation import checked as parts_checked
 from support.commands import ROOT, called, imported, python, tiny
 from support.models import ATTENTIONS, POSITIONS, SCHEMES
 from support.runs import own_cache, request
@@ -83,7 +84,7 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
             refused += 1
         for _ in range(2):  # built, then remembered
             try:
-                checked: object = Preparation().checked(config)[0]
+                checked: object = parts_checked(config, Preparation())[0]
             except PairError as error:
                 checked = str(error)
             assert checked == expected, name

@@ -12,6 +12,7 @@ import pytest
 
 from poslab.record.seal import sealed
 from poslab.study.display import run_bar
+from poslab.study.display.log import copied_to
 from poslab.study.display.progress_file import Progress, read_progress
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.display.time_left import seconds_left
@@ -67,7 +68,7 @@ def test_a_terminal_has_one_line_a_phase_which_gives_way_to_what_a_run_prints(tm
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     display, log = RunDisplay("rope"), tmp_path / "run" / "log.txt"
-    with display.copied_to(log), display.phase("training", 40):
+    with copied_to(log, display), display.phase("training", 40):
         for step in range(1, 41):
             display.step(step, lambda: 2.0, 1.0)
             if step == 20:

@@ -17,8 +17,8 @@ import pytest
 
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Task
-from poslab.study.launch.devices import cores
 from poslab.study.launch.launchers.ray import Ray, RayOptions
+from poslab.study.launch.machine import cores
 from support.tasks import WHO, lives, make_task, until, what_it_said
 
 pytestmark = [

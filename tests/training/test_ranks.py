@@ -14,7 +14,7 @@ import pytest
 import poslab
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.devices import cores
+from poslab.study.launch.machine import cores
 from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper

@@ -24,8 +24,10 @@ from poslab.config.overrides import evaluation_overrides
 from poslab.config.request import Config
 from poslab.config.schema import MULTIPLES, ConfigError, longest_length, rescaled_by
 from poslab.config.text import counted, plain
+from poslab.data.cache import prepare
 from poslab.data.corpus import Corpus, check_lengths
 from poslab.data.tokenizer_file import digest
+from poslab.library.composing import compose
 from poslab.library.from_transformers import (
     LOGITS,
     TransformersModel,
@@ -35,7 +37,6 @@ from poslab.library.from_transformers import (
     trained_length,
 )
 from poslab.library.needles_in_tokens import needle_rows
-from poslab.library.training import compose
 from poslab.measures import Row, Trained
 from poslab.measures.lengths import Lengths
 from poslab.measures.needles import CHANCE, TITLES, Needles
@@ -53,11 +54,11 @@ from poslab.report.formatting import interval, multiple, share
 from poslab.report.render.terminal import print_table
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
-from poslab.study.launch.memory import size_text
+from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import INTERPRETER, TOKENS_A_BATCH, Need, Size, check_memory
 from poslab.study.run.facts import gpu_facts, machine_facts, version
+from poslab.study.run.identity import code_fingerprints
 from poslab.study.run.plan import resolve
-from poslab.study.run.preparation import Preparation
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -85,8 +86,7 @@ def evaluate_transformers(
     size = _size(pretrained, config)
     check_memory(size)
     print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory")
-    preparation = Preparation()
-    corpus = preparation.corpus(config.data)
+    corpus = prepare(config.data)
     check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     model = open_model(model_name, pretrained, config.trainer.precision, config.context_length)
     model.scheme.check(rescaled_by(config))
@@ -95,7 +95,7 @@ def evaluate_transformers(
         raise ConfigError(f"{model_name} has {longest} positions: choose lengths={longest} or less")
     _name_separators(model, corpus)
     weights = model.digest()
-    code = preparation.code(config).evaluation
+    code = code_fingerprints(config).evaluation
     label = re.sub(r"[^A-Za-z0-9._-]", "-", Path(model_name).resolve().name).lstrip(".-") or "model"
     family = pretrained.model_type
     described = {"scheme": "transformers", "name": label, "family": family, "weights": weights[:8]}

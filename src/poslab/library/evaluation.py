@@ -5,7 +5,7 @@ from pathlib import Path
 
 from poslab.config.option_files import installed_conf
 from poslab.config.overrides import evaluation_overrides
-from poslab.library.training import RunDirectory
+from poslab.library.run_directory import RunDirectory
 from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again
 from poslab.study.run.stopping import Stopped
 

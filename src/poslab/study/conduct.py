@@ -24,7 +24,8 @@ from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
 from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
-from poslab.study.launch.memory import gpu_memory, machine_memory
+from poslab.study.launch.devices import gpu_memory
+from poslab.study.launch.machine import machine_memory
 from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import one_of_each_training, take_over

@@ -19,8 +19,8 @@ from poslab.record.schema import METRICS
 from poslab.study.cost import Timed, cost_of, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places
-from poslab.study.launch.devices import torch_threads
-from poslab.study.launch.memory import Memory, gpu_memory, machine_memory
+from poslab.study.launch.devices import gpu_memory, torch_threads
+from poslab.study.launch.machine import Memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
 from poslab.study.planning import Refused, launcher_of, plan_requests
 from poslab.study.pool import Member

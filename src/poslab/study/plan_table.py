@@ -14,7 +14,7 @@ from poslab.report.formatting import DASH, number, quantity
 from poslab.report.render.terminal import needed, print_table, terminal_width
 from poslab.study.cost import Cost
 from poslab.study.display.time_left import rough_duration
-from poslab.study.launch.memory import size_text
+from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job
 from poslab.study.schedule import Machine, Placement

@@ -20,7 +20,7 @@ from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
-from poslab.study.launch.memory import size_text
+from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job, Standing
 from poslab.study.run.stopping import Stopped, Stopper

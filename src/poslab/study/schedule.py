@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.study.launch.contract import Places
-from poslab.study.launch.memory import Memory
+from poslab.study.launch.machine import Memory
 
 
 @dataclass(frozen=True)

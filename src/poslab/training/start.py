@@ -1,14 +1,32 @@
 """The start of a run from a finished run's weights: all else is as at a first step."""
 
-from poslab.config.schema import RunConfig
+from pathlib import Path
+from typing import Any
+
+from poslab.config.request import Start
+from poslab.config.schema import ConfigError, RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
 from poslab.evaluation.losses import in_precision, token_losses
 from poslab.model.gpt import GPT
 from poslab.objectives import UNSCORED, build_objective
+from poslab.training.trained import fill_with, read_trained_model
 
 
-def loss_before(gpt: GPT, config: RunConfig, corpus: Corpus) -> tuple[float, int]:
+def begin_from(start: Start, gpt: GPT, config: RunConfig, corpus: Corpus) -> dict[str, Any]:
+    """Give `gpt` the weights of the run `start`, and return `origin` for the record.
+
+    Raise ConfigError where that run has changed.
+    """
+    trained = read_trained_model(Path(start.directory))
+    if trained.digest != start.checkpoint:
+        raise ConfigError(f"{start.run} has changed since the command began: give the command again")
+    fill_with(gpt, trained.weights)
+    nll, tokens = _loss_before(gpt, config, corpus)
+    return {**start.origin(), "validation_nll": nll, "validation_tokens": tokens}
+
+
+def _loss_before(gpt: GPT, config: RunConfig, corpus: Corpus) -> tuple[float, int]:
     """Return the loss on the run's validation windows before its first step: summed nats, and tokens."""
     windows = validation_windows(corpus, config.evaluate.validation_windows, config.context_length)
     tokens, targets = build_objective(config.objective).of_evaluation(windows, corpus.vocabulary)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO
 
 from poslab.study.display.progress_file import Progress, write_progress
 from poslab.study.display.time_left import rough_duration
@@ -106,33 +105,3 @@ class RunDisplay:
         """Remove the bar before something else is printed; it is drawn again at its next step."""
         if self.drawn:
             self._write(ERASE)
-
-    @contextmanager
-    def copied_to(self, log: Path) -> Iterator[None]:
-        """Append what is printed inside to the file `log`, too, except the bar itself."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        before = sys.stdout, sys.stderr
-        with log.open("ab", buffering=0) as copy:
-            sys.stdout, sys.stderr = (_Copied(self, stream, copy) for stream in before)
-            try:
-                yield
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                sys.stdout, sys.stderr = before
-
-
-class _Copied:
-    """A stream with a copy of its text in the file `copy`."""
-
-    def __init__(self, display: RunDisplay, stream: IO[str], copy: BinaryIO) -> None:
-        self._display, self._stream, self._copy = display, stream, copy
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):  # a log file on a full disk, or closed under another thread
-            self._copy.write(text.encode(errors="replace"))
-        self._display.erase()
-        return self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

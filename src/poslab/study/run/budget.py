@@ -15,7 +15,8 @@ from typing import NamedTuple
 from poslab.config.registry import named_in
 from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
 from poslab.data import tokenizer_file
-from poslab.study.launch.memory import Memory, gpu_memory, machine_memory, size_text
+from poslab.study.launch.devices import gpu_memory
+from poslab.study.launch.machine import Memory, machine_memory, size_text
 
 INTERPRETER = 150 * 2**20  # bytes of each process: Python with PyTorch
 TOKENS_A_BATCH = 4_096  # of an evaluation
@@ -116,11 +117,11 @@ def check_memory(size: Size, local: bool = True, gigabytes: float | None = None)
 
     If not `local`, the launcher gives it `gigabytes` of another machine, as far as that is known.
     """
-    if not local:
-        known = [Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")] if gigabytes else []
-        available = [] if size.cuda else known
-    else:
+    available: list[Memory] = []
+    if local:
         available = gpu_memory() if size.cuda else [machine_memory()]
+    elif gigabytes and not size.cuda:
+        available = [Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")]
     if available:
         check_fits(size, max(available, key=lambda memory: memory.bytes))
 

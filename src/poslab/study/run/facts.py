@@ -15,8 +15,7 @@ from typing import Any
 
 from poslab.config.installation import PACKAGE
 from poslab.record.facts import Hardware, SourceState
-from poslab.study.launch.devices import cores
-from poslab.study.launch.memory import machine_memory
+from poslab.study.launch.machine import cores, machine_memory
 
 GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
 DECIDING = ("src", "conf")  # of the checkout: other files in it do not change a run

@@ -4,7 +4,7 @@ import torch
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import without_secrets
-from poslab.study.launch.memory import lacks_memory
+from poslab.study.launch.machine import lacks_memory
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -6,11 +6,10 @@ fingerprint of its own: when it changes, the weights are measured again. Rewritt
 to the same losses, or to measure the same, counts as the code that it replaced (record/facts.py).
 """
 
-import ast
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +21,7 @@ from poslab.config.schema import SHARING, ConfigError, RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.facts import recipe
 from poslab.record.remembered import Remembered
-from poslab.study.run.meaning import deciding, meaning
+from poslab.study.run.meaning import imports, meaning
 
 POSLAB = "poslab"
 TRAINING = (  # what turns a configuration and data into weights
@@ -182,7 +181,7 @@ def _read(path: Path) -> dict[str, Any]:
     key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
     known: dict[str, Any] | None = _parsed().get(key)
     if known is None:
-        known = {"imports": _names(deciding(ast.parse(content))), "meaning": meaning(content)}
+        known = {"imports": imports(content), "meaning": meaning(content)}
         _parsed().put(key, known)
     return known
 
@@ -202,31 +201,8 @@ def _absolute(name: str, package: str) -> str:
     return ".".join([*parents[: len(parents) - levels + 1], *filter(None, [name.lstrip(".")])])
 
 
-def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield every node inside, except imports only for type checkers."""
-    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _without_type_checking(child)
-
-
 @lru_cache
 def _reader() -> str:
-    """Return a key for the code that reads sources: this module and meaning.py, under this Python."""
-    module = Path(__file__)
-    readers = module.read_bytes() + module.with_name("meaning.py").read_bytes()
-    return f"{platform.python_version()} {hashlib.sha256(readers).hexdigest()[:16]}"
-
-
-def _names(source: ast.Module) -> list[str]:
-    """Return the imports of a source as it spells them, with leading dots for its own package."""
-    names: list[str] = []
-    for node in _without_type_checking(source):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            joint = "" if module.endswith(".") else "."
-            names += [module, *(f"{module}{joint}{alias.name}" for alias in node.names)]
-    return list(dict.fromkeys(names))
+    """Return a key for the code that reads sources, under this Python."""
+    reader = Path(__file__).with_name("meaning.py").read_bytes()
+    return f"{platform.python_version()} {hashlib.sha256(reader).hexdigest()[:16]}"

@@ -51,8 +51,15 @@ class Job:
         return of_run(self.request, self.identity, self.code.shared, self.corpus.fingerprint)
 
     @property
+    def begun(self) -> bool:
+        """Whether a process has begun the run: there is nothing to read or to resume otherwise."""
+        return self.directory.exists()
+
+    @property
     def standing(self) -> Standing:
         """The state of the run now; reads its files."""
+        if not self.begun:
+            return Standing(None)
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:

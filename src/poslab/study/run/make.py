@@ -6,23 +6,17 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from poslab.config.request import Start
-from poslab.config.schema import SHARING, ConfigError
+from poslab.config.schema import ConfigError
 from poslab.data.kept_tokenizer import tokenizer_of
-from poslab.loggers import Guarded, OpenedRun, open_loggers
-from poslab.measures import table_files
 from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
-from poslab.record.files import remove_unfinished, write_atomic
+from poslab.record.files import write_atomic
 from poslab.record.locks import holding, run_lock
-from poslab.record.manifest import damaged_files, read_manifest
-from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, RUN_FILES, TOKENIZER
-from poslab.record.seal import UnreadableError, sealed
+from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, TOKENIZER
 from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
@@ -31,19 +25,13 @@ from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
+from poslab.study.run.resume import Earlier, read_earlier, remove_leftovers
 from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.tracking import Tracking
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
-from poslab.training.checkpoints import (
-    STATE_FORMAT,
-    is_state,
-    newest_checkpoint,
-    remove_states,
-    trained_state,
-    write_checkpoint,
-    writer,
-)
+from poslab.training.checkpoints import STATE_FORMAT, remove_states, write_checkpoint, writer
 from poslab.training.observer import DivergedError, Observer, State
-from poslab.training.trained import fill_with, read_trained_model
+from poslab.training.trained import fill_with
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
@@ -51,7 +39,6 @@ if TYPE_CHECKING:
 
     from poslab.training.loop import TrainingResult
 
-STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
 LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run keeps
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
@@ -96,20 +83,18 @@ class RunMaker(Observer):
     given_loggers: Sequence["Logger"] = ()
 
     def __post_init__(self) -> None:
-        self.loggers: list[Guarded] = []
+        self.tracking: Tracking | None = None  # of a run with loggers
         self.checkpoint_at = time.monotonic()
         config = self.job.config
         self.interval = config.trainer.checkpoint_seconds
         self.notes: list[str] = []
         self.kept_step = last_stable_step(config.trainer) if config.branches else None
-        self.state: Mapping[str, Any] | None = None  # from which training resumes
-        self.trained: Mapping[str, Any] | None = None  # the final weights, if there are any
-        earlier = self._earlier_manifest()
-        self._find_state(earlier)
-        self._note_other_devices(earlier)
-        self.notes = [*(earlier.notes or []), *self.notes]
-        lasting = earlier.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
-        self.memory = earlier.memory_bytes or 0
+        earlier = read_earlier(self.job, self._note) if self.job.begun else Earlier(Manifest())
+        self.state, self.trained = earlier.state, earlier.trained
+        recorded = earlier.manifest
+        self.notes = [*(recorded.notes or []), *self.notes]
+        lasting = recorded.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
+        self.memory = recorded.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
         if not (found := self.state or self.trained) and config.branches:
             found = self.state = shared_state(self.job, self._note)
@@ -124,7 +109,8 @@ class RunMaker(Observer):
         _wait_for_others()
         self._begin_record()
         try:
-            self._open_loggers()
+            if job.config.logger or self.given_loggers:
+                self.tracking = Tracking(job, self.record, self.rows, self.stopper, self.given_loggers)
             self._train_and_evaluate()
             outcome: dict[str, Any] = {"status": "done", "reason": None}
         except DivergedError as error:
@@ -132,10 +118,9 @@ class RunMaker(Observer):
             outcome = {"status": "diverged", "reason": str(error)}
         except Stopped as stop:
             self.stopper.disarm(stop)
-            self._record_place()
             self.record.update(status="interrupted", reason=str(stop), finished=now())
-            for logger in self.loggers:
-                logger.finish(sealed(self.record.manifest.as_json()), stop.status, STOP_SECONDS)
+            if self.tracking is not None:
+                self.tracking.interrupt(stop)
             raise
         except Exception as error:
             write_atomic(job.directory / ERROR, traceback.format_exc())
@@ -143,8 +128,9 @@ class RunMaker(Observer):
             if not (self.raises or isinstance(error, ConfigError) or out_of_memory(error)):
                 traceback.print_exc()  # the reason of the others is enough, in one line
             outcome = {"status": "failed", "reason": failure_reason(error, FINAL in self.record.files)}
-        final_manifest, stopped = self._finish_tracking(outcome)
-        self._close_record(outcome["status"], final_manifest)
+        outcome["finished"] = now()
+        stopped = None if self.tracking is None else self.tracking.finish(**outcome)
+        self._close_record(self.record.ended(**outcome))
         if stopped is not None:
             raise stopped
         if failure is not None and self.raises:
@@ -153,8 +139,8 @@ class RunMaker(Observer):
 
     def _begin_record(self) -> None:
         job = self.job
-        remove_unfinished(job.directory, (RUN_FILES | table_files()).__contains__)
-        remove_unfinished(job.directory / CHECKPOINTS, is_state)
+        if job.begun:
+            remove_leftovers(job.directory)
         earlier = self.record.manifest.as_json()
         begun = {
             "run": job.directory.name,
@@ -172,48 +158,19 @@ class RunMaker(Observer):
         }
         self.record.update(**begun)
 
-    def _open_loggers(self) -> None:
-        if not (self.job.config.logger or self.given_loggers):
-            return
-        job, manifest, stop = self.job, self.record.manifest, self.stopper.request
-        opened = OpenedRun(job.config, job.card, job.directory, manifest, tuple(self.rows), stop)
-        self.loggers = open_loggers(opened, self.given_loggers)
-        self._record_place()
-
-    def _close_record(self, status: str, final_manifest: Manifest) -> None:
+    def _close_record(self, final_manifest: Manifest) -> None:
         """Write the final manifest and remove the checkpoints, except those of a run that failed.
 
         Checkpoints go only after the manifest lists the final files, so a crash between the two can resume.
         """
-        if status == "done":
+        if final_manifest.status == "done":
             self.record.update(files=self.record.files)
             remove_states(self.job.directory / CHECKPOINTS)
         self.record.replace(final_manifest)
-        if status == "diverged":
+        if final_manifest.status == "diverged":
             remove_states(self.job.directory / CHECKPOINTS)
         with suppress(OSError):
             (self.job.directory / PROGRESS).unlink(missing_ok=True)
-
-    def _finish_tracking(self, outcome: Mapping[str, Any]) -> tuple[Manifest, Stopped | None]:
-        """Send the rest of the run to W&B; return the final manifest for the record, and Stopped if it came.
-
-        W&B gets the final manifest before it is on disk: after a crash between the two the next process
-        finishes the run and sends it again. Stopped is not raised here, since the run is complete: the next
-        command sends what W&B lacks.
-        """
-        finished, stopped = now(), None
-        try:
-            self._record_place()
-            place = self.record.manifest.wandb
-            sent = place.updated(complete=True) if place is not None and place.mode is not None else place
-            ended = self.record.ended(**outcome, finished=finished, wandb=sent)
-            for logger in self.loggers:
-                logger.finish(sealed(ended.as_json()), int(outcome["status"] != "done"))
-        except Stopped as stop:
-            self.stopper.disarm(stop)
-            stopped = stop
-        self._record_place()
-        return self.record.ended(**outcome, finished=finished), stopped
 
     def share(self) -> None:
         """Train and measure as one of the run's processes, of which number 0 writes the record."""
@@ -230,10 +187,9 @@ class RunMaker(Observer):
         self.rows.append(row)
         self.record.write_table(METRICS, self.rows)
         flops = self.gpt.training_flops(row["tokens"])
-        self._record_place()
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
-        for logger in self.loggers:
-            logger.log({**row, "memory_bytes": peak_memory()})
+        if self.tracking is not None:
+            self.tracking.log(row)
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
         self.display.step(step, loss, tokens_per_second)
@@ -264,12 +220,6 @@ class RunMaker(Observer):
             "rows": self.rows,
             "kernel": self.gpt.kernel or self.kernel,
         }
-
-    def _record_place(self) -> None:
-        """Put the place of the run in W&B into the manifest; a run keeps its first id."""
-        known = self.record.manifest.wandb
-        for place in filter(None, (logger.place for logger in self.loggers)):
-            self.record.manifest = self.record.manifest.updated(wandb={"id": known and known.id, **place})
 
     def _train_and_evaluate(self) -> None:
         job, record = self.job, self.record
@@ -320,60 +270,17 @@ class RunMaker(Observer):
             return TrainingResult(ended["step"], ended["validation_seconds"], ended["sums"]["batches"])
         start = job.request.start if self.state is None else None
         if start is not None:
-            self._begin_from(start, gpt, writes=observer is self)
+            from poslab.training.start import begin_from
+
+            origin = begin_from(start, gpt, job.config, job.corpus)
+            if observer is self:
+                self.record.update(origin=origin)
         return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
 
     def _take_state(self) -> State | None:
         """Return the state to resume from and drop it here: it is as large as all of training."""
         state, self.state = self.state, None
         return state
-
-    def _begin_from(self, start: Start, gpt: GPT, writes: bool) -> None:
-        """Give `gpt` the weights of another run; the first of a run's processes `writes` the loss before."""
-        from poslab.training.start import loss_before
-
-        trained = read_trained_model(Path(start.directory))
-        if trained.digest != start.checkpoint:
-            raise ConfigError(f"{start.run} has changed since the command began: give the command again")
-        fill_with(gpt, trained.weights)
-        nll, tokens = loss_before(gpt, self.job.config, self.job.corpus)
-        if writes:
-            origin = {**start.origin(), "validation_nll": nll, "validation_tokens": tokens}
-            self.record.update(origin=origin)
-
-    def _earlier_manifest(self) -> Manifest:
-        try:
-            return read_manifest(self.job.directory) or Manifest()
-        except UnreadableError as error:
-            self._note(str(error))
-            return Manifest()
-
-    def _find_state(self, earlier: Manifest) -> None:
-        """Set the newest undamaged state of the run: a checkpoint, else the final weights."""
-        directory = self.job.directory
-        self.state = newest_checkpoint(directory / CHECKPOINTS, self.job.identity, self._note)
-        if self.state is not None:
-            return
-        files = earlier.files or {}
-        damaged = damaged_files(directory, files)
-        for name in damaged:
-            self._note(f"{directory / name} is damaged, and is written again")
-        if FINAL not in files or FINAL in damaged:
-            return
-        try:
-            state = trained_state(directory / FINAL, self.job.identity)
-        except UnreadableError as error:
-            self._note(f"{directory / FINAL} {error}, and is written again")
-            return
-        self.trained = {**state, "sha256": files[FINAL]}
-
-    def _note_other_devices(self, earlier: Manifest) -> None:
-        """Note that training resumes on other devices, if it does: sums are then in another order."""
-        before = {**SHARING, **((earlier.config or {}).get("trainer") or {})}
-        now = self.job.config.trainer.model_dump(include=set(SHARING))
-        changed = [f"{key}={now[key]} after {before[key]}" for key in SHARING if now[key] != before[key]]
-        if self.state is not None and changed:
-            self._note(f"resumed with {', '.join(changed)}: the last digits may differ")
 
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""

@@ -2,11 +2,13 @@
 
 Left out are comments, layout, docstrings, annotations of functions and of local variables, imports only for
 type checkers, the `description` and `title` of a setting, and how a measurement is shown. Annotations of a
-class stay: in a pydantic model they decide which values are valid, and how they are read.
+class stay: in a pydantic model they decide which values are valid, and how they are read. What a source
+imports is found here, too.
 """
 
 import ast
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that decide nothing
@@ -19,6 +21,28 @@ def meaning(source: bytes | str) -> str:
     """
     module = _WithoutWords().visit(deciding(ast.parse(source)))
     return hashlib.sha256(_text(module).encode()).hexdigest() if module.body else ""
+
+
+def imports(source: bytes | str) -> list[str]:
+    """Return the imports of a source as it spells them, with leading dots for its own package."""
+    names: list[str] = []
+    for node in _without_type_checking(deciding(ast.parse(source))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            joint = "" if module.endswith(".") else "."
+            names += [module, *(f"{module}{joint}{alias.name}" for alias in node.names)]
+    return list(dict.fromkeys(names))
+
+
+def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every node inside, except imports only for type checkers."""
+    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _without_type_checking(child)
 
 
 def _text(node: object) -> str:

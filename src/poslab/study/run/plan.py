@@ -1,10 +1,13 @@
 """Plan a run: check its request, prepare its data and name its directory."""
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
+from poslab.data.cache import prepare
 from poslab.data.corpus import check_lengths
 from poslab.data.windows import Starts
 from poslab.loggers import checked as checked_loggers
@@ -12,9 +15,10 @@ from poslab.objectives import build_objective
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
 from poslab.study.run.budget import BudgetError, check_memory, check_steps, size_of
-from poslab.study.run.identity import run_identity, run_name
+from poslab.study.run.facts import machine_facts
+from poslab.study.run.identity import code_fingerprints, part_modules, run_identity, run_name
 from poslab.study.run.job import Job
-from poslab.study.run.preparation import Preparation
+from poslab.study.run.preparation import Preparation, checked
 from poslab.study.run.questions import check_questions, check_task
 from poslab.study.run.start import FROM, check_length, check_text
 
@@ -48,10 +52,11 @@ def plan(
     check_memory(size_of(config, max_length=config.context_length, trained=trained), local, memory_gb)
     if not trained:
         check_steps(config)
-    config, size = preparation.checked(config, trained)
+    config, size = checked(config, preparation, trained)
     check_memory(size, local, memory_gb)
     try:
-        corpus = preparation.corpus(config.data)
+        text = json.dumps(config.data, sort_keys=True)
+        corpus = preparation.once(text, lambda: prepare(config.data))
     except MemoryError:
         raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
     config = config.model_copy(update={"data": data})
@@ -66,16 +71,15 @@ def plan(
         check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
-    code = preparation.code(config)
+    code = preparation.once(part_modules(config), lambda: code_fingerprints(config))
     if request.start is not None:
         check_length(config, request.start)
         check_text(config, corpus, request.start)
     identity = run_identity(config, code, corpus.fingerprint, request.start)
     study = runs / config.study
     # The same run may have a directory of another name: pos=rope_500 and pos=rope pos.base=500 are one run.
-    name = preparation.directory_name(study, identity) or run_name(
-        (request.pos, request.attention), config.seed, identity
-    )
+    name = preparation.once(study, lambda: _directories(study)).get(identity)
+    name = name or run_name((request.pos, request.attention), config.seed, identity)
     facts = {
         "format": FORMAT,
         "study": config.study,
@@ -90,9 +94,18 @@ def plan(
         "code_evaluation": code.evaluation,
         "data": corpus.describe(),
         "precision": config.trainer.precision,
-        **(preparation.machine if local else {}),
+        **(preparation.once(machine_facts, machine_facts) if local else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
+
+
+def _directories(study: Path) -> dict[str, str]:
+    """Return the names of the runs' directories in a study, by identity; of several the first by name."""
+    try:
+        names = sorted(os.listdir(study), reverse=True)
+    except OSError:  # it has none yet
+        return {}
+    return {name.rpartition("-")[2]: name for name in names if "-" in name}
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG
 from poslab.record.seal import read_sealed, sealed
 from poslab.record.writer import RunRecord
+from poslab.study.display.log import copied_to
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import launcher_class
 from poslab.study.run.job import Job
@@ -79,7 +80,7 @@ def run_in_command(job: Job) -> int:
         request = replace(job.request, config=job.config)  # without `auto`
         return _run(_planned_again(request, job.directory, *_identity(job)), display, stopper)
 
-    with display.copied_to(job.directory / LOG):
+    with copied_to(job.directory / LOG, display):
         return _status(make)
 
 

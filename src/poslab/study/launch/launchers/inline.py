@@ -4,11 +4,11 @@ import os
 from typing import ClassVar
 from unittest.mock import patch
 
-import poslab.study.launch.devices as machine
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Places, Task
-from poslab.study.launch.devices import Lease, torch_threads
+from poslab.study.launch.devices import gpus, torch_threads
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
+from poslab.study.launch.leases import Lease
 
 
 class Inline(Local):
@@ -29,7 +29,7 @@ class Inline(Local):
 
         A process that has counted its GPUs can no longer choose one of them.
         """
-        return task.devices * task.nodes == 1 and not (task.cuda and len(machine.gpus()) > 1)
+        return task.devices * task.nodes == 1 and not (task.cuda and len(gpus()) > 1)
 
     @classmethod
     def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:

@@ -18,8 +18,10 @@ from pydantic import Field, model_validator
 from poslab.config.schema import ConfigError
 from poslab.config.text import listing
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Places, Task
-from poslab.study.launch.devices import Lease, cores, gpus, holders, lease_cores, lease_gpus
+from poslab.study.launch.devices import gpus
 from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
+from poslab.study.launch.leases import Lease, holders, lease_cores, lease_gpus
+from poslab.study.launch.machine import cores
 
 UNKNOWN = 255  # multiprocessing's exit status of a process after its fork server was killed
 

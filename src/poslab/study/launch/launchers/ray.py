@@ -22,7 +22,8 @@ from pydantic import Field
 from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Places, Task
-from poslab.study.launch.devices import cores, gpus
+from poslab.study.launch.devices import gpus
+from poslab.study.launch.machine import cores
 
 SECONDS_UNTIL_SIGKILL = 4.0  # that a run has to end after SIGTERM
 POLL_SECONDS = 0.2  # between two looks of a worker at its run

@@ -1,4 +1,4 @@
-"""The memory of this machine and of its GPUs, in bytes, and whether it ran out.
+"""The cores and the memory of this machine, in bytes, and whether it ran out.
 
 A process may use the machine's memory, or less where a cgroup (of a container, a Slurm job, systemd) or a
 limit of the shell (`ulimit -v`) says so. Swap does not count: training in it takes hours.
@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from poslab.study.launch.devices import cuda_available
-
 NO_LIMIT = 2**60  # cgroups of version 1 write about 2^63 where there is none
+
+
+def cores() -> tuple[int, ...]:
+    """Return the numbers of the cores that this process may use, in order."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
@@ -31,18 +36,6 @@ def machine_memory(root: Path = Path("/")) -> Memory:
     if of_shell != resource.RLIM_INFINITY:
         found.append(Memory(of_shell, "ulimit -v allows"))
     return min(found, key=lambda memory: memory.bytes)
-
-
-def gpu_memory() -> list[Memory]:
-    """Return the memory of each GPU that this process may use."""
-    if not cuda_available():
-        return []
-    import torch
-
-    return [
-        Memory(torch.cuda.get_device_properties(index).total_memory, "the GPU has")
-        for index in range(torch.cuda.device_count())
-    ]
 
 
 def size_text(size: float) -> str:

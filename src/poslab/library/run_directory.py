@@ -1,0 +1,47 @@
+"""The folder of a run as an object: its facts, its tables as DataFrames and its trained model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas
+
+from poslab.config.schema import ConfigError
+from poslab.library.weights import load
+from poslab.measures import measurements
+from poslab.model.gpt import GPT
+from poslab.record.facts import Manifest
+from poslab.record.manifest import read_manifest
+from poslab.record.schema import METRICS
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The folder of a run: its manifest, its tables and its trained model."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The facts of the run: status, configuration, text, device, tokens, and more, as fields."""
+        manifest = read_manifest(self.path)
+        if manifest is None:
+            raise ConfigError(f"{self.path} is no run: it has no manifest")
+        return manifest
+
+    def table(self, name: str) -> pandas.DataFrame:
+        """Return a table of the run: "metrics", "extrapolation", "position", or another of its CSV files.
+
+        A column that a later version added holds NaN. Raise ConfigError, with the names of the tables, for
+        an unknown one.
+        """
+        tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
+        if name not in tables:
+            raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
+        table = pandas.read_csv(tables[name])
+        schemas = (METRICS, *(measurement.table for measurement in measurements()))
+        optional = next((schema.optional for schema in schemas if schema.file == tables[name].name), ())
+        return table.reindex(columns=[*dict.fromkeys([*table.columns, *optional])])
+
+    def model(self) -> GPT:
+        """Return the trained model, in evaluation mode on the CPU, as `poslab.load` does."""
+        return load(self.path)

@@ -1,0 +1,133 @@
+"""Leases on the cores and GPUs of this machine.
+
+A lease is a lock on files in a folder that all commands of a user on a machine share, so that two commands
+never put two runs on one core or one GPU (TMPDIR moves the folder; a Slurm job, which has devices of its own,
+has a folder of its own). The lock belongs to the open file: a process that inherits a lease's descriptors has
+the devices until it ends, even where the command that leased them was killed.
+"""
+
+import fcntl
+import itertools
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from poslab.config.schema import ConfigError
+from poslab.config.text import one_line
+from poslab.record.locks import is_taken, take
+from poslab.study.launch.devices import gpus
+from poslab.study.launch.machine import cores
+
+WAY_OUT = "set TMPDIR to a folder on a local disk"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Devices that no other run gets while one of the descriptors is open, in whichever process."""
+
+    devices: tuple[str, ...]  # cores by number, or GPUs as CUDA_VISIBLE_DEVICES names them
+    descriptors: tuple[int, ...]  # for the process that uses the devices to inherit
+
+    def release(self) -> None:
+        """Close this process's descriptors; the devices are free once those that inherited them end."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+def lease_cores(count: int) -> Lease | None:
+    """Lease `count` cores; None where fewer are free now. Raises ConfigError without a safe folder."""
+    leased: dict[str, list[int]] = {}
+    with _one_at_a_time() as folder:
+        for core in cores():
+            if len(leased) < count and (locks := _lock((folder / f"core-{core}", fcntl.LOCK_EX))):
+                leased[str(core)] = locks
+    return _all_or_none(leased, count)
+
+
+def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
+    """Lease `count` GPUs for one of `runs_per_gpu` runs on each; None where fewer are free now.
+
+    With 1, a run gets a GPU that no run uses, and no other run joins it there. Commands with runs that share
+    GPUs may allow different numbers of them. Raises ConfigError without a safe folder.
+    """
+    sharing = fcntl.LOCK_EX if runs_per_gpu == 1 else fcntl.LOCK_SH
+    leased: dict[str, list[int]] = {}
+    with _one_at_a_time() as folder:
+        for slot, name in itertools.product(range(runs_per_gpu), gpus()):  # emptier GPUs first
+            if len(leased) < count and name not in leased:
+                gpu = folder / f"gpu-{quote(name, safe='')}"
+                slot_lock = gpu.with_name(f"{gpu.name}-slot-{slot}")
+                if locks := _lock((gpu, sharing), (slot_lock, fcntl.LOCK_EX)):
+                    leased[name] = locks
+    return _all_or_none(leased, count)
+
+
+def holders(cuda: bool) -> list[str]:
+    """Return the known commands that have leased GPUs, or cores, by their processes and folders."""
+    found: dict[str, None] = {}
+    with _one_at_a_time() as folder:
+        for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
+            if is_taken(path):
+                with suppress(OSError, ValueError, TypeError):
+                    process, place = json.loads(path.read_text())
+                    found[f"process {int(process)} in {one_line(place, 200)}"] = None
+    return list(found)
+
+
+def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:
+    lease = Lease(tuple(leased), tuple(itertools.chain.from_iterable(leased.values())))
+    if len(leased) == count:
+        return lease
+    lease.release()
+    return None
+
+
+def _lock(*files: tuple[Path, int]) -> list[int]:
+    """Return descriptors that hold the locks, or none where one of them is taken."""
+    descriptors = []
+    for path, kind in files:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptors.append(descriptor)
+        try:
+            take(descriptor, kind | fcntl.LOCK_NB, path, WAY_OUT)
+        except BlockingIOError:
+            for taken in descriptors:
+                os.close(taken)
+            return []
+        os.utime(descriptor)  # or else systems that remove old files from /tmp would remove the lock
+        with suppress(OSError):  # a full disk, a removed working directory: the text only names the holder
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
+    return descriptors
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[Path]:
+    """Yield the folder of the locks while no other command leases: two at once could each get too few."""
+    folder = _folder()
+    door = os.open(folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        take(door, fcntl.LOCK_EX, folder / "door", WAY_OUT)
+        yield folder
+    finally:
+        os.close(door)
+
+
+def _folder() -> Path:
+    """Return the folder of the locks. Raises ConfigError where other users can use it, which is not safe."""
+    job = os.environ.get("SLURM_JOB_ID")
+    name = f"poslab-{os.getuid()}-slurm-{quote(job, safe='')}" if job else f"poslab-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder} must be a folder that only you can use: remove it, or set TMPDIR to another"
+        )
+    return folder
