@@ -1,6 +1,7 @@
 """Checkpoints on disk."""
 
 import errno
+import io
 import signal
 
 import pytest
@@ -35,6 +36,24 @@ def test_a_checkpoint_is_never_whole_in_memory():
     disk = Disk()
     writer(tensors)(disk)
     assert disk.total > 20 * 400_000 >= 20 * disk.largest
+
+
+@pytest.mark.parametrize("room", [0, 1, 5, 9])
+def test_a_disk_that_fills_while_a_checkpoint_is_written_is_named(room):
+    """PyTorch's own error at the end of its archive would not be waited for."""
+
+    class Disk(io.BytesIO):
+        left = room
+
+        def write(self, data):
+            if not self.left:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.left -= 1
+            return super().write(data)
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        writer({"a": torch.ones(1000), "b": torch.ones(10)})(Disk())
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_who_stops_a_run_that_waits_for_the_disk_is_heard(tmp_path, monkeypatch):

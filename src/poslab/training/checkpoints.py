@@ -40,8 +40,20 @@ STATE_KEYS = {
 
 
 def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
-    """Return what writes `content`, only tensors and plain values, so that weights_only=True loads it."""
-    return lambda file: torch.save(dict(content), file)
+    """Return what writes `content`, only tensors and plain values, so that weights_only=True loads it.
+
+    An error of the file, such as a full disk, is raised as it is.
+    """
+
+    def write(file: BinaryIO) -> None:
+        try:
+            torch.save(dict(content), file)
+        except RuntimeError as error:  # that the file ends too early, which torch.save finds after the cause
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
+
+    return write
 
 
 def write_checkpoint(
