@@ -3,7 +3,7 @@
 import pytest
 
 import poslab
-from poslab.library import training
+from poslab.library import run_directory
 from poslab.record.files import read_tables, table_rows
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import METRICS, POSITION
@@ -21,7 +21,7 @@ def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
     assert list(table_rows(tables, grown, ("step", "grams"))) == [(step, "") for step in steps]
     with pytest.raises(DamagedError, match="no column grams"):
         table_rows(tables, METRICS._replace(columns=(*METRICS.columns, "grams")))
-    monkeypatch.setattr(training, "METRICS", grown)
+    monkeypatch.setattr(run_directory, "METRICS", grown)
     table = poslab.RunDirectory(directory).table("metrics")
     assert table.grams.isna().all()
     assert [f"{step:g}" for step in table.step] == steps
