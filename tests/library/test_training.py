@@ -137,9 +137,11 @@ def test_tuning_is_refused_which_takes_several_runs(tmp_path):
         poslab.train(poslab.compose("tune=learning_rate"), tmp_path / "test")
 
 
-def test_a_folder_that_names_no_study_is_refused(tmp_path):
-    with pytest.raises(poslab.ConfigError, match="names no study"):
-        poslab.train(request(), tmp_path / "my runs")
+@pytest.mark.parametrize("name", ["my runs", ".hidden", 101 * "a", "two\nlines"])
+def test_a_folder_that_names_no_study_is_refused(name, tmp_path):
+    with pytest.raises(poslab.ConfigError, match="names no study") as refused:
+        poslab.train(request(), tmp_path / name)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path, monkeypatch):

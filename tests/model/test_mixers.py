@@ -249,6 +249,27 @@ def test_a_scheme_with_parts_by_layer_is_given_to_the_layers_of_a_hybrid_that_us
 
 @pytest.mark.parametrize("pos", ["rope_none", "as_command_a", "as_gpt_oss"])
 def test_a_schedule_that_has_its_scheme_where_no_attention_is_is_refused(pos):
-    with pytest.raises(PairError, match=r"attention.kind=gated_delta, which uses none: choose a schedule"):
+    with pytest.raises(PairError, match=r"attention.kind=gated_delta, which use none: give it"):
         make_gpt(POSITIONS[pos], HYBRID)
+    with pytest.raises(PairError, match="use none: give it"):
+        make_gpt({**SCHEMES["log_scaled"], "of": POSITIONS[pos]}, HYBRID)
     assert make_gpt(SCHEMES["log_scaled"], HYBRID)  # a scheme by layer that is the same in all
+
+
+def test_a_hybrid_without_attention_takes_no_scheme():
+    recurrent = {**HYBRID, "layers": ["recurrent"], "mixers": {"recurrent": HYBRID["mixers"]["recurrent"]}}
+    assert make_gpt(SCHEMES["none"], recurrent)
+    with pytest.raises(PairError, match="or choose pos=none"):
+        make_gpt(SCHEMES["rope"], recurrent)
+    geometry = Geometry(32, 4, 64, layers=4)
+    build_attention(HYBRID, geometry, build_scheme(SCHEMES["rope"], geometry))  # one layer by itself
+
+
+def test_a_hybrid_is_causal_and_uses_the_past():
+    gpt = make_gpt(SCHEMES["none"], HYBRID)
+    tokens = torch.randint(0, 50, (1, 90), generator=torch.Generator().manual_seed(0))
+    changed = tokens.clone()
+    changed[0, 60] = (changed[0, 60] + 1) % 50
+    difference = (gpt(tokens) - gpt(changed)).abs().amax(dim=-1)[0]
+    assert difference[:60].max() < 1e-9
+    assert (difference[60:] > 1e-9).all()

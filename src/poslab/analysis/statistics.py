@@ -180,8 +180,8 @@ class Sum:
     def difference(self, *further: Variance) -> Difference:
         """Return the sum with its interval, to which `further` adds its variance; without one of one seed.
 
-        Its groups have more degrees of freedom than the two or three seeds of one difference, so it may be
-        narrower than over the seeds only (dev/trends.py).
+        It may be narrower than over the seeds only, unlike the interval of one difference: of two groups and
+        more it covers what it should (dev/trends.py).
         """
         if not self.seeds:
             return Difference(self.n, self.mean, None, None, None, self.text)

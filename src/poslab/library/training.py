@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
-from poslab.config.text import NAME
+from poslab.config.text import NAME, one_line
 from poslab.library.run_directory import RunDirectory
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
@@ -50,14 +50,14 @@ def train(
         raise ConfigError("poslab.train trains one run and tune several: leave tune out, or use train.py")
     if not NAME.fullmatch(folder.name):
         raise ConfigError(
-            f"{folder} names no study: its last part must be letters, digits, '.', '_', '-', the first a "
-            "letter or digit"
+            f"{one_line(folder, 200)} names no study: its last part must be at most 100 letters, digits, "
+            "'.', '_' or '-', the first a letter or digit"
         )
     config = request.config.model_copy(update={"study": folder.name})
     job = plan(replace(request, config=config), folder.parent)
     job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
-    display = RunDisplay(job.directory.name)
+    display = RunDisplay(job.request.title)
     try:
         with Stopper().installed() as stopper:
             run(job, display, stopper, raises=True, callbacks=callbacks, loggers=loggers)

@@ -98,7 +98,7 @@ class Scaled(Scheme):
         if not geometry.consecutive or self.of.overrides("place"):
             raise ConfigError(
                 f"pos.scheme={self.name} counts the tokens before a query, which drawn positions do not "
-                "tell: choose randomised around another scheme"
+                "tell: choose one of the two"
             )
         layers = (self.of.layer(index) for index in range(geometry.layers))
         self.scaled = nn.ModuleList(self.layer_class(options, layer) for layer in layers)

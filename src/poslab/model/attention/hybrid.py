@@ -58,6 +58,7 @@ class Hybrid(Mixer):
         pairs = list(zip(mixers, schemes, strict=True))
         attended = [scheme for mixer, scheme in pairs if isinstance(mixer, Attention)]
         seen = {id(parameter) for scheme in attended for parameter in scheme.learned()}
+        whole = len(pairs) == geometry.layers  # else one layer is built by itself
         for mixer, scheme in pairs:
             if not all(id(parameter) in seen for parameter in scheme.learned()):
                 raise PairError(
@@ -65,11 +66,10 @@ class Hybrid(Mixer):
                     f"attention.kind={mixer.name} use none: give it to the layers with "
                     "attention alone by a schedule with none in the others, or choose pos=rope"
                 )
-            if _acts(scheme) and _kind(scheme) not in map(_kind, attended):
+            if whole and _acts(scheme) and _kind(scheme) not in map(_kind, attended):
                 raise PairError(
-                    f"the layers to which the schedule gives pos.scheme={scheme.name} have "
-                    f"attention.kind={mixer.name}, which uses none: choose a schedule that has it where "
-                    "attention is, or pos=rope"
+                    f"pos.scheme={scheme.name} stands only in layers with attention.kind={mixer.name}, which "
+                    "use none: give it to layers with attention by a schedule, or choose pos=none"
                 )
         return mixers
 
@@ -81,7 +81,8 @@ def _acts(scheme: Scheme) -> bool:
 
 def _kind(scheme: Scheme) -> tuple[Any, ...]:
     """Return what layers with the same scheme have in common."""
-    return type(scheme), scheme.options, scheme.geometry.window
+    inside = getattr(scheme, "inside", None)
+    return type(scheme), scheme.options, scheme.geometry.window, inside and _kind(inside)
 
 
 def _mixer(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:

@@ -52,7 +52,7 @@ class Job:
 
     @property
     def begun(self) -> bool:
-        """Whether a process has begun the run: there is nothing to read or to resume otherwise."""
+        """Whether the run has a directory: there is nothing to read or to resume otherwise."""
         return self.directory.exists()
 
     @property

@@ -10,6 +10,7 @@ from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.attention import attention_section
 from poslab.model.block import Block
 from poslab.model.gpt import GPT, build_parts
+from poslab.model.positions import Scheme
 from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import build_objective
 
@@ -54,9 +55,19 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
         "pos": scheme.section(),
         "attention": attention_section(config.attention),
         "objective": build_objective(config.objective).section(),
-        "max_length": scheme.max_length,
+        "max_length": longest_defined(scheme, config),
         "parameters": parameters,
     }
+
+
+def longest_defined(scheme: Scheme, config: RunConfig) -> int | None:
+    """Return for how many tokens a scheme is defined, as it is or under the furthest reaching rotation."""
+    lengths = [scheme.max_length]
+    for rescaling in rescalings(config):
+        scheme.rescale(rescaling)
+        lengths.append(scheme.max_length)
+    scheme.rescale(None)
+    return None if None in lengths else max(length for length in lengths if length is not None)
 
 
 @torch.no_grad()

@@ -46,7 +46,7 @@ class Tracking:
         self._note_place()
 
     def interrupt(self, stop: Stopped) -> None:
-        """Show that the run is interrupted, which its record has already."""
+        """Show that the run is interrupted, which its record says; the record gets the place in W&B, too."""
         self._note_place()
         self._record.update()
         for logger in self._loggers:
