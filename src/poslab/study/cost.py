@@ -23,6 +23,7 @@ Settings = Mapping[str, Any]  # those that decide a run's result, as its record 
 # that take as long: per layer and unit of width, and besides. With it, training steps of models of bytes at
 # widths of 32 to 192 have one speed on a CPU, within 5 %, and windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
+WINDOWS_AT_L = 1_600  # that the probe of positions (1,250) and the context used take, of a long enough text
 LAST_BLOCK = 1 / 6  # of a block: the keys and values of the last one where only a window's end is scored
 
 
@@ -121,6 +122,7 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
     passes = [(options["validations"] * options["validation_windows"] * length, length)]
     if settings["data"].get("source") == "none":  # the samples of a task are short beside that
         return passes
+    passes.append((WINDOWS_AT_L * length, length))
     longest = options["longest"] * length
     reached = min(longest, model.max_length or longest)
     lengths = [int(k * length) for k in (0.5, *MULTIPLES) if k * length <= reached]
