@@ -63,7 +63,7 @@ class Case:
         output = how(attend, *leaves[:3], site)
         generator = torch.Generator().manual_seed(3)
         upstream = torch.randn(output.shape, generator=generator, dtype=output.dtype)
-        inputs = [*leaves, *scheme.learned()]
+        inputs = [*leaves, *whole.parameters()]
         gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
         return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
