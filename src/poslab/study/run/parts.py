@@ -10,7 +10,6 @@ from poslab.evaluation.extrapolation import changes_rotation, rescalings
 from poslab.model.attention import attention_section
 from poslab.model.block import Block
 from poslab.model.gpt import GPT, build_parts
-from poslab.model.positions import Scheme
 from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import build_objective
 
@@ -39,12 +38,15 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
     of_blocks = 12 * geometry.layers * geometry.width**2
     if geometry.causal and parameters + of_blocks <= TRIED and geometry.context_length <= LONGEST:
         _check_causal(config)
+    longest = scheme.max_length
     for rescaling in rescalings(config):
         if not scheme.rescale(rescaling):
             raise ConfigError(
                 f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
                 f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
             )
+        if scheme.max_length is None:  # it ended with a table of positions, which is dropped
+            longest = None
         scheme.rescale(None)
         if not changes_rotation(scheme, rescaling, longest_length(config)):
             raise ConfigError(
@@ -55,19 +57,9 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
         "pos": scheme.section(),
         "attention": attention_section(config.attention),
         "objective": build_objective(config.objective).section(),
-        "max_length": longest_defined(scheme, config),
+        "max_length": longest,
         "parameters": parameters,
     }
-
-
-def longest_defined(scheme: Scheme, config: RunConfig) -> int | None:
-    """Return for how many tokens a scheme is defined, as it is or under the furthest reaching rotation."""
-    lengths = [scheme.max_length]
-    for rescaling in rescalings(config):
-        scheme.rescale(rescaling)
-        lengths.append(scheme.max_length)
-    scheme.rescale(None)
-    return None if None in lengths else max(length for length in lengths if length is not None)
 
 
 @torch.no_grad()
