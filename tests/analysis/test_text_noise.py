@@ -80,7 +80,8 @@ def test_without_noise_of_seeds_it_is_the_interval_over_documents():
     ]
     jackknife = 19 / 20 * ((np.array(without) - np.mean(without)) ** 2).sum()
     assert uneven.text.variance == pytest.approx(jackknife, rel=0.2)
-    assert 5 < uneven.text.freedom + 1 < 20  # five documents have two thirds of the tokens
+    effective = sum(UNEQUAL) ** 2 / sum(count**2 for count in UNEQUAL)  # Kish's number of documents
+    assert uneven.text.freedom == pytest.approx(effective - 1)
 
 
 @pytest.mark.parametrize("counts", [[3], [40, 1]], ids=["one document", "two of which one is all"])

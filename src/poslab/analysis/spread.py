@@ -69,7 +69,7 @@ def noise_of_losses(
     The draws are documents; in records without them, segments, if all runs have scored the same. A loss is a
     ratio of sums, nats over tokens, so a draw adds what it loses beyond its share of the mean (Cochran,
     Sampling Techniques, 1977, section 2.11); what one draw adds in all runs is summed, which pairs the arms.
-    Degrees of freedom are Satterthwaite's of draws of these sizes. None of too few draws.
+    None of too few draws.
     """
     of_documents = all(part.document for scored, *_ in signed for part in scored.values())
     alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1
@@ -115,12 +115,17 @@ def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[s
 def noise_of_draws(
     added: Collection[float], shares: Collection[float], fewest: int = FEWEST_DOCUMENTS
 ) -> TextNoise | None:
-    """Return the noise of a mean by what each document adds to it and its share; None of too few."""
-    squares = math.fsum(share**2 for share in shares)
-    freedom = squares**2 / math.fsum(share**4 for share in shares) - 1
+    """Return the noise of a mean by what each document adds to it and its share; None of too few.
+
+    Degrees of freedom are one less than the effective number of documents, 1 over the sum of squared shares
+    (Kish, Survey Sampling, 1965, section 11.7). The variance is unbiased where documents vary alike.
+    """
+    whole = math.fsum(shares)
+    squares, cubes = (math.fsum((share / whole) ** power for share in shares) for power in (2, 3))
+    freedom = 1 / squares - 1
     if freedom + 1 < fewest * (1 - 1e-9):
         return None
-    variance = math.fsum(value**2 for value in added) * len(added) / (len(added) - 1)
+    variance = math.fsum(value**2 for value in added) / (1 - 2 * cubes / squares + squares)
     return TextNoise(variance, freedom, len(added))
 
 
