@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.schema import MULTIPLES, ConfigError, ModelOptions, RunConfig
+from poslab.measures import context_used, repeated_text
 from poslab.record.facts import Manifest
 from poslab.study.reuse import finished_runs
 
@@ -23,7 +24,7 @@ Settings = Mapping[str, Any]  # those that decide a run's result, as its record 
 # that take as long: per layer and unit of width, and besides. With it, training steps of models of bytes at
 # widths of 32 to 192 have one speed on a CPU, within 5 %, and windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
-WINDOWS_AT_L = 1_600  # that the probe of positions (1,250) and the context used take, of a long enough text
+PROBED = 1_250  # windows of L that the probe of positions reads in a long enough text
 LAST_BLOCK = 1 / 6  # of a block: the keys and values of the last one where only a window's end is scored
 
 
@@ -39,9 +40,15 @@ class Model:
     max_length: int | None  # of the scheme, in tokens
 
     def forward(self, length: int) -> float:
-        """Return the FLOPs per token of a window of `length`, by the convention of training_flops."""
-        longer = sum(min(length, reach) - min(self.context_length, reach) for reach in self.reaches)
-        return self.training / 3 + 4 * self.width * longer
+        """Return the FLOPs per token of a window of `length`: those at L, and of the further keys."""
+        further = sum(_keys(length, reach) - _keys(self.context_length, reach) for reach in self.reaches)
+        return self.training / 3 + 4 * self.width * further
+
+
+def _keys(length: int, reach: float) -> float:
+    """Return how many keys a token of a window sees on average: those before it, up to `reach`."""
+    seen = min(length, reach)
+    return seen - seen**2 / (2 * length)
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,6 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
     passes = [(options["validations"] * options["validation_windows"] * length, length)]
     if settings["data"].get("source") == "none":  # the samples of a task are short beside that
         return passes
-    passes.append((WINDOWS_AT_L * length, length))
     longest = options["longest"] * length
     reached = min(longest, model.max_length or longest)
     lengths = [int(k * length) for k in (0.5, *MULTIPLES) if k * length <= reached]
@@ -133,6 +139,12 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
         tiled = options["segments"] * longest / (1 if at == lengths[-1] else 2)
         slid = options["sliding_windows"] * at * (ends if at < lengths[-1] else (1 + 3 * ends) / 4)
         passes.append((len(options["rescale"]) * (tiled + slid), at))
+    passes.append(
+        ((PROBED + context_used.WINDOWS * len(context_used.contexts(length)) * ends) * length, length)
+    )
+    copied = min(repeated_text.SEGMENTS, options["segments"])
+    for at, distances in repeated_text.windows(length, int(reached)):
+        passes.append((copied * (1 + len(distances)) * at, at))
     return passes
 
 
