@@ -67,6 +67,13 @@ def test_ssmax_has_a_number_for_each_head_and_layer_and_trains_it():
     assert_same_with_gradients(ours, expected, [q, k, first])
 
 
+def test_ssmax_counts_the_keys_in_a_window():
+    geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=1, window=4)
+    layer = build_scheme(SCHEMES["ssmax"], geometry).layer(0)
+    keys = torch.tensor([1, 2, 3, 4, 4, 4])
+    torch.testing.assert_close(layer.factor(torch.arange(6)), layer.scale[:, None] * keys.log())
+
+
 def test_linear_attention_refuses_them():
     geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=1)
     layer = build_scheme(SCHEMES["ssmax"], geometry).layer(0)

@@ -3,7 +3,7 @@
     logit_ij = s_h log(i + 1) (q_i . k_j) / sqrt(K)
 
 for query i of n = i + 1 keys, with a number s_h for each head of each layer, learned from 0.43 on (figure 1).
-A bias of the scheme inside by distance is not multiplied.
+In a layer with a window n is at most its length. A bias of the scheme inside by distance is not multiplied.
 """
 
 import torch
@@ -26,7 +26,9 @@ class _SSMaxLayer(ScaledLayer):
         self.scale = nn.Parameter(torch.full((self.geometry.heads,), START))
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "H T"]:
-        return self.scale[:, None] * torch.log1p(positions.to(self.scale.dtype))
+        window = self.geometry.window
+        before = positions if window is None else positions.clamp(max=window - 1)
+        return self.scale[:, None] * torch.log1p(before.to(self.scale.dtype))
 
 
 class SSMax(Scaled):
