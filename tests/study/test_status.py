@@ -14,6 +14,7 @@ from poslab.commands.status import main
 from poslab.record.files import write_sealed
 from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT
+from poslab.record.study_list import enlist, read_study_list
 from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
 from poslab.study.clean import removable
@@ -57,6 +58,13 @@ def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
         assert code == 0
         assert "1 done, 1 running, 1 stopped, 3 waiting" in lines[1]
         assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
+
+
+def test_runs_that_another_command_has_yet_to_begin_stay_on_the_list(tmp_path):
+    enlist(tmp_path, ["rope", "alibi"], "first")
+    with announced([tmp_path / "rope"]):
+        enlist(tmp_path, ["t5"], "second")
+    assert read_study_list(tmp_path).runs == ("rope", "t5")
 
 
 def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch):

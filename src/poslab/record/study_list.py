@@ -15,6 +15,7 @@ from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.locks import holding
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
+from poslab.record.under_way import names_under_way
 
 FORMAT = 3  # of the lists that this version writes; the earliest have no number
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
@@ -113,8 +114,9 @@ def enlist(
         if folder.name == UNNAMED:
             known = replace(known, reference=None, question=None, primary=None)
             commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
-        # Earlier requested runs that never began, perhaps of older code, are dropped.
-        begun = [name for name in known.runs if (folder / name / MANIFEST).exists()]
+        # Earlier requested runs that no command has and that never began, perhaps of older code, are dropped.
+        coming = names_under_way(folder)
+        begun = [name for name in known.runs if name in coming or (folder / name / MANIFEST).exists()]
         write_study_list(
             folder,
             StudyList(
