@@ -33,7 +33,8 @@ def place(tmp_path, monkeypatch):
         record = RunRecord(folder / name)
         record.update(format=FORMAT, study="mixed", run=name, status=status, pos="rope", attention="flash")
         record.write_table(METRICS, [])
-        (folder / name / "log.txt").write_text("what it printed")
+        for log in ("log.txt", "log.rank1.txt", ".progress.json"):  # the last of a kill, or of a full disk
+            (folder / name / log).write_text("what it printed")
         (folder / name / "checkpoints").mkdir()
         (folder / name / "checkpoints" / "00000400-5f2b1c0d9e8a7766.pt").write_text("a state")
     write_study_list(folder, StudyList("mixed", (*RUNS, "rope-never", "rope-next"), question="Which?"))

@@ -27,7 +27,8 @@ from poslab.study.run.branches import FOLDER
 from poslab.study.run.worker import request_file
 from poslab.study.status import StudyFiles
 
-OWN_FILES = RUN_FILES | {LOG, PROGRESS}
+OWN_FILES = RUN_FILES | {LOG, PROGRESS, f".{PROGRESS}"}  # the last: an unfinished one
+RANK_LOGS = "log.rank[0-9]*.txt"  # of Slurm's other processes
 # Of W&B, beside the folders of the run: its logs, and links to the newest of both.
 WANDB_FILES = ("latest-run", "debug.log", "debug-internal.log", "debug-core.log", "debug-cli.root.log")
 STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
@@ -111,7 +112,7 @@ def _remove_directory(directory: Path) -> list[str]:
     """Remove a run's own files and its folder; return a line for what stays."""
     _remove_wandb(directory)
     _remove_of_loggers(directory)
-    own_files = OWN_FILES | table_files()
+    own_files = OWN_FILES | table_files() | {path.name for path in directory.glob(RANK_LOGS)}
     states = [directory / CHECKPOINTS, *directory.glob(f"{FOLDER}*")]
     for folder, is_own in (*((path, _is_state) for path in states), (directory, own_files.__contains__)):
         if folder.is_symlink() or not folder.is_dir():
