@@ -15,8 +15,10 @@ from poslab.record.writer import RunRecord
 from poslab.study import tuning
 from poslab.study.conduct import run_study
 from poslab.study.reuse import take_over, would_take_over
+from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
+from poslab.study.run.refusals import record_refusal
 from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
 from support.commands import rows
@@ -133,9 +135,10 @@ def test_settings_that_would_choose_nothing_are_errors(changes, told):
 
 
 def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
-    grid = {"tune__factors": [0.5, 1.0], "tune__seeds": [100], "reference": "alibi", "primary": "loss_1x"}
-    assert run_study([inline(tmp_path, "alibi", trainer__max_steps=6, **grid)], "a command") == 0
-    study = tmp_path / "runs" / "test"
+    grid = {"tune__factors": [0.5, 2.0], "tune__seeds": [100], "reference": "alibi", "primary": "loss_1x"}
+    asked, study = inline(tmp_path, "alibi", trainer__max_steps=6, **grid), tmp_path / "runs" / "test"
+    record_refusal(asked, tmp_path / "runs", BudgetError("the disk had no room"))
+    assert run_study([asked], "a command") == 0
     made = [read_manifest(path.parent) for path in study.glob("*/manifest.json")]
     assert sorted((each.config["part"], each.seed) for each in made) == [
         ("comparison", 0),

@@ -30,7 +30,6 @@ from poslab.study.planning import Plan, launcher_of, plan_all
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import one_of_each_training, take_over
 from poslab.study.run.job import Job
-from poslab.study.run.refusals import forget_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
@@ -126,8 +125,6 @@ def _make(
         launcher.check(member.task)
     if len(members) == 1 and not earlier and not later:
         launcher = launcher.for_one_run(members[0].task)
-    for member in members:
-        forget_refusal(member.job.request, member.job.directory.parent.parent)
     sources, trained = take_over(planned.jobs)
     if sources:
         studies = ", ".join(dict.fromkeys(sources))

@@ -15,7 +15,7 @@ from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
-from poslab.study.run.refusals import record_refusal
+from poslab.study.run.refusals import forget_refusal, record_refusal
 
 Refused = list[tuple[Request, PairError | BudgetError]]
 
@@ -36,12 +36,14 @@ def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOp
 
 
 def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
-    """Check all requests before any run starts, and record those that are refused.
+    """Check all requests before any run starts, record those that are refused, and forget earlier refusals.
 
     Raises what `plan_requests` raises.
     """
     local = launcher.here(launcher_of(requests)[1])
     jobs, refused = plan_requests(requests, runs, local, console)
+    for job in jobs:  # as requested: with the rate that trials choose it is another request
+        forget_refusal(job.request, runs)
     lines = {
         record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
     }
