@@ -23,6 +23,7 @@ from poslab.record.writer import RunRecord
 from poslab.study import conduct
 from poslab.study.conduct import run_study
 from poslab.study.launch.contract import Task
+from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.launchers.inline import Inline
 from poslab.study.launch.leases import Lease
 from poslab.study.run.job import Job
@@ -170,6 +171,16 @@ def test_an_error_reaches_the_user_with_its_traceback(tmp_path, monkeypatch, cap
     assert "Traceback" in shown
     assert "in fails" in shown
     assert "not done: rope / flash / seed 0: ZeroDivisionError: in the middle of a step" in shown
+    assert (only_run(tmp_path) / "error.txt").exists()
+    monkeypatch.undo()
+    assert run_study([inline(tmp_path)], "a command") == 0
+    assert not (only_run(tmp_path) / "error.txt").exists()
+
+
+def test_the_memory_of_a_run_is_not_that_of_an_earlier_one(tmp_path):
+    torch.ones(2**27)  # 512 MiB, of a larger model
+    earlier = peak_memory()
+    assert make(request(**SHORT), tmp_path).memory_bytes < earlier
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -19,7 +19,7 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, TOKENIZER
 from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.devices import peak_memory
+from poslab.study.launch.devices import forget_peak_memory, peak_memory
 from poslab.study.run.branches import keep_shared_state, last_stable_step, shared_state
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
@@ -65,6 +65,7 @@ def run(
         if standing.settled and standing.manifest is not None:  # another command has finished it meanwhile
             return standing.manifest
         threads = torch.get_num_threads()
+        forget_peak_memory()
         try:
             return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
         finally:
@@ -141,6 +142,7 @@ class RunMaker(Observer):
         job = self.job
         if job.begun:
             remove_leftovers(job.directory)
+            (job.directory / ERROR).unlink(missing_ok=True)  # of an earlier process
         earlier = self.record.manifest.as_json()
         begun = {
             "run": job.directory.name,
