@@ -8,7 +8,7 @@ import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
 from poslab.config.schema import ConfigError
-from support.commands import ROOT, called, environment, tiny
+from support.commands import ROOT, called, environment, python, tiny
 from support.forks import Forked
 from support.texts import words
 
@@ -91,3 +91,11 @@ def test_output_that_nobody_reads_on_is_not_complained_of(topic, status, tmp_pat
 def test_output_that_a_full_disk_does_not_take_is_an_error(tmp_path):
     with open("/dev/full", "wb") as full:
         assert status_of_help("settings", full, tmp_path)[0] == 1
+
+
+@pytest.mark.parametrize("end", ["commands.command_line import _leave", "study.run.worker import exit_with"])
+def test_a_process_that_ends_at_once_leaves_no_temporary_folder(end, tmp_path):
+    """W&B's client makes some for every run."""
+    script = f"import tempfile; folder = tempfile.TemporaryDirectory(); from poslab.{end} as leave; leave(3)"
+    assert python("-c", script, cwd=tmp_path).returncode == 3
+    assert not [*(tmp_path / "tmp").iterdir()]

@@ -8,6 +8,7 @@ import sys
 from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
+from weakref import finalize
 
 from poslab.config.arguments import FAILED, HELP, WRONG_COMMAND, refuse
 from poslab.config.installation import SCRIPTS, typed
@@ -97,7 +98,11 @@ def _show_version() -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: Python would wait a second for W&B's service, which has written everything by then."""
+    """End at once: Python would wait a second for W&B's service, which has written everything by then.
+
+    Its temporary folders, and others, are removed as Python does at its end.
+    """
+    finalize._exitfunc()  # type: ignore[attr-defined]
     try:
         sys.stdout.flush()
         sys.stderr.flush()

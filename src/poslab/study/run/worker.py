@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NoReturn
+from weakref import finalize
 
 from poslab.config.checking import check
 from poslab.config.request import Config, Request, Start
@@ -102,7 +103,8 @@ def _status(make: Callable[[Stopper], int]) -> int:
 
 
 def exit_with(status: int) -> NoReturn:
-    """End the process at once: Python would wait for W&B's service."""
+    """End the process at once: Python would wait for W&B's service. Its temporary folders are removed."""
+    finalize._exitfunc()  # type: ignore[attr-defined]
     with suppress(OSError):  # a log file on a full disk
         sys.stdout.flush()
         sys.stderr.flush()
