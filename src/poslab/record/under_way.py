@@ -33,13 +33,16 @@ def announced(directories: Iterable[Path]) -> Iterator[None]:
 def _announced(folder: Path, names: list[str]) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f".command-{uuid4().hex[:12]}.json"
+    unlocked = path.with_suffix(".new")  # others remove a list that is not locked
     try:
-        with path.open("w") as file:
+        with unlocked.open("w") as file:
             take(file.fileno(), fcntl.LOCK_EX, path, WAY_OUT)
             file.write(json.dumps(names))
             file.flush()
+            unlocked.rename(path)
             yield
     finally:
+        unlocked.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
 
 
