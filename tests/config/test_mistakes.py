@@ -93,6 +93,7 @@ REFUSED = {
     "task=copy primary=sliding_8x": "primary cannot be set under a task",
     # Files that cannot be read.
     "runs=text.txt/below": "text.txt is no folder; choose another runs=",
+    "-m pos=rope,alibi runs=text.txt": "text.txt is no folder; choose another runs=",
     "data=text": "data=text needs data.path=FILE",
     "data=text data.path=5": "data.path=5: input should be a valid string",
     "data=text data.path=nowhere.txt": "data.path=nowhere.txt does not exist",

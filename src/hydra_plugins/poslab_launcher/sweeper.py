@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 
 @dataclass
@@ -19,6 +22,13 @@ ConfigStore.instance().store(
 
 
 class PoslabSweeper(BasicSweeper):
+    def sweep(self, arguments: list[str]) -> Any:
+        """Let Hydra write multirun.yaml into a folder of its own, not among the user's files."""
+        assert self.config is not None
+        with TemporaryDirectory() as folder:
+            OmegaConf.update(self.config, "hydra.sweep.dir", folder)
+            return super().sweep(arguments)
+
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Remove multirun.yaml: Hydra calls this between the writing of that file and the launch.
 
