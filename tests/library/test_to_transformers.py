@@ -25,7 +25,7 @@ OF_THEIR_OWN = {
     "smollm3": ["recipe=as_smollm3"],
     "llama4_text": ["recipe=as_llama4", "pos.schemes.none.start=9"],
     "qwen3_next": ["recipe=as_qwen3_next"],
-    "qwen3": ["pos=rope", "model=llama_nano", "model.qk_norm=true"],
+    "qwen3": ["pos=rope", "pos.pairing=interleaved", "model=llama_nano", "model.qk_norm=true"],
 }
 
 

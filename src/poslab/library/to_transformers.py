@@ -266,6 +266,9 @@ def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[s
             continue
         if where.endswith("gate_attention"):
             continue  # written with query_key_value, behind the queries of each head
+        if re.search("norm_(queries|keys)$", where):
+            tensors[name] = _half_pairs(tensor, 1, 0, settings["head_dim"], pairing)
+            continue
         if where.endswith("query_key_value"):
             width = settings["head_dim"]
             q, k, v = torch.split(_half_pairs(tensor, *heads[:2], width, pairing), [n * width for n in heads])
