@@ -182,6 +182,22 @@ def test_a_label_has_the_letters_of_canon_layers(tmp_path):
     assert labels == {"rope canon=none", "rope canon=ab"}
 
 
+@pytest.mark.parametrize(
+    ("section", "label"),
+    [
+        ({"objective": {"kind": "masked", "share": 0.3}}, "causal"),
+        ({"data": {"source": "copy", "windows": "packed"}}, "windows=joined"),
+        ({"data": {"source": "copy", "held_out": 0.2}}, "held_out=0.1"),
+        ({"evaluate": {"documents": "joined"}}, "documents=single"),
+    ],
+)
+def test_a_setting_that_records_leave_out_is_named_in_a_label(section, label, tmp_path):
+    (name,) = section
+    write_run(tmp_path, "a", config={name: {"source": "copy"} if name == "data" else {}})
+    write_run(tmp_path, "b", config=section)
+    assert f"rope {label}" in {item.arm.label for item in gather("made_up", tmp_path, None).arms}
+
+
 def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path):
     for i in range(3):
         write_run(tmp_path, f"{i}", config={"a": {"size": i // 2}, "b": {"size": i % 2}})

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
-from poslab.config.schema import ADAMW, GPT2_BLOCK, SHARING, is_tokenizer_file
+from poslab.config.schema import ADAMW, GPT2_BLOCK, HELD_OUT, SHARING, is_tokenizer_file
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 from poslab.record.summary import is_pretrained
@@ -21,7 +21,14 @@ from poslab.record.summary import is_pretrained
 # Keys that do not make an arm.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
-ABSENT = {"from": "from drawn weights", "data.name": ""}  # what an arm without a setting is called
+ABSENT = {  # what an arm without a setting is called; records leave the last ones out
+    "from": "from drawn weights",
+    "data.name": "",
+    "objective.kind": "causal",
+    "data.windows": "windows=joined",
+    "data.held_out": f"held_out={HELD_OUT}",
+    "evaluate.documents": "documents=single",
+}
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
 # What labels call settings that studies often compare; the first are named where others follow from them.
 WORDS = {
