@@ -25,6 +25,7 @@ from transformers import (
     LlamaConfig,
     LlamaModel,
     MambaConfig,
+    ModernBertDecoderConfig,
     MptConfig,
     Qwen3Config,
     ViTConfig,
@@ -57,6 +58,7 @@ SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_atte
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
 DENSE = {"intermediate_size_mlp": 32, "moe_layers": [], "pad_token_id": 0}
+SPECIAL = {f"{kind}_token_id": 0 for kind in ("pad", "bos", "eos", "cls", "sep")}
 GPT = {"vocab_size": 320, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": L}
 FAMILIES = {
     "llama": LlamaConfig(**ROTARY),
@@ -66,6 +68,7 @@ FAMILIES = {
     "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
     "mpt": MptConfig(vocab_size=320, d_model=16, n_layers=2, n_heads=2, max_seq_len=L, initializer_range=0.3),
     "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),
+    "modernbert": ModernBertDecoderConfig(**ROTARY, **SPECIAL),
     "gptj": GPTJConfig(**GPT, initializer_range=0.3, rotary_dim=4),
     "ctrl": CTRLConfig(**GPT, initializer_range=0.3, dff=32),
     "xglm": XGLMConfig(

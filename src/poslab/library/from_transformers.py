@@ -65,7 +65,7 @@ class TransformersModel(nn.Module):
         if tokens.shape[1] > getattr(config, "max_seq_len", math.inf):  # MPT's biases are of that many tokens
             config.max_seq_len = tokens.shape[1]
         below = self.model.get_decoder()
-        if below is self.model:  # as of Llama 4
+        if below is self.model or isinstance(below, nn.Linear):  # as of Llama 4, and of ModernBERT
             below = self.model.model
         output = below(input_ids=tokens, use_cache=False)
         states = output.last_hidden_state[:, -targets.shape[1] :]
