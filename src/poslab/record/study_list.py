@@ -115,13 +115,13 @@ def enlist(
             known = replace(known, reference=None, question=None, primary=None)
             commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
         # Earlier requested runs that no command has and that never began, perhaps of older code, are dropped.
-        coming = names_under_way(folder)
-        begun = [name for name in known.runs if name in coming or (folder / name / MANIFEST).exists()]
+        missing = {name for name in known.runs if not (folder / name / MANIFEST).exists()}
+        dropped = missing - names_under_way(folder).keys() if missing else missing
         write_study_list(
             folder,
             StudyList(
                 folder.name,
-                tuple(dict.fromkeys([*begun, *names])),
+                tuple(dict.fromkeys([*(name for name in known.runs if name not in dropped), *names])),
                 reference or known.reference,
                 question or known.question,
                 tuple(commands),

@@ -9,8 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 from poslab.study.launch.machine import Memory
 
@@ -59,16 +58,6 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
-
-
-def forget_peak_memory() -> None:
-    """Let `peak_memory` begin anew: a process may have made other runs before."""
-    import torch
-
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):  # a system without this file
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_memory() -> int:

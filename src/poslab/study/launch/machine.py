@@ -7,6 +7,7 @@ limit of the shell (`ulimit -v`) says so. Swap does not count: training in it ta
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def machine_memory(root: Path = Path("/")) -> Memory:
     if of_shell != resource.RLIM_INFINITY:
         found.append(Memory(of_shell, "ulimit -v allows"))
     return min(found, key=lambda memory: memory.bytes)
+
+
+def forget_peak_memory() -> None:
+    """Let `peak_memory` begin anew: a process may have made other runs before."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):  # a system without this file
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def size_text(size: float) -> str:

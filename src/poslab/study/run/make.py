@@ -19,7 +19,8 @@ from poslab.record.locks import holding, run_lock
 from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, TOKENIZER
 from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.devices import forget_peak_memory, peak_memory
+from poslab.study.launch.devices import peak_memory
+from poslab.study.launch.machine import forget_peak_memory
 from poslab.study.run.branches import keep_shared_state, last_stable_step, shared_state
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
