@@ -136,3 +136,18 @@ def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path
     assert list(shares["slow"].values()) == pytest.approx([0, 0, 0, 0, 1 / 3])
     assert chart.stepped
     assert not performance_profile(study(tmp_path / "alone", ROPE, 2))
+
+
+def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_path):
+    """Runs of four times the steps take four times the tokens to the target, in every seed."""
+    for pos, lag in (("rope", 0.0), ("t5", 0.05)):
+        for steps in (STEPS, 4 * STEPS):
+            for seed in range(5):
+                by = random.Random(f"{pos} {steps} {seed}").gauss(lag, 0.005)
+                curve = [3 - i / steps + by for i in range(steps + 1)]
+                config = {"trainer": {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.002}}
+                facts = {"config": config, "tokens": BATCH * L * steps, "flops": 6e4 * steps}
+                write_run(tmp_path, f"{pos}-{steps}-{seed}", pos, seed, curve=curve, shift=by, **facts)
+    (said,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
+    assert "later, if at all, by t5 100 steps, at another size or budget by rope 400 steps (5 of 5" in said
+    assert "not clearly" not in said

@@ -7,6 +7,7 @@ from itertools import chain
 from poslab.analysis.claims import TARGET, TIME, gain, holds, longest_gain
 from poslab.analysis.comparisons import Comparison, unlike
 from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.ladder import ladder
 from poslab.analysis.protocols import BothProtocols, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
@@ -216,6 +217,8 @@ def _target(results: Results) -> str:
     if not ratios:
         return ""
     known = {results.reference.arm.label, *(item.arm.label for item, _ in ratios)}
+    rungs = ladder(results)  # times are tested at the size and budget of the reference only
+    alike = [rung.arms.values() for rung in rungs.rungs] if rungs else [results.arms]
     untimed = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
     target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     label = results.reference.arm.label
@@ -224,11 +227,13 @@ def _target(results: Results) -> str:
     later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
     left = [item for item, _ in ratios if item not in sooner and item not in later]
-    unclear = [_reached(item) for item in left if item.reached[TARGET][0]]
+    reached = [item for item in left if item.reached[TARGET][0]]
+    beside = [item for arms in alike if results.reference in arms for item in reached if item in arms]
     parts = phrases(
         ("sooner by", [item.arm.label for item in sooner]),
         ("later, if at all, by", [item.arm.label for item in later]),
-        ("by" if results.seeds < 2 else "not clearly sooner or later by", unclear),
+        ("by" if results.seeds < 2 else "not clearly sooner or later by", [*map(_reached, beside)]),
+        ("at another size or budget by", [_reached(item) for item in reached if item not in beside]),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
     apart = "; ".join(phrases(("it is no target of", untimed)))
