@@ -100,6 +100,13 @@ def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(tmp_path):
     assert "No arm but rope needs a context of L" in " ".join(sentences(study(tmp_path / "one", lost)))
 
 
+def test_nothing_is_said_of_the_context_of_arms_where_it_was_not_measured(tmp_path):
+    study(tmp_path, {"rope": 0.001, "alibi": 0.001})
+    write_run(tmp_path, "none-0", "none", sliding={1.0: 2.0, 8.0: 2.0})
+    said = " ".join(sentences(gather("made_up", tmp_path, "rope")))
+    assert "The arms rope and alibi do not need a context of L: half of it costs less" in said
+
+
 def test_records_without_half_the_length_are_judged_as_before(tmp_path):
     for pos in ("rope", "alibi"):
         for seed in range(2):

@@ -12,7 +12,7 @@ from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
 from poslab.record.seal import read_sealed
 from poslab.record.study_list import enlist, read_study_list
-from poslab.report.sections.answer import sentences
+from poslab.report.sections.answer import answer, sentences
 from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols
 from poslab.report.warnings import warnings_of
@@ -189,6 +189,11 @@ def test_tokenizers_are_not_compared_in_nats_a_token(tmp_path):
     assert "another vocabulary" in words(results)
 
 
+def test_losses_of_one_seed_have_their_unit_where_they_are_in_bits(tmp_path):
+    (said, *_) = sentences(gather("made_up", tokenizers(tmp_path, seeds=1), None))
+    assert "the loss in bits per byte in sliding windows at 8 L lies between" in said
+
+
 def test_half_of_L_can_be_tested(tmp_path):
     opposed(tmp_path, 3)
     results = gather("made_up", tmp_path, None, "sliding_0.5x")
@@ -204,6 +209,17 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
     assert results.leading == ["alibi"]
     assert "learned (not defined there)" in words(results)
     assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
+
+
+def test_two_arms_whose_reference_lacks_the_figure_are_not_compared_for_that_reason(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
+        write_run(tmp_path, f"rope-{seed}", "rope", seed, shift=seed / 9)
+    results = gather("made_up", tmp_path, "learned", "sliding_8x")
+    assert [*sentences(results)] == [
+        "Nothing is compared: the reference, learned, has no sliding loss at 8 L."
+    ]
+    assert "Tested" not in dict(answer(results).belief)
 
 
 def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path):

@@ -48,15 +48,17 @@ def context_used(parts: Sequence[Results]) -> str:
     arms = [name for name in dict.fromkeys(chain(*measured)) if name not in needing]
     if not arms:
         return ""
+    every = {item.arm.label for part in parts for item in part.arms if item.rows}
+    known = every == {*chain(*measured)}  # else nothing is said of all arms
     lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
     fewer = parts[0].context_length is None or max(lengths, default=0) < parts[0].context_length
     enough = f"; {max(lengths):.0f} tokens are enough" if lengths and fewer else ""
     of_others = ""
-    if not needing:
+    if not needing and known:
         need = "No arm needs"
     elif len(arms) == 1:
         need = f"The arm {arms[0]} does not need"
-    elif len(needing) < len(arms):
+    elif known and len(needing) < len(arms):
         need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " the others"
     else:
         need = f"The arms {listing(arms, NAMED)} do not need"
@@ -99,6 +101,8 @@ def without_winner(results: Results) -> str:
         return f"Nothing is compared: the reference, {label}, has no {lacks}"
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
+    if len(compared) == 1 and primary not in reference.figures:
+        return f"Nothing is compared: the reference, {label}, has no {cells.figure_words(primary)}"
     if len(compared) == 1:
         unpaired = "no other arm has a comparable loss on the same seeds"
         why = "it is the only arm" if len(results.arms) == 1 else unpaired
@@ -111,7 +115,8 @@ def without_winner(results: Results) -> str:
     between = _between(losses)
     if f"({label})" not in between and primary in reference.figures:
         between += f", {number(reference.mean(primary))} for {label}, the reference"
-    range_of_losses = f"{why}, so no winner is claimed: the loss {where} lies {between}"
+    in_bits = " in bits per byte" if is_in_bits(primary) else ""
+    range_of_losses = f"{why}, so no winner is claimed: the loss{in_bits} {where} lies {between}"
     return _joined(range_of_losses, left_out(results, [item.arm.label for item, _ in losses]))
 
 

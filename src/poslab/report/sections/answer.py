@@ -229,7 +229,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     counts = [len(item.rows) for item in results.arms if item.rows]
     sure = "" if max(counts) > 1 else ": no interval, no winner"
     yield "Seeds per arm", f"{cells.span(sorted(counts))}{sure}"
-    if results.primary is not None and results.claims:
+    if results.primary is not None and any(test.figure == results.primary for test in results.claims):
         yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
     finished = results.finished
     if any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished):
