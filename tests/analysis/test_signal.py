@@ -40,7 +40,20 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     )
     assert not found["context_gain_2x"].decides  # the loss at 2 L is that at L
     shown = section(results)
-    assert "sliding loss at 2 L" in shown.findings[0]
+    (said,) = shown.findings
+    assert said.startswith(
+        "At this budget, an arm is told from the reference in non-overlapping loss at L, sl"
+    )
+
+
+def test_where_nothing_is_told_apart_the_sentence_says_so_and_no_more(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path, f"rope{seed}", "rope", seed, shift=0.01 * seed)
+        write_run(tmp_path, f"none{seed}", "none", seed, shift=0.01 * seed**2)
+    (said,) = section(gather("made_up", tmp_path, "rope")).findings
+    assert said.startswith(
+        "At this budget, no arm is told from the reference in non-overlapping loss at L, s"
+    )
 
 
 def test_of_one_seed_no_figure_is_said_to_decide(tmp_path):
@@ -49,6 +62,13 @@ def test_of_one_seed_no_figure_is_said_to_decide(tmp_path):
     assert {(one.seeds, one.apart, one.compared) for one in signals(results)} == {(None, 0, 0)}
     shown = section(results)
     assert "not known" in shown.findings[0]
+
+
+def test_a_reference_of_one_seed_beside_arms_of_several_is_no_study_of_one_seed(tmp_path):
+    write(tmp_path)
+    write_run(tmp_path, "t5-0", "t5")
+    (said,) = section(gather("made_up", tmp_path, "t5")).findings
+    assert said.startswith("No test over two seeds: ")
 
 
 def test_each_budget_has_its_own_noise(tmp_path):
