@@ -105,6 +105,17 @@ def test_seeds_whose_loss_is_no_number_are_counted_out(tmp_path):
     assert (found.arm.arm.pos, found.difference.n, found.losses) == ("rope", 2, (2.5, 2.5))
 
 
+def test_a_control_of_one_seed_is_not_said_to_be_within_noise(tmp_path):
+    names = [
+        write(tmp_path, pos, seed, length, np.full(DOCUMENTS, loss + seed / 9), BATCH * 8 * L // length)
+        for pos, length, loss, seeds in (("rope", L, 3.0, 3), ("rope", 8 * L, 2.0, 1), ("none", L, 2.0, 3))
+        for seed in range(seeds)
+    ]
+    plan(tmp_path, names, f"rope L={L}")
+    (said,) = findings(gather("made_up", tmp_path, None))
+    assert f"the loss is of one seed for rope L={L} (+1.00)" in said
+
+
 def test_a_study_of_one_length_has_no_such_section(tmp_path):
     plan(tmp_path, [write(tmp_path, pos, 0, L, np.ones(DOCUMENTS), BATCH) for pos in ("rope", "none")])
     assert section(gather("made_up", tmp_path, None)) is None

@@ -162,3 +162,15 @@ def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path):
     assert "3 runs of none" in section.findings[0]
     changes = RepeatedText().summarise(study.table(RepeatedText()))["repeated_text_0.5x"]
     assert changes.isna().sum() == 4
+
+
+def test_at_a_distance_of_one_seed_it_says_so(tmp_path):
+    for pos, seeds, distances in (("learned", 2, [0.5]), ("rope", 1, [0.5, 2.0])):
+        for seed in range(seeds):
+            table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
+            rows = [table.assign(multiple=k, distance=int(64 * k), window=64) for k in distances]
+            tables = {RepeatedText.table: pandas.concat(rows).to_dict("records")}
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed, tables=tables)
+    section = RepeatedText().section(StudyTables(gather("made_up", tmp_path, "rope")))
+    assert "; one seed shows nothing for rope (" in section.findings[0]
+    assert "exactly), one seed shows nothing for rope (" in section.findings[1]

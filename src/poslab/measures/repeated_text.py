@@ -235,15 +235,18 @@ def _findings(
     for k in _told(table.multiple):
         read: list[str] = []
         rest: list[str] = []
+        single: list[str] = []
         for line in series:
             for point in line.points:
-                if point.x == k and point.half_width is not None:
-                    below = point.mean + point.half_width < 0
-                    (read if below else rest).append(f"{line.label} ({number(point.mean, 3)})")
+                if point.x == k:
+                    below = point.mean + (point.half_width or 0) < 0
+                    side = single if point.half_width is None else read if below else rest
+                    side.append(f"{line.label} ({number(point.mean, 3)})")
         left_out = broken[broken.multiple == k].groupby("arm").run.nunique()
         parts = (
             f"the loss is lower for {listing(read, NAMED)}" if read else "",
             f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
+            f"one seed shows nothing for {listing(single, NAMED)}" if single else "",
             *(
                 f"{counted(runs, 'run')} of {arm} whose losses are no numbers left out"
                 for arm, runs in left_out.items()

@@ -71,12 +71,14 @@ def _row(found: Control) -> Row:
 
 def _finding(found: Sequence[Control]) -> str:
     """Return a sentence on which arms lose to the longer training, which gain, and which show neither."""
-    sides: dict[str, list[str]] = {"higher for": [], "lower for": [], "not separated for": []}
+    sides: dict[str, list[str]] = {
+        key: [] for key in ("higher for", "lower for", "not separated for", "of one seed for")
+    }
     for item in found:
         gap = item.difference
         words = f"{_label(item, found)} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
         side = "not separated for" if not decided(gap) else "higher for" if gap.mean > 0 else "lower for"
-        sides[side].append(words)
+        sides["of one seed for" if gap.half_width is None else side].append(words)
     parts = phrases(*sides.items())
     return (
         f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)} "
