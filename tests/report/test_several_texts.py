@@ -210,3 +210,16 @@ def test_a_paper_has_the_arms_of_each_text_by_themselves(results, tmp_path, monk
     methods = (write_paper(results, tmp_path) / "methods.tex").read_text()
     assert methods.count("alibi") == 1
     assert "data." not in methods
+
+
+def test_arms_with_the_same_losses_are_equal_and_in_no_order(tmp_path):
+    names = []
+    for text in LOSSES:
+        for pos in ("rope", "t5"):
+            for seed in range(2):
+                names.append(f"{text}-{pos}-{seed}")
+                write_run(tmp_path, names[-1], pos, seed, shift=seed / 9, **of_text(text))
+    plan(tmp_path, names, "rope")
+    said = " ".join(sentences(gather("made_up", tmp_path, None)))
+    assert "against rope: t5 equal, 0.0 nats." in said
+    assert "order the means" not in said

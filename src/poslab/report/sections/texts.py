@@ -81,11 +81,12 @@ def _left_out(results: Results, figure: str) -> str:
 def _sides(item: Agreement) -> str:
     """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
     counts = {"lower": item.lower, "higher": sum(mean > 0 for mean in item.means)}
-    return " and ".join(
+    sides = " and ".join(
         f"{side} on {count} of {len(item.means)} ({item.separated(side)} separated)"
         for side, count in counts.items()
         if count
     )
+    return sides or "equal"
 
 
 def _order(results: Results, figure: str) -> str:
@@ -94,6 +95,8 @@ def _order(results: Results, figure: str) -> str:
     if len(found) < math.comb(len(results.texts), 2):
         return ""
     changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
+    if not changed and any(order.tau < 1 for order in found):
+        return ""  # means are equal
     if not changed:
         every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
         return f"{every} texts order the means of the arms alike there."
