@@ -25,6 +25,7 @@ from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Cell, Column, Table
 
 Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
+SOLVED = "A run that solves the longest size tested counts with that size."
 BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that leave its samples as they are
 
 
@@ -149,7 +150,9 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
         parts.append(f"not tested past that size with {listing(undefined, 8)}")
     if rest:
         parts.append(f"no seed reaches {100 * LEARNED:g} % exact at that size with {listing(rest, 8)}")
-    return f"{_title(task)}, trained on sizes up to {_longest(items)}: {'; '.join(parts)}."
+    tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
+    sizes = f"trained on sizes up to {_longest(items)} and tested up to {tested}"
+    return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
 
 
 def _over_tasks(tasks: Tasks) -> dict[str, tuple[int, int]]:
@@ -248,8 +251,8 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
     caption = (
         "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
         "twice that size are means over all seeds; L50, in multiples of that size, is one over the seeds "
-        "that learned the task; after a mean its range over the seeds. A dash: not tested there. p is that "
-        f"of L50 against {rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from "
+        f"that learned the task; after a mean its range over the seeds. {SOLVED} A dash: not tested there. p "
+        f"is that of L50 against {rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from "
         f"{EXPLORATORY} on, not corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
@@ -301,8 +304,8 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
         "L50: up to how many times the longest size of training, which stands beside the task, at least half "
         "of the answers are exact: means over the seeds that learned the task, then their range. In brackets "
         f"the seeds that learned it: {100 * LEARNED:g} % exact answers at the longest size of training. A "
-        "dash: a scheme that is undefined past the training length is tested no further. L50 ranks no arms: "
-        "it leaves out the runs that did not learn."
+        f"dash: a scheme that is undefined past the training length is tested no further. {SOLVED} L50 ranks "
+        "no arms: it leaves out the runs that did not learn."
     )
     rows = _schemes(study, tasks)
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
