@@ -42,7 +42,7 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     shown = section(results)
     (said,) = shown.findings
     assert said.startswith(
-        "At this budget, an arm is told from the reference in non-overlapping loss at L, sl"
+        "At this budget, each figure tested by itself, an arm is told from the reference in "
     )
 
 
@@ -52,7 +52,7 @@ def test_where_nothing_is_told_apart_the_sentence_says_so_and_no_more(tmp_path):
         write_run(tmp_path, f"none{seed}", "none", seed, shift=0.01 * seed**2)
     (said,) = section(gather("made_up", tmp_path, "rope")).findings
     assert said.startswith(
-        "At this budget, no arm is told from the reference in non-overlapping loss at L, s"
+        "At this budget, each figure tested by itself, no arm is told from the reference in "
     )
 
 

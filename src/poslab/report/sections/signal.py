@@ -41,7 +41,7 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     where = "At every size and budget" if found[0].share is not None else "At this budget"
     if found[0].share is not None and any(not one.compared for one in found):
         where += " with two seeds or more"
-    return (f"{where}, {'; '.join(parts)}.",) if parts else ()
+    return (f"{where}, each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
 
 
 def _title(figure: str) -> str:
