@@ -177,6 +177,8 @@ def test_a_report_compares_no_losses_of_different_texts(runs, results, tmp_path)
             assert {*table.sources} <= {f"{name}.csv" for name in made.sheets}, table.title
             arms = [row["arm"] for row in table.records if "arm" in row]
             assert table.title == "Runs" or all(label in LOSSES["code"] for label in arms)
+            assert "claims.csv" not in table.caption  # a text has its own, which captions name
+    assert not any("claims.csv" in said for chapter in made.chapters for said in chapter.findings)
     folder = write_report("made_up", runs, tmp_path).directory
     rows = {(row["figure"], row["arm"]): row for row in read(folder / "texts.csv")}
     assert rows["sliding_8x", "t5"]["lower"] == "3"

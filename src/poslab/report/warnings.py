@@ -133,8 +133,9 @@ def remarks_on(results: Results) -> list[str]:
     """Return remarks on the error rate of the tests, and on the resolution and limits of the figures."""
     remarks = []
     if results.claims:
+        files = "claims_*.csv" if results.texts else "claims.csv"
         remarks.append(
-            "Of the tests in claims.csv, at most 5 % of studies claim anything false (Holm's correction). "
+            f"Of the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
             "What else has an interval or a p here is outside of them."
         )
     fewest = min((len(run.validations) for run in results.finished), default=0)

@@ -193,6 +193,7 @@ def of_text(section: Section, name: str, text: str) -> Section:
         renamed: dict[str, Any] = {"title": f"{part.title}: {text}"}
         if isinstance(part, Table):
             renamed |= {"sources": tuple(f"{file.removesuffix('.csv')}_{name}.csv" for file in part.sources)}
+            renamed |= {"caption": part.caption.replace("claims.csv", f"claims_{name}.csv")}
         else:
             renamed |= {"name": f"{part.name}_{name}"}
         return replace(part, **renamed)
