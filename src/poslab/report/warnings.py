@@ -76,7 +76,8 @@ def _warnings_of(results: Results) -> list[str]:
         if steps < asked:
             warnings.append(f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks.")
     unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
-    return warnings + [f"{run} has losses that are not finite." for run in dict.fromkeys(unfit)]
+    left_out = "has losses that are not finite: means and tests of these leave it out"
+    return warnings + [f"{run} {left_out}." for run in dict.fromkeys(unfit)]
 
 
 def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
