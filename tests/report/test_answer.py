@@ -65,6 +65,18 @@ def test_arms_that_noise_covers_share_their_place(tmp_path):
     assert at_length.endswith(" is within noise for alibi.")
 
 
+def test_of_different_seeds_the_lowest_mean_is_that_over_shared_ones(tmp_path):
+    """alibi is above rope in each of its three seeds, which are easier ones than the other two of rope."""
+    for pos, above in (("rope", 0.0), ("alibi", 0.05), ("none", 1.0)):
+        for seed in range(3 if pos == "alibi" else 5):
+            loss = 2.0 + 0.5 * (seed > 2) + above * (1 + 0.5 * seed)
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed, sliding={1.0: 2.0, 8.0: loss})
+    results = gather("made_up", tmp_path, "rope")
+    first = next(sentences(results))
+    assert "rope has the lowest mean loss over shared seeds, not separated from alibi" in first
+    assert results.arms[0].mean("sliding_8x") < results.reference.mean("sliding_8x")
+
+
 @pytest.mark.parametrize(
     ("seeds", "start"), [(1, "In one run each, so no winner is claimed"), (3, "3 seeds")]
 )

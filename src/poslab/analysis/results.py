@@ -146,8 +146,13 @@ class Results:
 
     @property
     def leading(self) -> list[str]:
-        """The arms that no other is separated below on the primary figure, the lowest mean first."""
-        means = {item.arm.label: item.mean(self.primary or "") or math.inf for item in self.arms}
+        """The arms that no other is separated below on the primary figure, the lowest mean first.
+
+        Means are over the seeds that an arm shares with the reference, as the differences are.
+        """
+        base = self.reference.mean(self.primary or "") or 0.0
+        means = {item.arm.label: (item.mean(self.primary or "") or math.inf) - base for item in self.arms}
+        means |= {item.arm.label: item.difference.mean for item in self.tested}
         return sorted((label for label, rank in self.ranks.items() if rank.best == 1), key=means.__getitem__)
 
     @property

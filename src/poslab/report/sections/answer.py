@@ -143,7 +143,11 @@ def _lowest(results: Results) -> str:
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:
-        return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
+        seeds = {
+            frozenset(item.by_seed(results.primary or "")) for item in results.arms if item.arm.label in ranks
+        }
+        shared = " over shared seeds" if len(seeds) > 1 else ""
+        return f"{first[0]} has the lowest mean loss{shared}, not separated from {listing(first[1:], NAMED)}"
     if ranks[first[0]].worst == 1:
         return f"the loss of {first[0]} is lower than any other compared arm's"
     return f"no arm is below {first[0]}, which is not separated from every other"
