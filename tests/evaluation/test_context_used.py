@@ -105,6 +105,12 @@ def test_nothing_is_said_of_the_context_of_arms_where_it_was_not_measured(tmp_pa
     write_run(tmp_path, "none-0", "none", sliding={1.0: 2.0, 8.0: 2.0})
     said = " ".join(sentences(gather("made_up", tmp_path, "rope")))
     assert "The arms rope and alibi do not need a context of L: half of it costs less" in said
+    study(tmp_path / "needed", {"rope": 0.1, "alibi": 0.1})
+    write_run(tmp_path / "needed", "none-0", "none", sliding={1.0: 2.0, 8.0: 2.0})
+    said = " ".join(sentences(gather("made_up", tmp_path / "needed", "rope")))
+    assert (
+        "Of the arms that need a context of L, the loss stays within 5 % of its value at L for rope" in said
+    )
 
 
 def test_records_without_half_the_length_are_judged_as_before(tmp_path):

@@ -156,21 +156,26 @@ def _lowest(results: Results) -> str:
 def _within_tolerance(results: Results, tested: float) -> str:
     """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
     unused = without_context(results)
+    there = [
+        item
+        for item in results.arms
+        if any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
+    ]
     usable = {
         item.arm.label: min(lengths)
-        for item in results.arms
+        for item in there
         if item not in unused
         and item.mean(gain(1 / 2)) is not None  # else it is unknown whether it needs L
         and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
-        and any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
     }
     if not usable:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
-    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if unused else "for no arm"
-    of_these = "Of the arms that need a context of L, the" if unused else "The"
+    some = unused or len(usable) < len(there)
+    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if some else "for no arm"
+    of_these = "Of the arms that need a context of L, the" if some else "The"
     if len(reaching) == len(usable):
-        arms = f"for {listing(reaching, NAMED)}" if unused else "for every arm measured there"
+        arms = f"for {listing(reaching, NAMED)}" if some else "for every arm measured there"
     return f"{of_these} loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
 
 
