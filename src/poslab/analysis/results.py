@@ -148,12 +148,19 @@ class Results:
     def leading(self) -> list[str]:
         """The arms that no other is separated below on the primary figure, the lowest mean first.
 
-        Means are over the seeds that an arm shares with the reference, as the differences are.
+        Means are over the seeds that all of these share, where there are any.
         """
-        base = self.reference.mean(self.primary or "") or 0.0
-        means = {item.arm.label: (item.mean(self.primary or "") or math.inf) - base for item in self.arms}
-        means |= {item.arm.label: item.difference.mean for item in self.tested}
-        return sorted((label for label, rank in self.ranks.items() if rank.best == 1), key=means.__getitem__)
+        first = [label for label, rank in self.ranks.items() if rank.best == 1]
+        losses = {
+            item.arm.label: item.by_seed(self.primary or "") for item in self.arms if item.arm.label in first
+        }
+        shared = set.intersection(*map(set, losses.values())) if losses else set()
+
+        def mean(label: str) -> float:
+            seeds = shared or losses[label].keys()
+            return math.fsum(losses[label][seed] for seed in seeds) / len(seeds)
+
+        return sorted(first, key=mean)
 
     @property
     def seeds(self) -> int:

@@ -144,9 +144,9 @@ def _lowest(results: Results) -> str:
         return "no arm is separated from all others"
     if len(first) > 1:
         seeds = {
-            frozenset(item.by_seed(results.primary or "")) for item in results.arms if item.arm.label in ranks
+            frozenset(item.by_seed(results.primary or "")) for item in results.arms if item.arm.label in first
         }
-        shared = " over shared seeds" if len(seeds) > 1 else ""
+        shared = " over shared seeds" if len(seeds) > 1 and frozenset.intersection(*seeds) else ""
         return f"{first[0]} has the lowest mean loss{shared}, not separated from {listing(first[1:], NAMED)}"
     if ranks[first[0]].worst == 1:
         return f"the loss of {first[0]} is lower than any other compared arm's"
