@@ -120,6 +120,36 @@ def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path):
     assert [row[0] for row in rows if "bfseries" in "".join(row)] == [f"t5 L={L}"]
 
 
+def test_only_lengths_that_were_measured_are_named_and_one_layer_is_singular(tmp_path):
+    runs = tmp_path / "runs"
+    model = {"layers": 1, "width": 32, "heads": 2}
+    for seed in (0, 1):
+        write_run(
+            runs,
+            f"rope-{seed}",
+            seed=seed,
+            shift=0.01 * seed,
+            config={"model": model},
+            sliding={1.0: 2.0, 2.0: 2.1},
+        )
+    kit = undrawn(gather("made_up", runs, None), tmp_path)
+    text = (kit / "methods.tex").read_text()
+    assert "at lengths of L and 2 L" in text
+    assert "with 1 layer, width 32 and 2 heads" in text
+
+
+def test_a_lower_mean_of_an_arm_without_a_rank_is_not_denied(tmp_path):
+    """An arm that is not defined at the tested length has the lowest loss at L."""
+    runs = tmp_path / "runs"
+    for seed in (0, 1, 2):
+        write_run(runs, f"rope-{seed}", "rope", seed, shift=0.01 * seed)
+        write_run(runs, f"t5-{seed}", "t5", seed, shift=0.5 + 0.011 * seed)
+        write_run(runs, f"learned-{seed}", "learned", seed, shift=0.01 * seed, sliding={1.0: 0.1})
+    plan(runs, ["rope-0"], "rope")
+    text = (undrawn(gather("made_up", runs, "rope"), tmp_path) / "table.tex").read_text()
+    assert "Bold: the lowest mean of a column over the arms that have a rank" in text
+
+
 def test_of_one_seed_nothing_is_bold(tmp_path):
     write_run(tmp_path / "runs", "a")
     write_run(tmp_path / "runs", "b", pos="t5", shift=0.5)

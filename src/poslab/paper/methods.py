@@ -46,7 +46,8 @@ def paragraph(results: Results) -> Iterator[Cited]:
     if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences say so
         yield Cited(f" but for {blocks.pop()},")
     yield Cited(
-        f" with {model('layers')} layers, width {model('width')} and {model('heads')} heads "
+        f" with {_plural(model('layers'), 'layer')}, width {model('width')} and "
+        f"{_plural(model('heads'), 'head')} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
     )
     of_text = results.texts[0] if results.texts else results  # its arms are those of every text
@@ -113,6 +114,10 @@ def _every(runs: Sequence[Run], value: Callable[[Run], str]) -> str:
 def _setting(runs: Sequence[Run], section: str, name: str) -> str:
     """Return the value of a setting that runs have in common, or all its values."""
     return _every(runs, lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
+
+
+def _plural(numbers: str, noun: str) -> str:
+    return f"{numbers} {noun}" if numbers == "1" else f"{numbers} {noun}s"
 
 
 def _compared(results: Results) -> Iterator[Cited]:
@@ -184,7 +189,8 @@ def _measured(results: Results) -> str:
         if cells.nats_family(results) == "sliding"
         else "every token of windows side by side is scored"
     )
-    lengths = listing([f"{k:g} L" if k != 1 else "L" for k in results.multiples if k >= 1], 12)
+    scored = cells.scored(results, cells.nats_family(results))
+    lengths = listing([f"{k:g} L" if k != 1 else "L" for k in scored if k >= 1], 12)
     at_length = loss_at_length(results.reference, results.primary)
     past = results.primary is not None and results.tested_multiple != 1
     beside = (

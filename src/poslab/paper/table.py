@@ -153,7 +153,8 @@ def _caption(results: Results, names: Sequence[str]) -> str:
     sentences.append(_how_sure(results))
     if results.seeds > 1 and lengths and ladder(results) is None:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
-        sentences.append(f"Bold: the lowest mean of a column{tested}.")
+        ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
+        sentences.append(f"Bold: the lowest mean of a column{ranked}{tested}.")
     return " ".join(filter(None, sentences))
 
 
