@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
-from poslab.config.text import listing, plain, rate_text
+from poslab.config.text import counted, listing, plain, rate_text
 from poslab.record.facts import recipe
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
@@ -141,7 +141,7 @@ def remarks_on(results: Results) -> list[str]:
         )
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
-        remarks.append(f"{fewest} validations a run: tokens to target are coarse.")
+        remarks.append(f"{counted(fewest, 'validation')} a run: tokens to target are coarse.")
     if results.targets:
         at = ", ".join(f"{number(t.loss)} ({t.fraction:.0%} of the budget)" for t in results.targets)
         remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats per token: {at}.")
