@@ -198,6 +198,13 @@ def test_a_setting_that_records_leave_out_is_named_in_a_label(section, label, tm
     assert f"rope {label}" in {item.arm.label for item in gather("made_up", tmp_path, None).arms}
 
 
+def test_a_callback_is_called_by_its_class_in_labels(tmp_path):
+    mine = {"mine": {"_target_": "my_package.callbacks.Mine", "every": 2}}
+    for seed, callbacks in enumerate(({}, mine)):
+        write_run(tmp_path, f"rope{seed}", config={"callbacks": callbacks})
+    assert [item.arm.label for item in gather("made_up", tmp_path, None).arms] == ["rope", "rope Mine"]
+
+
 def test_settings_that_are_called_alike_have_their_whole_names_in_labels(tmp_path):
     for i in range(3):
         write_run(tmp_path, f"{i}", config={"a": {"size": i // 2}, "b": {"size": i % 2}})

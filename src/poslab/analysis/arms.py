@@ -369,6 +369,8 @@ def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
 def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
     """Return a setting for a label, by the last part of its name where that is unique in `beside`."""
     last = name.rpartition(".")[2]
+    if name.startswith("callbacks.") and last == "_target_":  # by its class
+        return plain(options.get(name, ""), 60).rpartition(".")[2]
     short = last if [key.rpartition(".")[2] for key in beside].count(last) == 1 else name
     if name not in options:
         return ABSENT.get(name, f"no {short}")
