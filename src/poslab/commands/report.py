@@ -65,6 +65,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _report(options: dict[str, str]) -> "Report":
+    from rich.console import Console
+
     from poslab.config.text import listing
     from poslab.record.kept import kept_studies
     from poslab.record.reader import ReportError
@@ -74,8 +76,11 @@ def _report(options: dict[str, str]) -> "Report":
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
     reference, primary = options.get("reference"), options.get("primary")
     kit = _paper(options)
+    working = Console(stderr=True).status("writing the report")  # in a terminal only
     if "checkpoint" in options:
-        return write_chosen(_directories(options), reports, reference, primary, kit=kit)
+        directories = _directories(options)
+        with working:
+            return write_chosen(directories, reports, reference, primary, kit=kit)
     # With runs= only the archives of that folder count.
     archives = None if "source" in options else Path(options.get("runs", reports))
     if "source" in options:
@@ -95,7 +100,8 @@ def _report(options: dict[str, str]) -> "Report":
     if "earlier" in options and UNNAMED not in study.split(","):
         raise ReportError(f"earlier=true is for study={UNNAMED}: of study={study} all runs count anyway")
     more = {name: name in options for name in ("keep", "earlier")}
-    return write_report(study, runs, reports, reference, primary, kept=archives, kit=kit, **more)
+    with working:
+        return write_report(study, runs, reports, reference, primary, kept=archives, kit=kit, **more)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":

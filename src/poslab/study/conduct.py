@@ -234,12 +234,13 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     show_runs(jobs, console)
     # Trials of a learning rate have nothing to compare.
     compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
-    if compared:
-        from poslab.report.write import write_report  # imports Matplotlib, which the runs do not need
     for study in compared:
         try:
             with holding(runs / study / ".report.lock", WAIT):
-                report = write_report(study, runs, reports)
+                with console.status(f"writing {reports / study}/"):
+                    from poslab.report.write import write_report  # imports Matplotlib: runs do not need it
+
+                    report = write_report(study, runs, reports)
                 if len(compared) > 1:
                     print(f"study {study}")
                 show(report)
