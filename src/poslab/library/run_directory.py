@@ -20,6 +20,9 @@ class RunDirectory:
 
     path: Path
 
+    def __fspath__(self) -> str:  # so that `load`, `export` and `open` take it
+        return str(self.path)
+
     @property
     def manifest(self) -> Manifest:
         """The facts of the run: status, configuration, text, device, tokens, and more, as fields."""
