@@ -289,7 +289,7 @@ def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
     copy = tmp_path / "copy"
     checkpoint = copy / "checkpoint.pt"
     assert_refused(said(tmp_path / "gone"), "does not exist: name a run directory")
-    assert_refused(said(runs["alibi"].parent), "holds no finished run")
+    assert_refused(said(runs["alibi"].parent), "is not the folder of a finished run: name a run directory")
     assert_refused(said(runs["alibi"] / "metrics.csv"), "is no checkpoint.pt of a run")
     shutil.copytree(runs["alibi"], copy)
     content = checkpoint.read_bytes()

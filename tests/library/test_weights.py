@@ -33,7 +33,7 @@ def runs(tmp_path_factory):
 
 
 def test_a_run_is_loaded_by_its_directory_or_its_checkpoint(runs):
-    model = poslab.load(runs[0])
+    model = poslab.load(poslab.RunDirectory(runs[0]))  # what `train` returns
     assert not model.training
     assert model.scheme.name == "t5"
     assert torch.equal(model(TOKENS), poslab.load(str(runs[0] / "checkpoint.pt"))(TOKENS))
@@ -136,7 +136,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
         (lambda: poslab.load(foreign), "was not written by poslab"),
         (lambda: poslab.load(tmp_path / "none.safetensors"), "cannot be read"),
         (lambda: poslab.load(tmp_path / "nowhere"), "does not exist: name a run directory"),
-        (lambda: poslab.load(tmp_path), "holds no finished run"),
+        (lambda: poslab.load(tmp_path), "is not the folder of a finished run: name a run directory"),
         (lambda: poslab.load(runs[0] / "manifest.json"), "is no run: name a run directory"),
         (lambda: poslab.export(damaged), "is damaged"),
         (lambda: poslab.export(runs[0], tmp_path / "model.bin"), "must end in .safetensors"),

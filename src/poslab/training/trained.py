@@ -64,10 +64,8 @@ def read_trained_model(directory: Path) -> TrainedModel:
     manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
     files = (manifest and manifest.files) or {}
     if manifest is None or FINAL not in files:
-        exists = directory.is_dir()
-        raise ConfigError(
-            f"{directory} {'holds no finished run' if exists else 'does not exist: name a run directory'}"
-        )
+        why = "is not the folder of a finished run" if directory.is_dir() else "does not exist"
+        raise ConfigError(f"{directory} {why}: name a run directory such as runs/STUDY/RUN")
     path = directory / FINAL
     if damaged_files(directory, {FINAL: files[FINAL]}):
         state = "damaged" if path.exists() else "missing"
