@@ -53,7 +53,7 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
 
     from poslab.loggers.send.run import mirror_run  # wandb takes a second to import
 
-    console.print(f"sending W&B what it lacks of {counted(len(missing), 'finished run')}")
+    console.print(f"giving W&B what it lacks of {counted(len(missing), 'finished run')}")
     for job, options in track(
         missing, "to W&B", console=console, disable=not console.is_terminal, transient=True
     ):
