@@ -159,6 +159,17 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login
             check_metrics(panel, *known)
 
 
+def test_a_measurement_without_panels_of_its_own_has_a_panel_for_each_line(no_login):
+    from poslab.loggers.dashboard.contents import Contents
+    from poslab.loggers.dashboard.panels import groups
+
+    keys = {"task/exact", "task/tokens", "task/size", "attention_distance/mean"}
+    found = groups(Contents("", 1, keys, ("rope / flash",)), "here")
+    panels = {panel.title: (panel.x, panel.y) for panel in found["Other measurements"]}
+    assert panels == {f"Task: {line}": ("task/size", [f"task/{line}"]) for line in ("exact", "tokens")}
+    assert not any("bits" in panel.title for panel in found["Convergence"])
+
+
 @pytest.mark.parametrize(
     ("told", "said"),
     [

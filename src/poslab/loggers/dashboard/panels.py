@@ -7,12 +7,14 @@ summary.csv.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from itertools import chain
 
 import wandb_workspaces.reports.v2.interface as wr
 
 from poslab.loggers.dashboard.contents import Contents
+from poslab.measures import measurements
 
 Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
@@ -57,6 +59,9 @@ def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
         "Cost": list(_cost(contents)),
         "Schemes": list(_schemes(contents)),
     }
+    every = chain(*sections.values())
+    drawn = {str(metric) for panel in every if isinstance(panel, wr.LinePlot) for metric in panel.y}
+    sections["Other measurements"] = list(_others(contents, drawn))
     for name, panels in sections.items():
         for panel in panels:
             panel._id = identifier(place, name, str(panel.title))
@@ -91,7 +96,9 @@ def _convergence(contents: Contents) -> Iterable[Panel]:
     for name, metric in (("Validation", "validation/loss"), ("Training", "train/loss")):
         yield _lines(contents, f"{name} loss by tokens", LOSS, TOKENS, [metric])
         yield _lines(contents, f"{name} loss by training time", LOSS, SECONDS, [metric])
-    yield _lines(contents, "Validation bits per byte by tokens", BITS, TOKENS, ["validation/bits_per_byte"])
+    if "task/exact" not in contents.keys:  # a task has no bytes
+        title = "Validation bits per byte by tokens"
+        yield _lines(contents, title, BITS, TOKENS, ["validation/bits_per_byte"])
     norm = "norm, before clipping"
     yield _lines(contents, "Gradient norm by tokens", norm, TOKENS, ["optimizer/gradient_norm"])
     yield _lines(contents, "Learning rate by tokens", "learning rate", TOKENS, ["optimizer/learning_rate"])
@@ -165,6 +172,17 @@ def _schemes(contents: Contents) -> Iterable[Panel]:
     for name, words in over.items():
         title = f"Attention distance by layer, {words}"
         yield from _matching(contents, title, ATTENDED, LAYER, f"attention_distance/{name}")
+
+
+def _others(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
+    """Draw what measurements log that no other panel has, each line over its measurement's axis."""
+    for each in measurements():
+        x = f"{each.family}/{each.axis}"
+        title = each.name.replace("_", " ").capitalize()
+        for key in sorted(contents.keys - drawn):
+            if each.axis and key != x and key.startswith(f"{each.family}/"):
+                line = key.removeprefix(f"{each.family}/").replace("_", " ")
+                yield _lines(contents, f"{title}: {line}", line, Axis(x, each.axis), [key])
 
 
 def _matching(

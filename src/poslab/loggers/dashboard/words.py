@@ -36,6 +36,9 @@ SECTIONS = {
         "Attention distance: how many tokens back a head attends on the validation text, weighted by its "
         "attention.",
     ),
+    "Other measurements": (
+        "What else the study measures, a panel for each line. The report page says what each is.",
+    ),
 }
 
 

@@ -149,7 +149,7 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     if undefined:
         parts.append(f"not tested past that size with {listing(undefined, 8)}")
     if rest:
-        parts.append(f"no seed reaches {100 * LEARNED:g} % exact at that size with {listing(rest, 8)}")
+        parts.append(f"with {listing(rest, 8)} no seed reaches {100 * LEARNED:g} % exact at that size")
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
     sizes = f"trained on sizes up to {_longest(items)} and tested up to {tested}"
     return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
