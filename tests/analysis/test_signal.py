@@ -56,14 +56,6 @@ def test_where_nothing_is_told_apart_the_sentence_says_so_and_no_more(tmp_path):
     )
 
 
-def test_where_no_arm_differs_the_finding_says_what_none_does(tmp_path):
-    for pos in ("rope", "none"):
-        for seed, loss in enumerate(LOSSES[pos]):
-            write_run(tmp_path, f"{pos}{seed}", pos, seed, sliding={1.0: loss, 2.0: loss})
-    shown = section(gather("made_up", tmp_path, "rope"))
-    assert ", no arm differs from the reference in non-overlapping loss at L" in shown.findings[0]
-
-
 def test_of_one_seed_no_figure_is_said_to_decide(tmp_path):
     write(tmp_path, seeds=1)
     results = gather("made_up", tmp_path, "rope")
