@@ -163,9 +163,11 @@ def test_a_small_budget_is_said_beside_the_result(tmp_path):
     small = dict(answer(study(tmp_path / "a", HELD)).belief)
     assert f"({BUDGET / 1000:.1f} per parameter)" in small["Model and budget"]
     assert "may shrink or turn" in small["Early training"]
-    for pos in ("rope", "alibi"):
-        write_run(tmp_path / "b", pos, pos, parameters=10)
-    assert "Early training" not in dict(answer(gather("made_up", tmp_path / "b", "rope")).belief)
+    for parameters in (10, 81):  # 160 and 19.8, which is said as 20
+        folder = tmp_path / f"{parameters}"
+        for pos in ("rope", "alibi"):
+            write_run(folder, pos, pos, parameters=parameters)
+        assert "Early training" not in dict(answer(gather("made_up", folder, "rope")).belief)
 
 
 def test_the_table_has_five_columns_and_goes_by_rank(tmp_path):

@@ -263,7 +263,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
         yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
     else:
         yield "Models", f"{size} parameters, trained elsewhere"
-    if seen and seen[0] < EARLY and len(results.arms) > 1 and results.primary is not None:
+    if seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None:
         early = f"fewer than {EARLY} tokens per parameter"
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
