@@ -169,7 +169,7 @@ def test_models_without_positions_are_held_against_others_on_tasks(none, verdict
                 for size, right in shares.items()
                 if pos != "learned" or size == 16  # undefined past it
             ]
-            config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16}}
+            config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16, "tested": 64}}
             config["pos"] = {"scheme": pos}
             facts = {"study": TASKS.study, "config": config, "tables": {Task.table: table}}
             write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
