@@ -125,7 +125,7 @@ def test_parameters_and_operations_are_the_models(changes, tmp_path):
 
 
 def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
-    """Half of all pairs under softmax, those within a window, and O(L) as at L."""
+    """Half of all pairs, those within a window or until ALiBi's bias has faded, and O(L) as at L."""
 
     config = request(model={"layers": 4, "width": 32, "heads": 2}, evaluate__longest=64).config
     length, width, layers = config.context_length, config.model.width, config.model.layers
@@ -142,6 +142,8 @@ def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
     assert evaluation("rope", "flash") == pytest.approx(flat + scores)
     assert evaluation("rope", "linear") == pytest.approx(flat)
     assert flat < evaluation("as_gemma4", "flash") < flat + scores  # a layer without a window
+    assert flat < evaluation("alibi", "flash") < 0.95 * (flat + scores)
+    assert evaluation("alibi", "softmax") == pytest.approx(flat + scores)
 
 
 def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tmp_path):
