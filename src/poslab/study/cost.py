@@ -27,10 +27,7 @@ Settings = Mapping[str, Any]  # those that decide a run's result, as its record 
 # that take as long: per layer and unit of width, and besides. With it, training steps of models of bytes at
 # widths of 32 to 192 have one speed on a CPU, within 5 %, and windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
-PROBED = 1_250  # windows of L that the probe of positions reads in a long enough text
-FADED = (
-    40  # nats below the bias of a query's own key: flash attention on a CPU skips keys from about there on
-)
+FADED = 40  # nats below the bias at distance 0; flash attention on a CPU skips keys from about there on
 LAST_BLOCK = 1 / 6  # of a block: the keys and values of the last one where only a window's end is scored
 
 
@@ -148,6 +145,8 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
 
     Tokens of windows of which only the end is scored count for the blocks that they pass through.
     """
+    from poslab.evaluation import position_probe as probe  # imports PyTorch
+
     length, options = settings["context_length"], settings["evaluate"]
     passes = [(options["validations"] * options["validation_windows"] * length, length)]
     if settings["data"].get("source") == "none":  # the samples of a task are short beside that
@@ -162,9 +161,8 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
         tiled = options["segments"] * longest / (1 if at == lengths[-1] else 2)
         slid = options["sliding_windows"] * at * (ends if at < lengths[-1] else (1 + 3 * ends) / 4)
         passes.append((len(options["rescale"]) * (tiled + slid), at))
-    passes.append(
-        ((PROBED + context_used.WINDOWS * len(context_used.contexts(length)) * ends) * length, length)
-    )
+    windows = probe.WINDOWS + context_used.WINDOWS * len(context_used.contexts(length)) * ends
+    passes.append((windows * length, length))
     copied = min(repeated_text.SEGMENTS, options["segments"])
     for at, distances in repeated_text.windows(length, int(reached)):
         passes.append((copied * (1 + len(distances)) * at, at))
