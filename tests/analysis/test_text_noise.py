@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from poslab.analysis.spread import difference
+from poslab.analysis.spread import difference, noise_of_draws
 from poslab.analysis.statistics import Difference, paired
 from support.arms import FIGURE, ONE_EACH, arm
 
@@ -82,6 +82,14 @@ def test_without_noise_of_seeds_it_is_the_interval_over_documents():
     assert uneven.text.variance == pytest.approx(jackknife, rel=0.2)
     effective = sum(UNEQUAL) ** 2 / sum(count**2 for count in UNEQUAL)  # Kish's number of documents
     assert uneven.text.freedom == pytest.approx(effective - 1)
+
+
+def test_the_variance_is_right_on_average_where_documents_vary_alike():
+    """Summed over noise of 1 in each document alone it is that of the mean, the squared shares."""
+    shares = np.array(UNEQUAL) / sum(UNEQUAL)
+    apart = [shares * (unit - unit @ shares) for unit in np.eye(len(shares))]
+    summed = sum(noise_of_draws(list(added), list(shares)).variance for added in apart)
+    assert summed == pytest.approx((shares**2).sum())
 
 
 @pytest.mark.parametrize("counts", [[3], [40, 1]], ids=["one document", "two of which one is all"])
