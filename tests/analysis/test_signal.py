@@ -42,7 +42,7 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     shown = section(results)
     (said,) = shown.findings
     assert said.startswith(
-        "At this budget, each figure tested by itself, an arm is told from the reference in "
+        "At this budget, each figure tested by itself, an arm is told apart from the reference in "
     )
 
 
@@ -52,7 +52,7 @@ def test_where_nothing_is_told_apart_the_sentence_says_so_and_no_more(tmp_path):
         write_run(tmp_path, f"none{seed}", "none", seed, shift=0.01 * seed**2)
     (said,) = section(gather("made_up", tmp_path, "rope")).findings
     assert said.startswith(
-        "At this budget, each figure tested by itself, no arm is told from the reference in "
+        "At this budget, each figure tested by itself, no arm is told apart from the reference in "
     )
 
 
@@ -68,7 +68,7 @@ def test_a_reference_of_one_seed_beside_arms_of_several_is_no_study_of_one_seed(
     write(tmp_path)
     write_run(tmp_path, "t5-0", "t5")
     (said,) = section(gather("made_up", tmp_path, "t5")).findings
-    assert said.startswith("No test over two seeds: ")
+    assert said.startswith("No test over two seeds or more: ")
 
 
 def test_each_budget_has_its_own_noise(tmp_path):

@@ -25,7 +25,8 @@ def section(results: Results) -> Section | None:
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     """Return which figures tell an arm from the reference, and which none, of those with two seeds."""
     if not any(one.compared for one in found):
-        return ("No test over two seeds: what seeds do is not known, so no figure is said to decide.",)
+        unknown = "No test over two seeds or more: how far seeds differ is not known"
+        return (f"{unknown}, so no figure is said to decide.",)
     figures = dict.fromkeys(one.figure for one in found if one.compared)
     never = [figure for figure in figures if not any(one.decides for one in found if one.figure == figure)]
     always = [
@@ -35,9 +36,9 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     ]
     parts = []
     if always:
-        parts.append(f"an arm is told from the reference in {listing(list(map(_title, always)))}")
+        parts.append(f"an arm is told apart from the reference in {listing(list(map(_title, always)))}")
     if never:
-        parts.append(f"no arm is told from the reference in {listing(list(map(_title, never)))}")
+        parts.append(f"no arm is told apart from the reference in {listing(list(map(_title, never)))}")
     where = "At every size and budget" if found[0].share is not None else "At this budget"
     if found[0].share is not None and any(not one.compared for one in found):
         where += " with two seeds or more"
