@@ -113,6 +113,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
         ("own_callbacks.Missing", "callbacks.own: .*Missing"),
         ("no_such_package.Own", "no module of that name"),
         ("own", "names no class"),
+        ("own_callbacks.Own", "callbacks.own: .*word"),
     ],
 )
 def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
@@ -121,6 +122,7 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
         poslab.train(poslab.compose(*ARGUMENTS, f"+callbacks.own._target_={target}"), tmp_path / "mine")
     assert "\n" not in str(refused.value)
+    assert not (tmp_path / "mine").exists()  # nothing has begun
 
 
 def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path):
