@@ -21,9 +21,11 @@ from wandb.sdk.lib.wbauth import write_netrc_auth
 from poslab import loggers
 from poslab.config.request import Request
 from poslab.loggers.send import login
+from poslab.loggers.send.evaluation import mirror_evaluation
 from poslab.loggers.send.offline import identifier
 from poslab.loggers.send.run import TrackedRun
-from poslab.loggers.wandb import Wandb
+from poslab.loggers.wandb import Wandb, WandbOptions
+from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
@@ -123,6 +125,17 @@ def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
         patched.setattr(wandb, "init", broken)
         made = make(brief(15), tmp_path)
     assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
+
+
+def test_an_evaluation_that_cannot_be_sent_says_why_in_one_line(tmp_path, monkeypatch, capsys):
+    def broken(*given: object) -> None:
+        raise OSError("no\nservice")
+
+    monkeypatch.setattr("poslab.loggers.send.evaluation.load_evaluation", broken)
+    options = WandbOptions(project=None, tags=None, checkpoints=False)
+    assert mirror_evaluation(options, tmp_path / "rope-1", Manifest(), None) is None
+    line = "W&B failed; the evaluation is recorded without it: OSError: no service\n"
+    assert capsys.readouterr().err == line
 
 
 def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):

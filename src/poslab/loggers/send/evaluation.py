@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from poslab.loggers import error_line
 from poslab.loggers.send.card import Card, settings_of
 from poslab.loggers.send.charts import summary
 from poslab.loggers.wandb import WandbOptions
@@ -45,7 +46,7 @@ def mirror_evaluation(
             finally:
                 opened.finish()
     except Exception as error:  # the server, a full disk, a setting of W&B's own that is wrong
-        print(f"W&B failed; the evaluation is recorded without it: {error}", file=sys.stderr)
+        print(f"W&B failed; the evaluation is recorded without it: {error_line(error)}", file=sys.stderr)
         return None
     return place
 
