@@ -27,6 +27,7 @@ def test_a_word_after_an_option_is_no_command(tmp_path):
         (["-m", "hydra/sweeper=optuna"], "tune=learning_rate"),
         (["++hydra.job.override_dirname=x"], "has no effect here"),
         (["hydra={}"], "has no effect here"),
+        (["hydra.job.env_copy=[HOME,UNSET_NAME]"], "UNSET_NAME is no variable"),
         (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
         (["--resolve"], "--cfg job --resolve"),
         (["-p", "pos"], "--cfg job --package pos"),
@@ -44,7 +45,7 @@ def test_an_argument_without_effect_is_refused(arguments, message):
         ["-m", "pos=rope,alibi", "sweep=quickstart", "evaluate.rescale=[none,pi]", "reference=null"],
         ["--help", "-m"],
         ["--cfg", "job", "--resolve", "pos=none", "hydra.sweeper.params.seed=1"],
-        ["hydra.searchpath=[file://conf]", "+hydra.job.env_set.A=1", "hydra.job.env_copy=[A]"],
+        ["hydra.searchpath=[file://conf]", "+hydra.job.env_set.A=1", "hydra.job.env_copy=[HOME]"],
         ["-m", "hydra/launcher=poslab", "hydra/sweeper=poslab"],
     ],
 )

@@ -1,5 +1,6 @@
 """Refuse arguments of Hydra that would have no effect here, or another than in Hydra."""
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -26,6 +27,9 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
                 "the values given, and tune=learning_rate learning rates; of Hydra's settings these have an "
                 "effect: hydra.sweeper.params, hydra.searchpath, hydra.job.env_set and hydra.job.env_copy"
             )
+        name, _, value = key.partition("=")
+        if name == "hydra.job.env_copy" and (missing := set(re.findall(r"\w+", value)) - os.environ.keys()):
+            raise ConfigError(f"{name}: {min(missing)} is no variable of the environment")
 
 
 def _check_flags(flags: set[str]) -> None:
