@@ -2,7 +2,7 @@
 
 import pytest
 
-from poslab.study.run.meaning import meaning
+from poslab.study.run.meaning import imports, meaning
 
 SOURCE = '''
 """A module."""
@@ -110,3 +110,43 @@ def test_a_measurement_that_only_adds_figures_decides_nothing():
         "    def measure(self, trained):\n        return rows(trained, COUNT)\n"
     )
     assert meaning(before + after) == meaning('"""Nothing."""') == ""
+
+
+HELPED = """
+try:
+    from fast import count
+except ImportError:
+    def count(trained):
+        return 3
+from .more import *
+from poslab.measures import Measurement
+
+KEYS = {}
+KEYS["loss"] = 1
+KEYS.update(rank=2)
+
+
+class _Own(Measurement):
+    def rows(self, trained):
+        return count(trained) + KEYS["loss"]
+
+
+class Mine(_Own):
+    def measure(self, trained):
+        return self.rows(trained) + 4
+"""
+
+
+def test_what_a_measurement_gets_from_its_module_in_any_way_decides():
+    changes = {
+        "fast": "slow",
+        "return 3": "return 5",
+        ".more": ".other",
+        "= 1": "= 5",
+        "=2": "=5",
+        "+ 4": "+ 5",
+    }
+    for old, new in changes.items():
+        assert old in HELPED
+        assert meaning(HELPED.replace(old, new)) != meaning(HELPED), old
+    assert {"fast", ".more"} <= {*imports(HELPED)}

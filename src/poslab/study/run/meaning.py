@@ -110,32 +110,38 @@ def deciding(module: ast.Module) -> ast.Module:
     That is its class without the methods that show the table, and the statements of the module that the class
     needs, directly or not.
     """
-    measurements = [node for node in module.body if isinstance(node, ast.ClassDef) and _measures(node)]
+    measurements: list[ast.ClassDef] = []
+    for node in module.body:
+        kinds = {"Measurement", *(known.name for known in measurements)}
+        if isinstance(node, ast.ClassDef) and kinds & _bases(node):
+            measurements.append(node)
     if not measurements:
         return module
     for node in measurements:
         node.body = [part for part in node.body if getattr(part, "name", None) not in SHOWN]
     needed: list[ast.stmt] = [node for node in measurements if _has_rows(node)]
     for part in needed:  # grows while it is read
-        named = {name.id for name in ast.walk(part) if isinstance(name, ast.Name)}
+        named = {"*", *(name.id for name in ast.walk(part) if isinstance(name, ast.Name))}
         needed += [node for node in module.body if node not in needed and named & _bound(node)]
     return ast.Module([node for node in module.body if node in needed], [])
 
 
 def _has_rows(node: ast.ClassDef) -> bool:
-    return any(getattr(part, "name", "") == "measure" for part in node.body)
+    """Return whether a measurement may have rows; it has none by the contract's own `measure`."""
+    own = any(getattr(part, "name", "") == "measure" for part in node.body)
+    return own or _bases(node) != {"Measurement"}
 
 
-def _measures(node: ast.ClassDef) -> bool:
-    return any(getattr(base, "id", getattr(base, "attr", "")) == "Measurement" for base in node.bases)
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases}
 
 
-def _bound(node: ast.stmt) -> set[str]:
-    """Return the names that a statement of a module binds."""
+def _bound(node: ast.AST) -> set[str]:
+    """Return the names that a statement of a module binds or changes, as NAME[0] = 1 and NAME.sort() do."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
-    return {
-        part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    }
+    if isinstance(node, ast.Expr) or isinstance(getattr(node, "ctx", None), ast.Store):
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {name for child in ast.iter_child_nodes(node) for name in _bound(child)}
