@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from poslab.record.facts import Manifest
 from poslab.record.locks import holding, run_lock
+from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.machine import machine_memory
@@ -121,6 +123,16 @@ def test_a_run_in_a_launchers_queue_waits_until_its_process_has_its_lock(tmp_pat
     with holding(run_lock(member.job.directory)):
         made._step()
     assert (member.entry.state, len(launcher.begun)) == ("running", 1)
+
+
+def test_a_run_that_another_command_has_seen_diverge_is_not_done(tmp_path):
+    made, _ = pool(tmp_path, lambda name: 1, 16 * GIB)
+    (member,) = made.members
+    reason = "the loss is not a number at step 3"
+    facts = Manifest(**{**member.job.facts, "run": member.job.directory.name})
+    RunRecord(member.job.directory, facts).update(status="diverged", reason=reason)
+    made.run()
+    assert (member.entry.state, member.entry.note) == ("failed", reason)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc's allocator")

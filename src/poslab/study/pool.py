@@ -150,8 +150,8 @@ class Pool:
         job = member.job
         if (written := _written(job)) != member.written:
             member.written = written
-            if job.settled:  # by another command, meanwhile
-                member.entry.state = "done"
+            if (standing := job.standing).settled:  # by another command, meanwhile
+                _show_result(member, standing)
                 return True
         if is_taken(run_lock(job.directory)) and not self.launcher.detached:
             member.entry.state = "elsewhere"
@@ -202,10 +202,7 @@ class Pool:
         for line in standing.damage:
             self.display.print_line(line)
         if standing.settled or (standing.status == "failed" and end.status == 1):
-            member.entry.note = standing.reason or ""
-            # That a trial's rate is too high is a result.
-            results = ("done", "diverged") if member.job.config.part == "tuning" else ("done",)
-            member.entry.state = "done" if standing.status in results else "failed"
+            _show_result(member, standing)
             request_file(member.job.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
@@ -281,6 +278,14 @@ def describe_end(end: End) -> str:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
         return f"its process was ended by a signal ({name}){PERHAPS_MEMORY}"
     return f"its process ended with status {end.status}"
+
+
+def _show_result(member: Member, standing: Standing) -> None:
+    """Set the state of a run that has ended."""
+    member.entry.note = standing.reason or ""
+    # That a trial's rate is too high is a result.
+    results = ("done", "diverged") if member.job.config.part == "tuning" else ("done",)
+    member.entry.state = "done" if standing.status in results else "failed"
 
 
 def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
