@@ -1,19 +1,25 @@
 """The launcher for Slurm against a real cluster of this one machine; see tests/slurm/cluster.sh."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from rich.console import Console
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
+from poslab.record.locks import holding, run_lock
+from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Task
-from poslab.study.pool import Member
+from poslab.study.pool import Member, Pool
 from poslab.study.run import plan as planning
+from poslab.study.run.stopping import Stopper
 from support.models import CONF
 from support.runs import request
 from support.slurm import (
@@ -60,6 +66,31 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     submitted = (tmp_path / "submitted.sh").read_text()
     assert "#SBATCH --gpus-per-node=1\n" in submitted
     assert "#SBATCH --partition=gpu\n" in submitted
+
+
+def test_a_run_that_waits_in_the_queue_again_is_shown_as_waiting(monkeypatch, tmp_path):
+    (tmp_path / "sbatch").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "submitit", ModuleType("submitit"))
+    monkeypatch.setattr("poslab.study.pool.SLOW_POLL_SECONDS", 0)
+    monkeypatch.setattr("poslab.study.launch.launchers.slurm.POLL_SECONDS", 0)
+    member = Member.of(planning.plan(request(), tmp_path))
+    folder = member.task.study / ".launcher"
+    folder.mkdir(parents=True)
+    (folder / "slurm.json").write_text(json.dumps({member.task.name: "17"}))
+    queue = {"17": ("RUNNING", member.task.name)}
+    monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
+    display = StudyDisplay(Console(quiet=True), [member.entry])
+    pool = Pool([member], launcher(), 0, display, Stopper(), {})
+    pool._step()
+    with holding(run_lock(member.job.directory)):
+        pool._step()
+        assert member.entry.state == "running"
+    pool._step()
+    assert member.entry.state == "running"  # it ends, or goes back into the queue
+    queue["17"] = ("PENDING", member.task.name)
+    pool._step()
+    assert member.entry.state == "waiting"
 
 
 @pytest.mark.cluster

@@ -133,8 +133,10 @@ class Pool:
                 if member.entry.state == "elsewhere" and not is_taken(run_lock(member.job.directory)):
                     member.entry.state = "waiting"
             for member in self.running.values():
-                if member.entry.state == "waiting" and is_taken(run_lock(member.job.directory)):
+                if is_taken(run_lock(member.job.directory)):
                     member.entry.state = "running"
+                elif self.launcher.requeued(member.task):
+                    member.entry.state = "waiting"
                 self._check_disk(member)
         for member in self.members:
             self.stopper.check()  # a cluster may take seconds for each

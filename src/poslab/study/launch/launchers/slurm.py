@@ -43,6 +43,7 @@ ENDED = {  # the states of jobs that have ended, in words; in any other one proc
     "TIMEOUT": "reached its time limit",
     "": "is gone from the queue",
 }
+QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD")
 TRY_AGAIN = (  # errors of sbatch that pass: the user has too many jobs, the controller is away
     "MaxSubmitJob",
     "Socket timed out",
@@ -106,6 +107,7 @@ class Slurm(Launcher):
         self.options = options
         self.started: dict[str, Task] = {}  # by job
         self._polled_at = -POLL_SECONDS  # when Slurm was asked last
+        self._waiting: list[Task] = []  # the tasks whose jobs were in the queue then
         self._next_try = 0.0  # when a job may be submitted again
         self._refused = ""  # why Slurm took no job the last time
 
@@ -159,7 +161,11 @@ class Slurm(Launcher):
         if queue is None:  # the controller does not answer; the jobs may still run
             return []
         states = {job: queue.get(job, ("", ""))[0] for job in self.started}
+        self._waiting = [self.started[job] for job, state in states.items() if state in QUEUED]
         return [_end(self.started.pop(job), job, state) for job, state in states.items() if state in ENDED]
+
+    def requeued(self, task: Task) -> bool:
+        return task in self._waiting
 
     def why_waiting(self, task: Task) -> str:
         return self._refused or super().why_waiting(task)
