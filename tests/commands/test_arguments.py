@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
+from poslab.config.mistakes import read_arguments
+from poslab.config.option_files import installed_conf
 from poslab.config.schema import ConfigError
 from support.commands import ROOT, called, environment, python, tiny
 from support.forks import Forked
@@ -16,6 +18,12 @@ from support.texts import words
 def test_a_word_after_an_option_is_no_command(tmp_path):
     told = called("train", "--help", "evaluate", cwd=tmp_path, script="poslab").stdout
     assert "evaluate.validation_windows" in told
+
+
+def checked(arguments):
+    """As train.py checks them before Hydra reads them."""
+    check_hydra_arguments(arguments)
+    read_arguments(arguments, installed_conf())
 
 
 @pytest.mark.parametrize(
@@ -29,13 +37,14 @@ def test_a_word_after_an_option_is_no_command(tmp_path):
         (["hydra={}"], "has no effect here"),
         (["hydra.job.env_copy=[HOME,UNSET_NAME]"], "UNSET_NAME is no variable"),
         (["-m", "pos=rope,alibi", "--cfg", "job"], "leave -m out"),
+        (["--multirun", "-c", "job"], "leave -m out"),
         (["--resolve"], "--cfg job --resolve"),
         (["-p", "pos"], "--cfg job --package pos"),
     ],
 )
 def test_an_argument_without_effect_is_refused(arguments, message):
     with pytest.raises(ConfigError) as refusal:
-        check_hydra_arguments(arguments)
+        checked(arguments)
     assert message in str(refusal.value)
 
 
@@ -50,7 +59,7 @@ def test_an_argument_without_effect_is_refused(arguments, message):
     ],
 )
 def test_other_arguments_are_not(arguments):
-    check_hydra_arguments(arguments)
+    checked(arguments)
 
 
 def test_a_path_in_the_users_home_is_that_path(tmp_path):

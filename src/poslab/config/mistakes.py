@@ -5,6 +5,7 @@ a traceback. `explained` is for errors of Hydra itself.
 """
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -54,9 +55,24 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
     flags = list(arguments)
     for override in read.overrides:
         flags.remove(override)
+    _check_flags(read)
     if not (read.help or read.hydra_help or read.shell_completion):
         _check_overrides(read.overrides, groups, conf, own_folder=bool(read.config_dir))
     return [*flags, *read.overrides]
+
+
+def _check_flags(read: Namespace) -> None:
+    """Raise ConfigError for flags of Hydra that would not have their effect."""
+    for printing in ("cfg", "info"):
+        if read.multirun and getattr(read, printing) and not read.help:
+            raise ConfigError(
+                f"--{printing} prints the settings of one run: leave -m out, and give each setting one value"
+            )
+    for flag, use in (("package", "--package pos"), ("resolve", "--resolve")):
+        if getattr(read, flag) and not (read.cfg or read.help):
+            raise ConfigError(f"--{flag} belongs to --cfg: `--cfg job {use}`")
+    if read.experimental_rerun:
+        raise ConfigError("--experimental-rerun has no effect here: the same command again resumes its runs")
 
 
 def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own_folder: bool) -> None:
