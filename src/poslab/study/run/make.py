@@ -26,7 +26,7 @@ from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
-from poslab.study.run.resume import Earlier, read_earlier, remove_leftovers
+from poslab.study.run.resume import read_earlier, remove_leftovers
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.tracking import Tracking
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
@@ -91,9 +91,7 @@ class RunMaker(Observer):
         self.interval = config.trainer.checkpoint_seconds
         self.notes: list[str] = []
         self.kept_step = last_stable_step(config.trainer) if config.branches else None
-        earlier = read_earlier(self.job, self._note) if self.job.begun else Earlier(Manifest())
-        self.state, self.trained = earlier.state, earlier.trained
-        recorded = earlier.manifest
+        recorded, self.state, self.trained = read_earlier(self.job, self._note)
         self.notes = [*(recorded.notes or []), *self.notes]
         lasting = recorded.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = recorded.memory_bytes or 0
@@ -278,12 +276,9 @@ class RunMaker(Observer):
             origin = begin_from(start, gpt, job.config, job.corpus)
             if observer is self:
                 self.record.update(origin=origin)
-        return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
-
-    def _take_state(self) -> State | None:
-        """Return the state to resume from and drop it here: it is as large as all of training."""
-        state, self.state = self.state, None
-        return state
+        drawn = start is None
+        state, self.state = self.state, None  # not kept here: it is as large as all of training
+        return train(gpt, job.config, job.corpus, observer, state, self.callbacks, drawn)
 
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""

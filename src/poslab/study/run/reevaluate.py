@@ -45,15 +45,6 @@ from poslab.training.trained import TrainedModel, read_trained_model
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A trained model, and the job that evaluates it."""
-
-    trained: TrainedModel
-    job: Job  # its directory is the evaluation's
-    changed: Mapping[str, list[Any]]  # the values of run and evaluation by the settings in which they differ
-
-
-@dataclass(frozen=True)
 class Evaluated:
     """A finished evaluation: its folder, its record, whether it was made before, and its run in W&B."""
 
@@ -78,12 +69,12 @@ def evaluate_again(
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
     options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
-    evaluation = _plan(directory, trained, overrides, conf, evaluations)
-    where = evaluation.job.directory
+    job, changed = _plan(directory, trained, overrides, conf, evaluations)
+    where = job.directory
     # The last bits of a sum depend on the number of threads.
     with Stopper().installed() as stopper, holding(run_lock(where)), torch_threads(trained.threads):
         finished = _finished(where)
-        manifest = finished or _make(evaluation, stopper)
+        manifest = finished or _make(trained, job, changed, stopper)
         mirrored = mirror_evaluation(options, where, manifest, artifact)
         if mirrored is not None:
             RunRecord(where, manifest).update(wandb=mirrored)
@@ -106,7 +97,8 @@ def show(evaluated: Evaluated) -> None:
 
 def _plan(
     directory: Path, trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path
-) -> Evaluation:
+) -> tuple[Job, dict[str, list[Any]]]:
+    """Return the job of an evaluation, and the values of run and evaluation by the settings that differ."""
     manifest = trained.manifest
     if manifest.status != "done":
         raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
@@ -145,7 +137,7 @@ def _plan(
         for key in dict.fromkeys([*old, *new])
         if old.get(key) != new.get(key)
     }
-    return Evaluation(trained, job, changed)
+    return job, changed
 
 
 def _is_text_of(manifest: Manifest, job: Job) -> bool:
@@ -205,9 +197,8 @@ def _finished(directory: Path) -> Manifest | None:
     return None if damaged else manifest
 
 
-def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
+def _make(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], stopper: Stopper) -> Manifest:
     """Evaluate the model, record it, and return the manifest. Raise EvaluationFailedError and Stopped."""
-    trained, job = evaluation.trained, evaluation.job
     gpt = trained.gpt(job.config)
     record = RunRecord(job.directory)
     record.update(
@@ -221,7 +212,7 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
             "evaluation": job.directory.name,
             "trained_identity": trained.manifest.identity,
             "checkpoint": trained.digest,
-            "changed": evaluation.changed,
+            "changed": changed,
             "parameters": gpt.parameter_count(),
             "max_length": gpt.scheme.max_length,
             "wandb": None,
@@ -237,7 +228,9 @@ def _make(evaluation: Evaluation, stopper: Stopper) -> Manifest:
         reason = failure_reason(error, trained=True)
         record.update(status="failed", reason=reason)
         raise EvaluationFailedError(f"not done: {reason} (see {job.directory})") from error
-    notes = [*(record.manifest.notes or []), *_compare_with_run(evaluation, record)]
+    notes = [*(record.manifest.notes or [])]
+    if not changed and _is_text_of(trained.manifest, job):
+        notes.append(_compare_with_run(trained.manifest, record))
     record.update(
         status="done", reason=None, files=record.files, notes=notes, kernel=gpt.kernel, finished=now()
     )
@@ -266,15 +259,13 @@ def _text(manifest: Manifest) -> str:
     return f"{plain(manifest.corpus.name, 60)} (fingerprint {str(manifest.corpus.fingerprint)[:12]})"
 
 
-def _compare_with_run(evaluation: Evaluation, record: RunRecord) -> list[str]:
-    """Return a line on whether the numbers are those of the run's record, where no setting has changed."""
-    if evaluation.changed or not _is_text_of(evaluation.trained.manifest, evaluation.job):
-        return []
-    files = evaluation.trained.manifest.files or {}
+def _compare_with_run(manifest: Manifest, record: RunRecord) -> str:
+    """Return a line on whether the numbers are those of the run's own record."""
+    files = manifest.files or {}
     differing = [name for name, digest in record.files.items() if files.get(name, digest) != digest]
     if not differing:
-        return ["the same numbers, to the last digit, as the run's own record"]
-    return [f"not the same numbers as in the run's own {', '.join(differing)}"]
+        return "the same numbers, to the last digit, as the run's own record"
+    return f"not the same numbers as in the run's own {', '.join(differing)}"
 
 
 def _show(directory: Path, manifest: Manifest) -> None:

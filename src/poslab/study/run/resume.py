@@ -1,7 +1,6 @@
 """What earlier processes of a run have left in its directory: its record, a state, unfinished files."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,16 @@ from poslab.record.schema import CHECKPOINTS, FINAL, RUN_FILES
 from poslab.record.seal import UnreadableError
 from poslab.study.run.job import Job
 from poslab.training.checkpoints import is_state, newest_checkpoint, trained_state
+from poslab.training.observer import State
 
 Note = Callable[[str], None]  # takes a line for the record's notes
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """The record of earlier processes, and the newest undamaged state: a checkpoint or the final weights."""
+def read_earlier(job: Job, note: Note) -> tuple[Manifest, State | None, Mapping[str, Any] | None]:
+    """Return the record of earlier processes, and the newest undamaged state: a checkpoint or final weights.
 
-    manifest: Manifest
-    state: Mapping[str, Any] | None = None  # from which training resumes
-    trained: Mapping[str, Any] | None = None  # the final weights, if there are any
-
-
-def read_earlier(job: Job, note: Note) -> Earlier:
-    """Return what earlier processes of the run have left; damaged files are skipped, with a note."""
+    Damaged files are skipped, with a note.
+    """
     try:
         manifest = read_manifest(job.directory) or Manifest()
     except UnreadableError as error:
@@ -36,9 +30,9 @@ def read_earlier(job: Job, note: Note) -> Earlier:
         manifest = Manifest()
     state = newest_checkpoint(job.directory / CHECKPOINTS, job.identity, note)
     if state is None:
-        return Earlier(manifest, trained=_final_weights(job, manifest, note))
+        return manifest, None, _final_weights(job, manifest, note)
     _note_other_devices(job, manifest, note)
-    return Earlier(manifest, state)
+    return manifest, state, None
 
 
 def _final_weights(job: Job, manifest: Manifest, note: Note) -> dict[str, Any] | None:
