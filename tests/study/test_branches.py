@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.study.clean import Removable, remove
+from poslab.study.clean import remove
 from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.branches import shared_state
@@ -51,7 +51,7 @@ def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_i
     assert plan(budget(20), runs).standing.manifest.notes == [f"steps 1 to 8 are those of {shorter.name}"]
     # A shorter run cannot begin later than its own decay, and begins before it all the same.
     assert steps_trained(budget(15), runs)[0] == 9
-    assert remove(shorter.parent, [Removable(shorter, "named")]) == ([shorter.name], [])
+    assert remove(shorter.parent, [shorter]) == ([shorter.name], [])
     assert not shorter.exists()
 
 

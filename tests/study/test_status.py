@@ -58,7 +58,7 @@ def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
         code, lines, _ = status("study=mixed")
         assert code == 0
         assert "1 done, 1 running, 1 stopped, 3 waiting" in lines[1]
-        assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
+        assert {run.name for run in removable(runs, [])} == {"killed-3"}
 
 
 def test_runs_that_another_command_has_yet_to_begin_stay_on_the_list(tmp_path):
@@ -96,9 +96,9 @@ def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch
     }
     monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
     assert "1 running, 1 stopped, 2 waiting" in status("study=mixed")[1][1]
-    assert {run.directory.name for run in removable(runs, [])} == {"killed-3"}
+    assert {run.name for run in removable(runs, [])} == {"killed-3"}
     monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: None)  # it does not answer
-    assert removable(runs, []) == []
+    assert removable(runs, []) == {}
 
 
 @pytest.fixture

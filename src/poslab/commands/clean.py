@@ -8,7 +8,8 @@ from poslab.config.arguments import read_options
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted
 from poslab.record.study_list import studies
-from poslab.study.clean import Removable, removable, remove
+from poslab.study.clean import removable, remove
+from poslab.study.status import study_folder
 
 USAGE = """\
 Remove the runs of a study that failed, were stopped or never began, after showing them. Finished runs stay
@@ -28,21 +29,18 @@ def main(arguments: list[str]) -> int:
     """Remove the runs that the options choose; return exit status 2 where nobody agrees."""
     options = read_options(arguments, ("study", "run", "runs", "yes"))
     runs = Path(options.get("runs", "runs"))
-    study = options.get("study")
-    if study is None or study not in studies(runs):
-        known = ", ".join(studies(runs)) or "none"
-        wanted = "give study=NAME" if study is None else f"no study {study[:100]!r} in {runs}"
-        raise ConfigError(f"{wanted}; there are: {known}")
+    if "study" not in options:
+        raise ConfigError(f"give study=NAME; there are: {', '.join(studies(runs)) or 'none'}")
+    folder = study_folder(options["study"], runs)
     if options.get("yes", "true") != "true":
         raise ConfigError(f"yes={options['yes']} is unknown; there is yes=true, and a question without it")
-    folder = runs / study
     found = removable(folder, list(dict.fromkeys(options["run"].split(","))) if "run" in options else [])
     if not found:
-        print(f"{study} has no run that failed, was stopped or never began")
+        print(f"{folder.name} has no run that failed, was stopped or never began")
         return 0
-    for run in found:
-        print(f"{run.directory}  {run.why}")
-    if "yes" not in options and not _agreed(found):
+    for directory, why in found.items():
+        print(f"{directory}  {why}")
+    if "yes" not in options and not _agreed(len(found)):
         raise ConfigError("nothing was removed; yes=true removes them without a question")
     removed, left = remove(folder, found)
     print(f"removed: {counted(len(removed), 'run')}")
@@ -51,9 +49,9 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _agreed(found: list[Removable]) -> bool:
+def _agreed(runs: int) -> bool:
     """Return whether the user at the terminal agrees; False without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return False
-    print(f"Remove {counted(len(found), 'run')}? [y/N] ", end="", flush=True)
+    print(f"Remove {counted(runs, 'run')}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

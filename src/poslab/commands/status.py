@@ -10,7 +10,7 @@ from poslab.commands.verb import verb
 from poslab.config.arguments import ArgumentError, read_options
 from poslab.config.installation import typed
 from poslab.record.study_list import studies
-from poslab.study.status import show_status
+from poslab.study.status import show_status, study_folder
 
 USAGE = """\
 Show the state of a study's runs, also while another command runs them. In a terminal the view follows the
@@ -35,11 +35,10 @@ def main(arguments: list[str]) -> int:
     known = studies(runs)
     if not known and "study" not in options:
         raise ArgumentError(f"no studies in {runs}; begin one: {typed('train')} -m pos=rope,alibi")
-    study = options.get("study") or known[0]
+    folder = study_folder(options.get("study") or known[0], runs)
     follow = sys.stdout.isatty()
-    if study in known:
-        hints = [f"study={name}" for name in known if name != study][:OTHERS]
-        hint = f"; there are also {', '.join(hints)}" if hints and "study" not in options else ""
-        ending = "; Ctrl-C ends this view, not the study" if follow else ""
-        Console(highlight=False).print(f"{study}{hint}{ending}", markup=False, soft_wrap=True)
-    return show_status(study, runs, follow)
+    hints = [] if "study" in options else [f"study={name}" for name in known[1:]][:OTHERS]
+    hint = f"; there are also {', '.join(hints)}" if hints else ""
+    ending = "; Ctrl-C ends this view, not the study" if follow else ""
+    Console(highlight=False).print(f"{folder.name}{hint}{ending}", markup=False, soft_wrap=True)
+    return show_status(folder, follow)

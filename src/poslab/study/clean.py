@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from poslab.config.registry import find, part_names
@@ -34,16 +34,10 @@ WANDB_FILES = ("latest-run", "debug.log", "debug-internal.log", "debug-core.log"
 STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
 
 
-@dataclass(frozen=True)
-class Removable:
-    """A run that can be removed, and the reason in words."""
-
-    directory: Path
-    why: str
-
-
-def removable(folder: Path, named: Sequence[str]) -> list[Removable]:
+def removable(folder: Path, named: Sequence[str]) -> dict[Path, str]:
     """Return the runs of the study in `folder` that failed, were stopped or never began, or those `named`.
+
+    A run is its directory, with the reason in words.
 
     Raises ConfigError where the study has no list that can be read, or no such run, or where a named run is
     running.
@@ -59,17 +53,15 @@ def removable(folder: Path, named: Sequence[str]) -> list[Removable]:
         if name in states and states[name].state in ("running", "waiting"):
             raise ConfigError(f"{name} is {states[name].state}: stop the command that runs it first")
     if named:
-        return [
-            Removable(folder / name, states[name].state if name in states else "not on the study's list")
+        return {
+            folder / name: states[name].state if name in states else "not on the study's list"
             for name in named
-        ]
-    return [
-        Removable(
-            entry.directory, f"failed: {plain(entry.note, 100)}" if entry.state == "failed" else entry.state
-        )
+        }
+    return {
+        entry.directory: f"failed: {plain(entry.note, 100)}" if entry.state == "failed" else entry.state
         for entry in files.entries
         if entry.state in ("failed", "stopped", "abandoned") and _is_unfinished(entry.directory)
-    ]
+    }
 
 
 def _is_unfinished(directory: Path) -> bool:
@@ -83,11 +75,10 @@ def _is_unfinished(directory: Path) -> bool:
     return manifest is None or manifest.status in ("failed", "interrupted", "running")
 
 
-def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str]]:
+def remove(folder: Path, runs: Iterable[Path]) -> tuple[list[str], list[str]]:
     """Remove runs from the disk and the study's list; return their names, and a line for whatever stays."""
     removed, left = [], []
-    for run in runs:
-        directory = run.directory
+    for directory in runs:
         if directory.is_symlink():
             left.append(f"{directory} is a link, and stays")
             continue
@@ -111,16 +102,18 @@ def remove(folder: Path, runs: Iterable[Removable]) -> tuple[list[str], list[str
 def _remove_directory(directory: Path) -> list[str]:
     """Remove a run's own files and its folder; return a line for what stays."""
     _remove_wandb(directory)
-    _remove_of_loggers(directory)
-    own_files = OWN_FILES | table_files() | {path.name for path in directory.glob(RANK_LOGS)}
-    states = [directory / CHECKPOINTS, *directory.glob(f"{FOLDER}*")]
-    for folder, is_own in (*((path, _is_state) for path in states), (directory, own_files.__contains__)):
-        if folder.is_symlink() or not folder.is_dir():
-            continue
-        remove_unfinished(folder, is_own)
-        for path in sorted(folder.iterdir(), key=lambda path: path.name == MANIFEST):  # the record goes last
-            if is_own(path.name):
-                _unlink(path)
+    names = OWN_FILES | table_files() | {path.name for path in directory.glob(RANK_LOGS)}
+    folders = [directory / CHECKPOINTS, *directory.glob(f"{FOLDER}*"), directory]
+    for folder in folders:
+        remove_unfinished(folder, lambda name: name in names or STATE.fullmatch(name) is not None)
+    states = [path for folder in folders[:-1] for path in folder.glob("*") if STATE.fullmatch(path.name)]
+    kinds = [find(name, RunLogger, LOGGERS, "logger") for name in part_names(LOGGERS)]  # type: ignore[type-abstract]
+    of_loggers = [path for kind in kinds for pattern in kind.files for path in directory.glob(pattern)]
+    record = directory / MANIFEST  # goes last
+    for path in (*states, *of_loggers, *(directory / name for name in names - {MANIFEST}), record):
+        if not path.parent.is_symlink():
+            _unlink(path)
+    for folder in (*(path.parent for path in of_loggers), *folders):
         with suppress(OSError):  # where something else lies in it
             folder.rmdir()
     _unlink(request_file(directory))
@@ -134,21 +127,6 @@ def _unlink(path: Path) -> None:
     """Remove a plain file, but no link."""
     if path.is_file() and not path.is_symlink():
         path.unlink(missing_ok=True)
-
-
-def _is_state(name: str) -> bool:
-    return STATE.fullmatch(name) is not None
-
-
-def _remove_of_loggers(directory: Path) -> None:
-    """Remove what loggers write in a run's folder, and the folders that are empty then."""
-    for name in part_names(LOGGERS):
-        kind = find(name, RunLogger, LOGGERS, "logger")  # type: ignore[type-abstract]
-        for path in [path for pattern in kind.files for path in directory.glob(pattern)]:
-            if not path.parent.is_symlink():
-                _unlink(path)
-                with suppress(OSError):
-                    path.parent.rmdir()
 
 
 def _remove_wandb(directory: Path) -> None:

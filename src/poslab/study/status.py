@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from poslab.config.arguments import refuse
 from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
 from poslab.record.facts import Manifest
@@ -27,39 +26,40 @@ RESUMES = "the same command resumes it"
 ENDED = ("done", "failed", "stopped", "abandoned")
 
 
-def show_status(study: str, runs: Path, follow: bool) -> int:
+def study_folder(study: str, runs: Path) -> Path:
+    """Return the folder of a study that has a list of runs. Raises ConfigError where there is none."""
+    listed = studies(runs)
+    if study in listed:
+        return runs / study
+    if study in studies(runs, recorded=True):
+        shown = f"`{typed('report')} study={study}` shows its records"
+        raise ConfigError(f"study {study!r} has no list of runs, as of evaluate hf=: {shown}")
+    known = ", ".join(listed) or "none"
+    raise ConfigError(f"no study {study[:100]!r} in {runs}; there are: {known}")
+
+
+def show_status(folder: Path, follow: bool) -> int:
     """Print the state of a study's runs, with `follow` until all have ended or until Ctrl-C.
 
-    Return the exit status: 0; 1 where a run failed; 2, with a line on stderr, where there is no such study
-    or its list is damaged or absent.
+    Return the exit status, 1 where a run failed. Raises ConfigError where the list is damaged or absent.
     """
-    listed = studies(runs)
-    if study not in listed:
-        if study in studies(runs, recorded=True):
-            shown = f"`{typed('report')} study={study}` shows its records"
-            return refuse("poslab", f"study {study!r} has no list of runs, as of evaluate hf=: {shown}")
-        known = ", ".join(listed) or "none"
-        return refuse("poslab", f"no study {study!r} in {runs}; there are: {known}")
-    files = StudyFiles(runs / study)
+    files = StudyFiles(folder)
     console = Console(highlight=False)
-    try:
-        files.refresh()
-        display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
-        if follow:
-            with suppress(KeyboardInterrupt), display:  # it ends the view, not the study
-                while not all(entry.state in ENDED for entry in files.entries):
-                    time.sleep(READ_SECONDS)
-                    files.refresh()
-                    display.update()
-        else:
-            for line in display.lines():
-                display.print_line(line)
-    except ConfigError as error:
-        return refuse("poslab", str(error))
+    files.refresh()
+    display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
+    if follow:
+        with suppress(KeyboardInterrupt), display:  # it ends the view, not the study
+            while not all(entry.state in ENDED for entry in files.entries):
+                time.sleep(READ_SECONDS)
+                files.refresh()
+                display.update()
+    else:
+        for line in display.lines():
+            display.print_line(line)
     if any(entry.state == "abandoned" for entry in files.entries):
         console.print(
             "abandoned: no running command has these runs; the same command starts them, and "
-            f"`{typed('clean')} study={study}` removes them",
+            f"`{typed('clean')} study={folder.name}` removes them",
             markup=False,
             soft_wrap=True,
         )
