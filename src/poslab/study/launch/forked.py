@@ -9,13 +9,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from multiprocessing import forkserver, spawn, util
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from multiprocessing.reduction import DupFd
 from typing import Any
 from unittest.mock import patch
 
@@ -43,7 +43,8 @@ class ForkServer:
         The first call waits for the server's imports. Raises EOFError or ConnectionError where the server was
         killed; the next call starts another.
         """
-        inherited = [_Descriptor(number) for number in leases]
+        # A Connection is sent with its descriptor, and closes its own.
+        inherited = [Connection(os.dup(number)) for number in leases]
         told = replace(task, here=None)  # which could not be sent
         arguments = (told, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
@@ -90,22 +91,13 @@ def _short_folder() -> Iterator[None]:
         tempfile.tempdir = before
 
 
-class _Descriptor:
-    """A descriptor that is open in the forked process too."""
+def _run(
+    task: Task, cores: Sequence[int], leases: Sequence[Connection], environment: Mapping[str, str]
+) -> None:
+    """Become, in the forked process, what a fresh one with the task's command would be. Does not return.
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
-        return _number, (DupFd(self.number),)
-
-
-def _number(duplicate: Any) -> int:
-    return duplicate.detach()
-
-
-def _run(task: Task, cores: Sequence[int], leases: Sequence[int], environment: Mapping[str, str]) -> None:
-    """Become, in the forked process, what a fresh one with the task's command would be. Does not return."""
+    It has the `leases` until it ends.
+    """
     os.setsid()
     os.chdir(task.working_directory)
     if hasattr(os, "sched_setaffinity"):
