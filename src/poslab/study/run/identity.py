@@ -12,6 +12,7 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,8 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
         path = None if name in files else source_of(name)
         if path is not None:
             files[name] = path
-            imported = _imported(name, path)
+            inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            imported = [resolve_name(item, inside) for item in _read(path)["imports"]]
             waiting += [item for item in imported if item.partition(".")[0] in packages and item != POSLAB]
             if name.partition(".")[0] != POSLAB and "." in name:
                 waiting.append(name.rpartition(".")[0])
@@ -184,21 +186,6 @@ def _read(path: Path) -> dict[str, Any]:
         known = {"imports": imports(content), "meaning": meaning(content)}
         _parsed().put(key, known)
     return known
-
-
-def _imported(name: str, path: Path) -> list[str]:
-    """Return the modules that the source of `name` imports, and the names that it imports from them."""
-    inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return [_absolute(imported, inside) for imported in _read(path)["imports"]]
-
-
-def _absolute(name: str, package: str) -> str:
-    """Return a name that a module of `package` imports, with the leading dots (one: `package`) replaced."""
-    levels = len(name) - len(name.lstrip("."))
-    if not levels:
-        return name
-    parents = package.split(".")
-    return ".".join([*parents[: len(parents) - levels + 1], *filter(None, [name.lstrip(".")])])
 
 
 @lru_cache
