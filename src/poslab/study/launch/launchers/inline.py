@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Places, Task
-from poslab.study.launch.devices import gpus, torch_threads
+from poslab.study.launch.devices import torch_threads
 from poslab.study.launch.launchers.local import Local, LocalOptions, on_cores
 from poslab.study.launch.leases import Lease
 
@@ -24,14 +24,6 @@ class Inline(Local):
         self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` makes it
 
     @classmethod
-    def can_make(cls, task: Task) -> bool:
-        """Return whether one process has the run's devices; on CUDA only where a single GPU is visible.
-
-        A process that has counted its GPUs can no longer choose one of them.
-        """
-        return task.devices * task.nodes == 1 and not (task.cuda and len(gpus()) > 1)
-
-    @classmethod
     def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:
         every = super().places(options, runs, task)
         return Places(every.names[: every.of_a_run], every.of_a_run)
@@ -43,7 +35,7 @@ class Inline(Local):
                 f"launcher=inline runs in one process, and trainer.devices={task.devices} takes more: "
                 "choose launcher=local"
             )
-        if not self.can_make(task):
+        if task.cuda and self.gpus > 1:  # a process that has counted them can no longer choose one
             raise ConfigError(
                 f"launcher=inline takes one GPU, and this process may use {self.gpus}: set "
                 "CUDA_VISIBLE_DEVICES to one of them, or choose launcher=local"

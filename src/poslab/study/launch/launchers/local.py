@@ -104,7 +104,12 @@ class Local(Launcher):
         """Return `inline` where one process suffices: print, breakpoint() and profilers work there."""
         from poslab.study.launch.launchers.inline import Inline  # which builds on this module
 
-        return Inline(self.options, 1) if Inline.can_make(task) else self
+        inline = Inline(self.options, 1)
+        try:
+            inline.check(task)
+        except ConfigError:
+            return self
+        return inline
 
     def check(self, task: Task) -> None:
         if task.nodes > 1:
