@@ -21,7 +21,7 @@ from poslab.study.run.facts import machine_facts
 from poslab.study.run.identity import code_fingerprints, part_modules, run_identity, run_name
 from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation, checked
-from poslab.study.run.questions import check_questions, check_task
+from poslab.study.run.questions import check_needles, check_probe, check_task
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
@@ -68,8 +68,10 @@ def plan(
     _check_objective(config, trained)
     if config.data["source"] == "none":
         check_task(config, request)
-    if config.probe.tasks or config.evaluate.needles:
-        check_questions(config)
+    if config.probe.tasks:
+        check_probe(config)
+    if config.evaluate.needles:
+        check_needles(config)
     if config.data.get("source") != "none":  # a task reads none of it
         check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
     if config.data.get("windows") == "within":

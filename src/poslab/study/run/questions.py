@@ -29,15 +29,7 @@ def check_task(config: Config, request: Request) -> None:
         )
 
 
-def check_questions(config: Config) -> None:
-    """Raise ConfigError where the questions that a run asks do not fit its objective, text or length."""
-    if config.probe.tasks:
-        _check_probe(config)
-    if config.evaluate.needles:
-        _check_needles(config)
-
-
-def _check_probe(config: Config) -> None:
+def check_probe(config: Config) -> None:
     """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
     if config.objective != CAUSAL:
         raise ConfigError("probe asks for the next token: choose objective=causal, or probe=none")
@@ -51,7 +43,7 @@ def _check_probe(config: Config) -> None:
         )
 
 
-def _check_needles(config: Config) -> None:
+def check_needles(config: Config) -> None:
     """Raise ConfigError where facts cannot be put into the run's windows."""
     objective = build_objective(config.objective)
     if config.objective != CAUSAL and (objective.causal or not objective.extra_tokens):
