@@ -23,7 +23,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from poslab.config.text import is_file_name, plain, published
-from poslab.record.facts import Manifest
 from poslab.record.manifest import parse_manifest
 from poslab.record.reader import Records, ReportError, load_study, requested_studies
 from poslab.record.schema import MANIFEST, STUDY_LIST
@@ -110,17 +109,12 @@ def pack(folder: Path) -> bytes:
         raise ReportError(f"study={plain(folder.name, 60)} cannot be archived: its name begins with a dot")
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, content in sorted(_read(folder).items(), key=_by_table):
+        # Like tables side by side, which xz packs tighter.
+        for name, content in sorted(_read(folder).items(), key=lambda file: file[0].rpartition("/")[::-1]):
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     return lzma.compress(archive.getvalue(), filters=FOR_TABLES)
-
-
-def _by_table(file: tuple[str, bytes]) -> tuple[str, str]:
-    """Return the order of a file in the archive: like tables side by side, which xz packs tighter."""
-    run, _, name = file[0].rpartition("/")
-    return name, run
 
 
 def _read(folder: Path) -> dict[str, bytes]:
@@ -131,18 +125,14 @@ def _read(folder: Path) -> dict[str, bytes]:
     for run in recorded_runs(folder):
         content = (folder / run / MANIFEST).read_bytes()
         files[f"{run}/{MANIFEST}"] = published_file(content)
-        for name in filter(is_file_name, _manifest(content).tables):
+        try:
+            tables = parse_manifest(content).tables
+        except UnreadableError:  # by this version: a report then reads no table either
+            tables = {}
+        for name in filter(is_file_name, tables):
             with suppress(OSError):  # a report then lists the run with its missing file
                 files[f"{run}/{name}"] = (folder / run / name).read_bytes()
     return files
-
-
-def _manifest(content: bytes) -> Manifest:
-    """Return the manifest, empty where this version cannot read it: a report then reads no table either."""
-    try:
-        return parse_manifest(content)
-    except UnreadableError:
-        return Manifest()
 
 
 def published_file(content: bytes) -> bytes:

@@ -150,13 +150,14 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached:
     later = set[Path]() if detached else {job.directory for job in one_of_each_training(jobs)[1]}
     elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
     copied, trained = would_take_over(jobs)
+    cores = None if machine.cuda or machine.places is None else machine.places.of_a_run
     elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
     return [
         Planned(
             job,
             state or _state(job, elsewhere),
             cost_of(job.config.result_settings(), job.corpus.vocabulary),
-            _devices(job, machine),
+            cores or job.config.trainer.devices * job.config.trainer.nodes,
             job.directory in later,
         )
         for job in jobs
@@ -193,14 +194,6 @@ def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequ
         for run, placement in zip(starting, placements, strict=True):
             run.placement = placement
         before += placements
-
-
-def _devices(job: Job, machine: Machine) -> int:
-    """Return the cores or GPUs that a run takes."""
-    trainer = job.config.trainer
-    if machine.cuda or machine.places is None:
-        return trainer.devices * trainer.nodes
-    return machine.places.of_a_run
 
 
 def _like(machine: Machine) -> Callable[[Manifest], bool]:

@@ -100,14 +100,6 @@ def sound_manifest(directory: Path) -> Manifest | None:
         return None
 
 
-def _remove_unfinished(directory: Path) -> None:
-    """Remove copies of the run that killed commands have left; the caller holds its lock."""
-    copies = re.compile(rf"\.{re.escape(directory.name)}\.[a-z0-9_]{{8}}")
-    for path in directory.parent.glob(".*"):
-        if copies.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def _finished(source: Path, *needed: str) -> Manifest | None:
     """Return the manifest of a run that is finished and has the `needed` files undamaged (all), else None."""
     manifest = sound_manifest(source)
@@ -177,7 +169,10 @@ def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
     with suppress(TakenError), holding(run_lock(job.directory)):
         if job.directory.exists():
             return False
-        _remove_unfinished(job.directory)
+        copies = re.compile(rf"\.{re.escape(job.directory.name)}\.[a-z0-9_]{{8}}")  # of killed commands
+        for path in job.directory.parent.glob(".*"):
+            if copies.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
         unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
         try:
             unfinished.chmod(0o755)

@@ -74,7 +74,8 @@ def process_group(
         stack.callback(_leave)  # last: the others are ended before they miss this process
         if "LOCAL_RANK" not in os.environ:
             first = {"LOCAL_RANK": "0", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-            os.environ.update(first, MASTER_PORT=_free_port())
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                os.environ.update(first, MASTER_PORT=str(free.getsockname()[1]))
             for number in range(1, world):
                 stack.enter_context(_started(number, command, on_lost))
         number = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ["LOCAL_RANK"])
@@ -99,12 +100,6 @@ def _leave() -> None:
 
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-def _free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -220,7 +221,8 @@ def _run_and_wait(command: Sequence[str], working_directory: str, log: str, thre
             start_new_session=True,
         )
     try:
-        _wait(process)
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
     except KeyboardInterrupt:
         process.terminate()
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
@@ -228,11 +230,3 @@ def _run_and_wait(command: Sequence[str], working_directory: str, log: str, thre
     with suppress(ProcessLookupError, PermissionError):  # the run's group has ended
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the process in short steps, since a KeyboardInterrupt does not reach a long wait."""
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(POLL_SECONDS)
-            return
