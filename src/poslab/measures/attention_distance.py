@@ -1,22 +1,23 @@
 """How far each head of the trained model attends, on validation windows of length L."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from poslab.analysis.sheets import Rows, sheet
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
 from poslab.objectives import recorded_objective
+from poslab.report.cells import arm_column, half_widths, loss, rounded
+from poslab.report.charts import HeatPanels
+from poslab.report.document import Section
+from poslab.report.formatting import number
+from poslab.report.study_tables import SCHEMES, StudyTables
+from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.analysis.sheets import Rows
-    from poslab.analysis.statistics import Estimate
-    from poslab.report.charts import HeatPanels
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
-    from poslab.report.tables import Table
 
 
 class AttentionDistance(Measurement):
@@ -35,10 +36,7 @@ class AttentionDistance(Measurement):
         heads = _heads(table)
         return heads.assign(distance=heads.mean_distance)[["layer", "head", "distance"]]
 
-    def section(self, study: "StudyTables") -> "Section":
-        from poslab.analysis.sheets import sheet
-        from poslab.measures.scheme_bias import not_on_record, scheme_section
-
+    def section(self, study: StudyTables) -> Section:
         table = study.table(self)
         recorded = set() if table is None else {*table.run}
         without = [
@@ -46,20 +44,21 @@ class AttentionDistance(Measurement):
             for item in study.results.arms
             if any(self.table.file in run.tables and run.name not in recorded for run in item.arm.finished)
         ]
-        findings = not_on_record(study, self, "attention distance")
+        findings = study.not_on_record(self, "attention distance")
         if without:
             findings += (
                 f"No attention distance, since the mixer has no matrix of weights: {listing(without)}.",
             )
         if table is None or (heads := _heads(table)).empty:
-            return scheme_section(findings)
+            return replace(SCHEMES, findings=findings)
         by_arm = _by_arm(study, heads)
         columns = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
         sheets = {
             "attention_distance_arms": sheet(by_arm),
             "attention_distance_runs": sheet(study.records(heads[columns])),
         }
-        return scheme_section(findings, (_heat(study, heads),), (_table(study, by_arm),), sheets)
+        charts, tables = (_heat(study, heads),), (_table(study, by_arm),)
+        return replace(SCHEMES, findings=findings, charts=charts, tables=tables, sheets=sheets)
 
 
 def _heads(table: "pandas.DataFrame") -> "pandas.DataFrame":
@@ -76,7 +75,7 @@ def uniform(length: int, causal: bool = True) -> float:
     return sum(abs(i - j) for i in queries for j in range(length)) / len(queries) / length
 
 
-def _even(study: "StudyTables") -> dict[str, float | None]:
+def _even(study: StudyTables) -> dict[str, float | None]:
     """The mean distance of attention spread evenly, by arm; None where some layer sees only a window."""
     even: dict[str, float | None] = {}
     for item in study.results.arms:
@@ -94,7 +93,7 @@ def _has_window(section: Any) -> bool:
     return False
 
 
-def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":
+def _by_arm(study: StudyTables, heads: "pandas.DataFrame") -> Rows:
     """attention_distance_arms.csv: a row per arm."""
     even = _even(study)
     distances = heads.groupby("run").mean_distance
@@ -102,33 +101,15 @@ def _by_arm(study: "StudyTables", heads: "pandas.DataFrame") -> "Rows":
     return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
 
 
-def _cells(heads: "pandas.DataFrame") -> "dict[tuple[float, float], Estimate | None]":
-    """The mean distance of each head of an arm over the seeds, by layer and head."""
-    from poslab.analysis.statistics import estimate
-
-    by_head = {place: estimate(of.tolist()) for place, of in heads.groupby(["layer", "head"]).mean_distance}
-    layers, numbers = (sorted({*heads[column].tolist()}) for column in ("layer", "head"))
-    return {(layer, head): by_head.get((layer, head)) for layer in layers for head in numbers}
-
-
-def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
+def _heat(study: StudyTables, heads: "pandas.DataFrame") -> HeatPanels:
     """Layers by heads, a panel an arm."""
-    from poslab.report.cells import arms, half_widths, heat_panel
-    from poslab.report.charts import HeatPanels
-    from poslab.report.formatting import number
-
-    panels, rows, even = [], [], _even(study)
-    for look, item in arms(study.results):
-        if (of_arm := heads[heads.arm == item.arm.label]).empty:
-            continue
-        cells = _cells(of_arm)
-        panels.append(heat_panel(look, item, cells, str, str))
-        rows += [
-            {"arm": item.arm.label, "layer": layer, "head": head, **at.row}
-            | {"uniform_distance": even[item.arm.label]}
-            for (layer, head), at in cells.items()
-            if at is not None
-        ]
+    even = _even(study)
+    values = heads.set_index(["arm", "layer", "head"]).mean_distance
+    panels, found = study.heat(values, (str, str), alike=False)
+    rows = [
+        {"arm": arm, "layer": layer, "head": head, **at.row, "uniform_distance": even[arm]}
+        for (arm, layer, head), at in found.items()
+    ]
     means = {even[panel.label] for panel in panels}
     spread = "What attention spread evenly would have is in the CSV, by arm. "
     if len(means) == 1 and None not in means:
@@ -141,18 +122,14 @@ def _heat(study: "StudyTables", heads: "pandas.DataFrame") -> "HeatPanels":
         "Layer",
         "Head",
         "Tokens",
-        max(cell.mean for panel in panels for cell, _, _ in panel.known),
+        max(at.mean for at in found.values()),
         False,
-        tuple(panels),
+        panels,
         rows,
     )
 
 
-def _table(study: "StudyTables", by_arm: "Rows") -> "Table":
-    from poslab.report.cells import arm_column, loss, rounded
-    from poslab.report.formatting import number
-    from poslab.report.tables import Column, Table
-
+def _table(study: StudyTables, by_arm: Rows) -> Table:
     columns = (
         arm_column(study.results),
         Column("mean", "Mean over heads", loss, "Tokens"),

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int
 
+from poslab.analysis.sheets import sheet
 from poslab.config.schema import RunConfig
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.record.measures import name
+from poslab.report.cells import arm_column, loss, nats
+from poslab.report.document import Section
+from poslab.report.formatting import multiple
+from poslab.report.study_tables import StudyTables
+from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
 
 WINDOWS = 256  # of validation text, each with its last L/8 targets: 4,096 at L = 128
 SHORTEST = 1 / 32  # of L
@@ -61,15 +65,8 @@ class ContextUsed(Measurement):
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         return (table.nll / table.tokens).to_frame("nats").set_index(table.context)
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         """Return the context that each arm uses, and what it loses with less."""
-        from poslab.analysis.sheets import sheet
-        from poslab.record.measures import name
-        from poslab.report.cells import arm_column, loss, nats
-        from poslab.report.document import Section
-        from poslab.report.formatting import multiple
-        from poslab.report.tables import Column, Table
-
         if (table := study.table(self)) is None:
             return None
         table["above"] = _above(table)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
+from poslab.analysis.estimates import estimates
+from poslab.analysis.statistics import CONFIDENCE, Estimate
 from poslab.config.schema import RunConfig, longest_length
 from poslab.config.text import counted, listing
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
 from poslab.measures import Measurement, Row, Trained
+from poslab.report import formatting
+from poslab.report.cells import half_widths
+from poslab.report.charts import HeatPanels
+from poslab.report.document import Section
+from poslab.report.study_tables import StudyTables
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.analysis.statistics import Estimate
-    from poslab.report.charts import HeatPanels
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
 
 DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0  # of the fact in the window
 CHANCE = 1 / CANDIDATES
@@ -62,7 +64,7 @@ class Needles(Measurement):
         sums = table.groupby(["depth", "kind"])[["right", "samples"]].sum()
         return (sums.right / sums.samples).unstack("kind")
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         section, table = study.default_section(self), study.table(self)
         if section is None or table is None:
             return None
@@ -85,12 +87,9 @@ def _name(kind: str, multiple: float) -> str:
     return f"needles_{kind}_{multiple:g}x"
 
 
-def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
+def _finding(study: StudyTables, kind: str, multiple: float) -> str:
     """Return which arms find more than guessing does."""
-    from poslab.analysis.estimates import estimates
     from poslab.measures import figures_of
-    from poslab.report.formatting import multiple as words
-    from poslab.report.formatting import share
 
     figures = figures_of(Needles(), study.results.finished)
     table = study.table(Needles())
@@ -104,9 +103,9 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
         if found is None:
             continue
         (above if is_above_guessing(found, asked) else rest).append(
-            f"{item.arm.label} ({share(found.mean)} %)"
+            f"{item.arm.label} ({formatting.share(found.mean)} %)"
         )
-    at = f"{TITLES[kind]}, at {words(multiple)}, {counted(asked, 'question')} at each depth"
+    at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(asked, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""
@@ -114,14 +113,12 @@ def _finding(study: "StudyTables", kind: str, multiple: float) -> str:
     return f"{at}, {'; '.join(filter(None, (more, same))) or 'nothing was measured'}."
 
 
-def is_above_guessing(share: "Estimate", asked: int) -> bool:
+def is_above_guessing(share: Estimate, asked: int) -> bool:
     """Return whether neither the noise of seeds nor that of `asked` questions can explain a share.
 
     The questions of one depth count: at the other depths the same keys are asked for.
     """
     from scipy.stats import binomtest
-
-    from poslab.analysis.statistics import CONFIDENCE
 
     if share.half_width is None or share.mean - share.half_width <= CHANCE:
         return False
@@ -129,25 +126,13 @@ def is_above_guessing(share: "Estimate", asked: int) -> bool:
     return bool(by_guessing.pvalue < 1 - CONFIDENCE)
 
 
-def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatPanels":
-    from poslab.analysis.statistics import estimate
-    from poslab.report.cells import arms, half_widths, heat_panel
-    from poslab.report.charts import HeatPanels
-    from poslab.report.formatting import multiple
-
-    depths, lengths = sorted(table.depth.unique()), sorted(table.multiple.unique())
-    panels, rows = [], []
-    for look, item in arms(study.results):
-        of_arm = table[table.arm == item.arm.label]
-        cells = {}
-        for depth in depths:
-            for length in lengths:
-                cell = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
-                found = cells[depth, length] = estimate((cell.right / cell.samples).tolist())
-                if found is not None:
-                    rows.append({"arm": item.arm.label, "multiple": length, "depth": depth, **found.row})
-        if any(cells.values()):
-            panels.append(heat_panel(look, item, cells, "{:g}".format, multiple))
+def _heat(study: StudyTables, table: "pandas.DataFrame", title: str) -> HeatPanels:
+    cells = table.set_index(["arm", "depth", "multiple"])
+    panels, found = study.heat(cells.right / cells.samples, ("{:g}".format, formatting.multiple), alike=True)
+    rows = [
+        {"arm": arm, "multiple": multiple, "depth": depth, **at.row}
+        for (arm, depth, multiple), at in found.items()
+    ]
     return HeatPanels(
         f"needles_{table.kind.iloc[0]}",
         f"{title}: right answers by length and depth",
@@ -158,7 +143,7 @@ def _heat(study: "StudyTables", table: "pandas.DataFrame", title: str) -> "HeatP
         "Percent of answers right",
         1.0,
         True,
-        tuple(panels),
+        panels,
         rows,
     )
 

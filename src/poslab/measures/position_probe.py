@@ -1,14 +1,15 @@
 """How well a linear probe reads a token's position from the hidden state after each layer."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from poslab.analysis.sheets import sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.record.schema import TableSchema
-
-if TYPE_CHECKING:
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
+from poslab.report.cells import arm_column, percent
+from poslab.report.document import Section
+from poslab.report.study_tables import SCHEMES, StudyTables
+from poslab.report.tables import Column, Table
 
 
 class PositionProbe(Measurement):
@@ -30,16 +31,11 @@ class PositionProbe(Measurement):
         with trained.progress.phase("reading positions"):
             return read_positions(trained.gpt, windows)
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         """Return each arm's share of the position's variance in the layer where most of it is read.
 
         Older probes, which have no control, are only in position_probe.csv.
         """
-        from poslab.analysis.sheets import sheet
-        from poslab.measures.scheme_bias import scheme_section
-        from poslab.report.cells import arm_column, percent
-        from poslab.report.tables import Column, Table
-
         if (table := study.table(self)) is None:
             return None
         table["explained"] = 1 - table.squared_error / table.squared_deviation
@@ -50,7 +46,7 @@ class PositionProbe(Measurement):
         sheets = {"position_probe": sheet(by_layer)}
         controlled = table[table.shuffled.notna()]
         if controlled.empty:
-            return scheme_section(sheets=sheets)
+            return replace(SCHEMES, sheets=sheets)
         by_arm = study.by_arm(controlled.groupby("run")[["explained", "shuffled"]].max())
         columns = (
             arm_column(study.results),
@@ -62,7 +58,8 @@ class PositionProbe(Measurement):
             "layer, and of shuffled positions, where there is nothing to read."
         )
         sources = "position_probe_arms.csv", "position_probe.csv"
-        return scheme_section(
+        return replace(
+            SCHEMES,
             tables=(Table("Position in hidden states", caption, columns, by_arm, sources),),
             sheets={"position_probe_arms": sheet(by_arm), **sheets},
         )

@@ -12,18 +12,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from poslab.analysis.curves import Point
+from poslab.analysis.estimates import estimate_columns
+from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.spread import noise_of_draws
+from poslab.analysis.statistics import paired
 from poslab.config.schema import RunConfig, longest_length
 from poslab.config.text import counted, listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.record.measures import name
+from poslab.report.cells import arm_column, arms, nats, span
+from poslab.report.charts import LineChart, Series, octaves
+from poslab.report.document import Section
+from poslab.report.formatting import multiple, number
+from poslab.report.study_tables import StudyTables
+from poslab.report.tables import Column, Table
+from poslab.report.verdict import NAMED
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.analysis.curves import Point
-    from poslab.report.charts import Series
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
 
 SEGMENTS = 32  # of those that are evaluated at most, each with one passage
 PASSAGE = 32  # tokens
@@ -59,17 +67,8 @@ class RepeatedText(Measurement):
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         return _change(table.groupby("distance")).to_frame("change")
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         """Return the change by distance of each arm, with intervals over seeds and documents."""
-        from poslab.analysis.estimates import estimate_columns
-        from poslab.analysis.sheets import Rows, sheet
-        from poslab.record.measures import name
-        from poslab.report.cells import arm_column, arms, nats
-        from poslab.report.charts import LineChart, Series, octaves
-        from poslab.report.document import Section
-        from poslab.report.formatting import multiple
-        from poslab.report.tables import Column, Table
-
         if (whole := study.table(self)) is None:
             return None
         whole = whole.astype({"multiple": float})
@@ -80,10 +79,10 @@ class RepeatedText(Measurement):
             return None
         results, multiples = study.results, sorted(table.multiple.unique())
         series = []
-        for number, item in arms(results):
+        for look, item in arms(results):
             of_arm = table[table.arm == item.arm.label]
             if len(of_arm):
-                series.append(Series(number, item.arm.label, tuple(_points(of_arm))))
+                series.append(Series(look, item.arm.label, tuple(_points(of_arm))))
         by_arm: Rows = []
         for line in series:
             by_arm.append({"arm": line.label})
@@ -193,13 +192,9 @@ def _told(multiples: Iterable[float]) -> list[float]:
     return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
 
 
-def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
+def _points(of_arm: "pandas.DataFrame") -> Iterator[Point]:
     """Yield an arm's change at each distance, with an interval over seeds and documents."""
-    from poslab.analysis.curves import Point
-    from poslab.analysis.spread import noise_of_draws
-    from poslab.analysis.statistics import paired
-
-    for multiple, at in of_arm.groupby("multiple"):
+    for k, at in of_arm.groupby("multiple"):
         sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum()
         change = _change(at.groupby("seed"))
         share = at.tokens / at.seed.map(sums.tokens) / len(sums)
@@ -208,30 +203,24 @@ def _points(of_arm: "pandas.DataFrame") -> "Iterator[Point]":
         with_copy, without = ((side / sums.tokens).to_dict() for side in (sums.nll, sums.nll_without))
         found = paired(with_copy, without, noise_of_draws(*by_document))
         assert found is not None
-        keys = {"multiple": multiple, "documents": found.documents}
-        yield Point(found.n, found.mean, found.half_width, change.min(), change.max(), multiple, keys)
+        keys = {"multiple": k, "documents": found.documents}
+        yield Point(found.n, found.mean, found.half_width, change.min(), change.max(), k, keys)
 
 
 def _floor(table: "pandas.DataFrame") -> str:
     """Return what the change would be if the loss with the copy were 0: the arms' range."""
-    from poslab.report.cells import span
-    from poslab.report.formatting import number
-
     sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
     losses = -sums.nll_without / sums.tokens
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
 def _findings(
-    series: "Sequence[Series]", table: "pandas.DataFrame", broken: "pandas.DataFrame"
+    series: Sequence[Series], table: "pandas.DataFrame", broken: "pandas.DataFrame"
 ) -> Iterator[str]:
     """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is.
 
     `broken` has the rows of runs whose losses at a distance are no numbers, which `table` lacks.
     """
-    from poslab.report.formatting import multiple, number
-    from poslab.report.verdict import NAMED
-
     for k in _told(table.multiple):
         read: list[str] = []
         rest: list[str] = []

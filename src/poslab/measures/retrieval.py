@@ -13,23 +13,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
+from poslab.analysis.sheets import sheet
+from poslab.analysis.statistics import Estimate
 from poslab.config.schema import RunConfig, longest_length
 from poslab.config.text import listing, plain
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
+from poslab.record import measures
 from poslab.record.schema import TableSchema
+from poslab.report import formatting
+from poslab.report.cells import half_widths, looks, loss, named, percent, span, words
+from poslab.report.charts import HeatPanels
+from poslab.report.document import Section
+from poslab.report.study_tables import StudyTables
+from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor
 
-    from poslab.analysis.estimates import ArmFigures
-    from poslab.analysis.statistics import Estimate
     from poslab.model.gpt import GPT
-    from poslab.report.charts import HeatPanel, HeatPanels
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
-    from poslab.report.tables import Table
 
 TITLES = {"passkey": "Pass-key", "copy": "Copy"}
 SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
@@ -113,10 +117,7 @@ class Retrieval(Measurement):
         line = table.task + "_" + table.multiple.map("{:g}x".format)
         return (table.exact / table.samples).groupby([table.depth, line]).first().unstack()
 
-    def section(self, study: "StudyTables") -> "Section | None":
-        from poslab.analysis.sheets import sheet
-        from poslab.report.document import Section
-
+    def section(self, study: StudyTables) -> Section | None:
         table = study.table(self)
         if table is None or (table := _defined(table)).empty:
             return None
@@ -172,17 +173,11 @@ class _Task:
         """Multiples of L."""
         return sorted(self.table.multiple.unique().tolist())
 
-    @property
-    def depths(self) -> list[float]:
-        return sorted(self.table.depth.unique().tolist())
-
     def of(self, arm: str) -> "pandas.DataFrame":
         return self.table[self.table.arm == arm]
 
-    def over_depths(self, arm: str, length: float) -> "dict[str, Estimate]":
+    def over_depths(self, arm: str, length: float) -> dict[str, Estimate]:
         """The figures at one length over all depths, over the seeds."""
-        from poslab.analysis.estimates import estimates
-
         rows = self.of(arm)
         sums = rows[rows.multiple == length].groupby("run", sort=False)[COUNTS].sum(skipna=False)
         return estimates(sums.assign(**_figures(sums)).to_dict("records"), FIGURES)
@@ -216,10 +211,8 @@ def _tasks(table: "pandas.DataFrame") -> list[_Task]:
     return [_Task(name, TITLES.get(name) or name or "unnamed", table[table.task == name]) for name in names]
 
 
-def _arm_rows(study: "StudyTables", task: _Task) -> list[dict[str, Any]]:
+def _arm_rows(study: StudyTables, task: _Task) -> list[dict[str, Any]]:
     """retrieval_arms.csv: a row per arm and length, over all depths and seeds."""
-    from poslab.analysis.estimates import estimate_columns
-
     return [
         {
             "task": task.title,
@@ -235,29 +228,31 @@ def _arm_rows(study: "StudyTables", task: _Task) -> list[dict[str, Any]]:
     ]
 
 
-def _table(study: "StudyTables", tasks: Sequence[_Task], rows: list[dict[str, Any]]) -> "Table":
+def _table(study: StudyTables, tasks: Sequence[_Task], rows: list[dict[str, Any]]) -> Table:
     """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
-    from poslab.analysis.estimates import ESTIMATE
-    from poslab.record.measures import name
-    from poslab.report.cells import looks, loss, named, percent, words
-    from poslab.report.formatting import multiple, number
-    from poslab.report.tables import Column, Table
-
     lengths = sorted({length for task in tasks for length in task.lengths})
     columns = (
         words("task", "Task"),
         named(looks(study.results)),
-        *(Column(f"exact_share_{name(k)}", multiple(k), percent, "Exact, percent") for k in lengths),
-        *(Column(f"nats_per_token_{name(k)}", multiple(k), loss, "Answer, nats per token") for k in lengths),
+        *(
+            Column(f"exact_share_{measures.name(k)}", formatting.multiple(k), percent, "Exact, percent")
+            for k in lengths
+        ),
+        *(
+            Column(
+                f"nats_per_token_{measures.name(k)}", formatting.multiple(k), loss, "Answer, nats per token"
+            )
+            for k in lengths
+        ),
     )
     records: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         shared = {key: row[key] for key in ("task", "arm", "seeds_finished")}
         record = records.setdefault((row["task"], row["arm"]), shared)
-        end = name(row["multiple"])
+        end = measures.name(row["multiple"])
         record |= {f"{key}_{end}_{part}": row[f"{key}_{part}"] for key in SHOWN for part in ESTIMATE}
     losses = [
-        f"{number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})"
+        f"{formatting.number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})"
         for task in tasks
         if task.name in SYMBOLS
     ]
@@ -270,30 +265,23 @@ def _table(study: "StudyTables", tasks: Sequence[_Task], rows: list[dict[str, An
     return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
 
 
-def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
-    from poslab.analysis.statistics import estimate
-    from poslab.report.cells import arms, half_widths, heat_panel, span
-    from poslab.report.charts import HeatPanels
-    from poslab.report.formatting import multiple
-
-    panels: list[HeatPanel] = []
-    rows: list[dict[str, Any]] = []
+def _heat(study: StudyTables, task: _Task) -> HeatPanels:
     answer = int((task.table.tokens // task.table.samples).min())
     chance = SYMBOLS[task.name] ** -answer
-    for look, item in arms(study.results):
-        of_arm = task.of(item.arm.label)
-        cells = {}
-        for depth in task.depths:
-            for length in task.lengths:
-                of_cell = of_arm[(of_arm.depth == depth) & (of_arm.multiple == length)]
-                cell = cells[depth, length] = estimate((of_cell.exact / of_cell.samples).tolist())
-                if cell is not None:
-                    row = {"arm": item.arm.label, "task": task.title, "multiple": length}
-                    row |= {"length": int(of_cell.length.iloc[0]), "depth": depth, **cell.row}
-                    row |= {"samples": int(of_cell.samples.min()), "answer_tokens": answer, "chance": chance}
-                    rows.append(row)
-        if any(cells.values()):
-            panels.append(heat_panel(look, item, cells, "{:g}".format, multiple))
+    cells = task.table.set_index(["arm", "depth", "multiple"])
+    panels, found = study.heat(cells.exact / cells.samples, ("{:g}".format, formatting.multiple), alike=True)
+    least = cells.groupby(level=[0, 1, 2])[["length", "samples"]].min().to_dict("index")
+    rows = [
+        {
+            "arm": arm,
+            "task": task.title,
+            "multiple": multiple,
+            "length": least[arm, depth, multiple]["length"],
+        }
+        | {"depth": depth, **at.row, "samples": least[arm, depth, multiple]["samples"]}
+        | {"answer_tokens": answer, "chance": chance}
+        for (arm, depth, multiple), at in found.items()
+    ]
     samples = sorted(task.table.samples.unique().tolist())
     unit = "sample" if samples[-1] == 1 else "samples"
     return HeatPanels(
@@ -309,12 +297,12 @@ def _heat(study: "StudyTables", task: _Task) -> "HeatPanels":
         "Percent of answers exact",
         EVERY_ANSWER,
         True,
-        tuple(panels),
+        panels,
         rows,
     )
 
 
-def _findings(study: "StudyTables", tasks: Sequence[_Task]) -> tuple[str, ...]:
+def _findings(study: StudyTables, tasks: Sequence[_Task]) -> tuple[str, ...]:
     results = study.results
     without = [
         f"{item.arm.label} ({task.title.lower()})"
@@ -328,10 +316,8 @@ def _findings(study: "StudyTables", tasks: Sequence[_Task]) -> tuple[str, ...]:
     return (*(_finding(results.arms, task) for task in tasks), *missing, sure)
 
 
-def _finding(arms: "Sequence[ArmFigures]", task: _Task) -> str:
+def _finding(arms: Sequence[ArmFigures], task: _Task) -> str:
     """Who learned the task at L, and what is left of it at the longest length."""
-    from poslab.report.formatting import multiple, share
-
     longest, limit = task.lengths[-1], f"{100 * LEARNED:g} %"
     exact = {}  # at L and at the longest length, by arm
     for item in arms:
@@ -344,10 +330,10 @@ def _finding(arms: "Sequence[ArmFigures]", task: _Task) -> str:
     if not learned:
         none = f"{task.title}: no arm learned the task at L (less than {limit} exact)"
         return f"{none}, so what happens past L says nothing."
-    past = f" and at {multiple(longest)}" if longest > 1 else ""
+    past = f" and at {formatting.multiple(longest)}" if longest > 1 else ""
     learners = []
     for label, means in learned.items():
-        ends = ["not defined" if mean is None else share(mean) for mean in means]
+        ends = ["not defined" if mean is None else formatting.share(mean) for mean in means]
         learners.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
     words = f"{task.title}, percent exact at L{past}: {listing(learners)}."
     rest = [label for label in exact if label not in learned]

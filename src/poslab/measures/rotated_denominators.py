@@ -1,17 +1,19 @@
 """What linear attention's weights would be divided by, had its denominator been rotated too."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from poslab.analysis.sheets import Rows, sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.report.cells import arm_column, loss, percent
+from poslab.report.document import Section
+from poslab.report.study_tables import SCHEMES, StudyTables
+from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.analysis.sheets import Rows
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
 
 COUNTS = ["queries", "vanished", "lowest", "weights", "negative"]
 
@@ -33,10 +35,8 @@ class RotatedDenominators(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row] | None:
         return trained.once(inspected).denominators or None  # few models have any
 
-    def answer(self, study: "StudyTables") -> Iterator[str]:
+    def answer(self, study: StudyTables) -> Iterator[str]:
         """Of a study of one arm, which compares no losses: whether its denominators would vanish."""
-        from poslab.report.cells import percent
-
         table = study.table(self) if len(study.results.arms) == 1 else None
         for row in [] if table is None else _by_arm(study, table):
             share = percent(row, "vanished_worst_layer").text
@@ -45,13 +45,8 @@ class RotatedDenominators(Measurement):
                 "would divide by a number at or below 0."
             )
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         """Return a section with a row per arm with linear attention under a rotation."""
-        from poslab.analysis.sheets import sheet
-        from poslab.measures.scheme_bias import scheme_section
-        from poslab.report.cells import arm_column, loss, percent
-        from poslab.report.tables import Column, Table
-
         if (table := study.table(self)) is None:
             return None
         columns = (
@@ -65,13 +60,14 @@ class RotatedDenominators(Measurement):
         sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
         by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
-        return scheme_section(
+        return replace(
+            SCHEMES,
             tables=(Table("Rotated denominators", caption, columns, by_arm, sources),),
             sheets={"rotated_denominators_arms": sheet(by_arm), "rotated_denominators": sheet(by_head)},
         )
 
 
-def _by_arm(study: "StudyTables", table: "pandas.DataFrame") -> "Rows":
+def _by_arm(study: StudyTables, table: "pandas.DataFrame") -> Rows:
     """rotated_denominators_arms.csv: over all layers and heads, and of the layer with most of it."""
     heads = table.groupby("run")
     sums, layers = heads[COUNTS].sum(), table.groupby(["run", "layer"])[COUNTS].sum()

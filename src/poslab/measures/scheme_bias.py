@@ -1,24 +1,25 @@
 """What the trained scheme adds to a logit, by layer, head and distance."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from poslab.analysis.curves import Point
+from poslab.analysis.palette import head_number
+from poslab.analysis.sheets import Rows
 from poslab.config.schema import longest_length
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
+from poslab.report.cells import bars, scale, training_length
+from poslab.report.charts import LineChart, PanelChart, Series, octaves
+from poslab.report.document import Section
+from poslab.report.formatting import count
+from poslab.report.study_tables import SCHEMES, StudyTables, over_seeds
 
 if TYPE_CHECKING:
     import pandas
 
-    from poslab.analysis.curves import Point
-    from poslab.analysis.sheets import Rows, Sheet
     from poslab.evaluation.inspection import Inspection
-    from poslab.report.charts import Chart, PanelChart
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
-    from poslab.report.tables import Table
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
 
@@ -37,11 +38,11 @@ class Bias(Measurement):
         heads = "bias/layer" + table.layer.astype(str) + "_head" + table["head"].astype(str)
         return table.assign(line=heads).pivot(index="distance", columns="line", values="bias")
 
-    def section(self, study: "StudyTables") -> "Section":
+    def section(self, study: StudyTables) -> Section:
         table = study.table(self)
         chart = None if table is None else _chart(study, table.dropna(subset="bias"))
-        findings = (*_without_effect(study, table), *not_on_record(study, self, "biases"))
-        return scheme_section(findings, () if chart is None else (chart,))
+        findings = (*_without_effect(study, table), *study.not_on_record(self, "biases"))
+        return replace(SCHEMES, findings=findings, charts=() if chart is None else (chart,))
 
 
 def inspected(trained: Trained) -> "Inspection":
@@ -54,38 +55,7 @@ def inspected(trained: Trained) -> "Inspection":
     return inspect(trained.gpt, windows, longest_length(config))
 
 
-def scheme_section(
-    findings: tuple[str, ...] = (),
-    charts: "tuple[Chart, ...]" = (),
-    tables: "tuple[Table, ...]" = (),
-    sheets: "Mapping[str, Sheet] | None" = None,
-) -> "Section":
-    """The section that all measurements of trained schemes share, with what one of them shows."""
-    from poslab.report.document import Section
-
-    return Section(
-        "schemes",
-        "What the schemes do",
-        "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
-        "and how far attention then reaches. Layers and heads are counted from 0.",
-        findings,
-        charts,
-        tables,
-        sheets or {},
-    )
-
-
-def not_on_record(study: "StudyTables", measurement: Measurement, noun: str) -> tuple[str, ...]:
-    """A sentence on the arms of which a finished run lacks the table of the measurement, if there are any."""
-    lacking = [
-        item.arm.label
-        for item in study.results.arms
-        if any(measurement.table.file not in run.tables for run in item.arm.finished)
-    ]
-    return (f"Of some runs, no {noun} on record: {listing(lacking)}.",) if lacking else ()
-
-
-def _without_effect(study: "StudyTables", biases: "pandas.DataFrame | None") -> tuple[str, ...]:
+def _without_effect(study: StudyTables, biases: "pandas.DataFrame | None") -> tuple[str, ...]:
     """A sentence on the arms that add and turn nothing."""
     from poslab.measures.scheme_rotation import Rotation
 
@@ -104,20 +74,17 @@ def _without_effect(study: "StudyTables", biases: "pandas.DataFrame | None") -> 
     return (f"{words}: {listing(labels)}.",) if labels else ()
 
 
-def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | None":
+def _chart(study: StudyTables, table: "pandas.DataFrame") -> PanelChart | None:
     """Bias by distance, a panel an arm and a line a head, or None where no scheme adds one."""
-    from poslab.analysis.palette import head_number
-    from poslab.report.cells import bars, scale, training_length
-    from poslab.report.charts import LineChart, PanelChart, Series, octaves
-    from poslab.report.formatting import count
-
     results = study.results
     drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
     rows: Rows = []
     for item in results.arms:
         of_arm = table[table.arm == item.arm.label]
         by_head = of_arm.groupby(["layer", "head"])
-        heads = {place: whole for place, of in by_head if (whole := over_seeds(of, "bias", 1))}
+        heads: Mapping[tuple[int, int], tuple[Point, ...]] = {
+            place: whole for place, of in by_head if (whole := over_seeds(of, "bias", 1))
+        }
         layers = sorted({layer for layer, _ in heads})
         for layer in layers:
             title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
@@ -166,23 +133,7 @@ def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "PanelChart | Non
     )
 
 
-def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> "tuple[Point, ...]":
-    """Means over the seeds by distance + `shift`; what is the same in every seed has no interval."""
-    from poslab.analysis.curves import points
-
-    by_seed: list[dict[Any, float]] = [
-        {
-            (float(distance + shift), (("distance", distance),)): value
-            for distance, value in zip(of_run.distance.tolist(), of_run[column].tolist(), strict=True)
-            if math.isfinite(value) and distance + shift > 0
-        }
-        for _, of_run in rows.groupby("run", sort=False)
-    ]
-    means = points(by_seed)
-    return tuple(replace(point, half_width=None) if point.half_width == 0 else point for point in means)
-
-
-def drawn_part(line: "tuple[Point, ...]") -> "tuple[Point, ...]":
+def drawn_part(line: tuple[Point, ...]) -> tuple[Point, ...]:
     """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
     low = line[top].mean - DEPTH

@@ -1,17 +1,19 @@
 """RoPE's upper bound of decay, by distance (Su et al. 2021, section 3.4.3)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.report.cells import arms, bars, training_length
+from poslab.report.charts import LineChart, Series, octaves
+from poslab.report.document import Section
+from poslab.report.formatting import count
+from poslab.report.study_tables import SCHEMES, StudyTables, over_seeds
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.report.charts import LineChart
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
 
 SOURCE = "Su et al. 2021, section 3.4.3"
 OVER = 0  # tokens: bounds are divided by the one at this distance
@@ -35,22 +37,15 @@ class Bound(Measurement):
     def sheet(self, table: "pandas.DataFrame") -> None:
         return None
 
-    def section(self, study: "StudyTables") -> "Section":
-        from poslab.measures.scheme_bias import not_on_record, scheme_section
-
-        findings = not_on_record(study, self, "bound of decay")
+    def section(self, study: StudyTables) -> Section:
+        findings = study.not_on_record(self, "bound of decay")
         table = study.table(self)
         chart = None if table is None else _chart(study, table)
-        return scheme_section(findings, () if chart is None else (chart,))
+        return replace(SCHEMES, findings=findings, charts=() if chart is None else (chart,))
 
 
-def _chart(study: "StudyTables", table: "pandas.DataFrame") -> "LineChart | None":
+def _chart(study: StudyTables, table: "pandas.DataFrame") -> LineChart | None:
     """Return a line per arm that turns queries and keys, or None where none does."""
-    from poslab.measures.scheme_bias import over_seeds
-    from poslab.report.cells import arms, bars, training_length
-    from poslab.report.charts import LineChart, Series, octaves
-    from poslab.report.formatting import count
-
     results = study.results
     table = table.dropna(subset="bound")
     layers = table.groupby("run").layer.nunique()

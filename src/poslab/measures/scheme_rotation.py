@@ -2,18 +2,21 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from poslab.analysis import sheets
+from poslab.analysis.sheets import sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.report.cells import arm_column, fewer, figure, loss
+from poslab.report.document import Section
+from poslab.report.formatting import number
+from poslab.report.study_tables import SCHEMES, StudyTables
+from poslab.report.tables import Cell, Column, Table
 
 if TYPE_CHECKING:
     import pandas
-
-    from poslab.analysis import sheets
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
-    from poslab.report.tables import Cell, Table
 
 
 class Rotation(Measurement):
@@ -24,21 +27,19 @@ class Rotation(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).rotation
 
-    def section(self, study: "StudyTables") -> "Section":
-        from poslab.analysis.sheets import sheet
-        from poslab.measures.scheme_bias import not_on_record, scheme_section
-
-        findings = not_on_record(study, self, "rotations")
+    def section(self, study: StudyTables) -> Section:
+        findings = study.not_on_record(self, "rotations")
         if (pairs := study.table(self)) is None:
-            return scheme_section(findings)
+            return replace(SCHEMES, findings=findings)
         pairs = pairs.replace(math.inf, math.nan)  # one turn in endlessly many tokens is no turn
         by_arm = study.by_arm(_figures(study, pairs))
         by_pair = study.records(pairs[["arm", "run", "seed", "layer", "pair", "wavelength"]])
         sheets = {"wavelengths": sheet(by_arm), "wavelength_pairs": sheet(by_pair)}
-        return scheme_section(findings, tables=(_table(study, pairs, by_arm),), sheets=sheets)
+        tables = (_table(study, pairs, by_arm),)
+        return replace(SCHEMES, findings=findings, tables=tables, sheets=sheets)
 
 
-def _figures(study: "StudyTables", pairs: "pandas.DataFrame") -> "pandas.DataFrame":
+def _figures(study: StudyTables, pairs: "pandas.DataFrame") -> "pandas.DataFrame":
     """Return a row per run with pairs, over all layers on record."""
     import pandas
 
@@ -58,11 +59,8 @@ def _figures(study: "StudyTables", pairs: "pandas.DataFrame") -> "pandas.DataFra
     return pandas.DataFrame.from_dict(figures, orient="index")
 
 
-def _table(study: "StudyTables", pairs: "pandas.DataFrame", by_arm: "sheets.Rows") -> "Table":
+def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: "sheets.Rows") -> Table:
     """Return a row per arm that turns."""
-    from poslab.report.cells import arm_column
-    from poslab.report.tables import Column, Table
-
     columns = (
         arm_column(study.results),
         Column("pairs", "Pairs", _turns),
@@ -83,11 +81,7 @@ def _table(study: "StudyTables", pairs: "pandas.DataFrame", by_arm: "sheets.Rows
     return Table("Wavelengths of the rotations", caption, columns, by_arm, sources)
 
 
-def _turns(row: "sheets.Row", key: str) -> "Cell":
-    from poslab.report.cells import fewer, figure, loss
-    from poslab.report.formatting import number
-    from poslab.report.tables import Cell
-
+def _turns(row: "sheets.Row", key: str) -> Cell:
     value = figure(row, f"{key}_mean")
     if value is None or row[f"{key}_half_width"]:
         return loss(row, key)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 from poslab.config.schema import RunConfig
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.report.charts import LineChart, PanelChart
+from poslab.report.document import Section
+from poslab.report.study_tables import StudyTables
+from poslab.report.tables import Table
 
 if TYPE_CHECKING:
     import pandas
     from torch import Tensor
-
-    from poslab.report.charts import LineChart, PanelChart
-    from poslab.report.document import Section
-    from poslab.report.study_tables import StudyTables
-    from poslab.report.tables import Table
 
 SIZES = 24  # about as many are tested
 LEARNED = 0.95  # exact at the longest size of training: with less, a run says nothing of longer ones
@@ -94,17 +93,17 @@ class Task(Measurement):
         shares = table.assign(exact=table.exact / table.samples, tokens=table.correct / table.tokens)
         return shares.set_index("size")[["exact", "tokens"]]
 
-    def answer(self, study: "StudyTables") -> Iterable[str]:
+    def answer(self, study: StudyTables) -> Iterable[str]:
         from poslab.report.sections.tasks import sentences
 
         return sentences(study)
 
-    def lead(self, study: "StudyTables") -> "tuple[LineChart | PanelChart, Table] | None":
+    def lead(self, study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
         from poslab.report.sections.tasks import lead
 
         return lead(study)
 
-    def section(self, study: "StudyTables") -> "Section | None":
+    def section(self, study: StudyTables) -> Section | None:
         from poslab.report.sections.tasks import section
 
         return section(study)

@@ -12,11 +12,9 @@ from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
-from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
-from poslab.report.charts import HeatPanel
 from poslab.report.formatting import DASH, count, interval, multiple, number, quantity, share
 from poslab.report.tables import Cell, Column
 
@@ -227,26 +225,6 @@ def probability(row: Row, key: str) -> Cell:
 def _beside(value: float, side: int) -> float:
     """Return a number just above or below `value`."""
     return value + side * _BESIDE * max(abs(value), 1.0)
-
-
-def heat_panel(
-    arm: int,
-    item: ArmFigures,
-    cells: Mapping[tuple[float, float], Estimate | None],
-    row_title: Callable[[float], str],
-    column_title: Callable[[float], str],
-) -> HeatPanel:
-    """Return the panel of an arm, with its estimates by the numbers of their rows and columns."""
-    rows = list(dict.fromkeys(row for row, _ in cells))
-    columns = list(dict.fromkeys(column for _, column in cells))
-    return HeatPanel(
-        arm,
-        item.arm.label,
-        len(item.rows),
-        tuple(map(row_title, rows)),
-        tuple(map(column_title, columns)),
-        tuple(tuple(cells[row, column] for column in columns) for row in rows),
-    )
 
 
 def figure_column(title: str = "Figure") -> Column:

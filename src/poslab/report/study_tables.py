@@ -1,19 +1,35 @@
 """The tables of a study's finished runs, for the sections that measurements show of them."""
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from poslab.analysis.curves import Point, points
 from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, sheet
-from poslab.config.text import plain
+from poslab.analysis.statistics import Estimate, estimate
+from poslab.config.text import listing, plain
 from poslab.measures import Measurement, cell, figures_of
 from poslab.record.frames import frame
-from poslab.report.cells import arm_column, loss
+from poslab.report.cells import arm_column, arms, loss
+from poslab.report.charts import HeatPanel
 from poslab.report.document import Section
 from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
     import pandas
+
+
+Place = tuple[str, float, float]  # of a shaded number: its arm, row and column
+
+SCHEMES = Section(  # which all measurements of trained schemes fill
+    "schemes",
+    "What the schemes do",
+    "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
+    "and how far attention then reaches. Layers and heads are counted from 0.",
+)
 
 
 class StudyTables:
@@ -46,6 +62,38 @@ class StudyTables:
                 rows[-1] |= estimate_columns(estimates(of_arm, figures.columns), figures.columns)
         return rows
 
+    def heat(
+        self, values: "pandas.Series[float]", titles: Sequence[Callable[[float], str]], alike: bool
+    ) -> tuple[tuple[HeatPanel, ...], dict[Place, Estimate]]:
+        """Return a panel per arm of means over the seeds, and these means by arm, row and column.
+
+        That is the index of `values`; `titles` names a row and a column. All panels have the same of these
+        where `alike`, else those of their arm.
+        """
+        by_place = {place: estimate(of.tolist()) for place, of in values.groupby(level=[0, 1, 2])}
+        panels: list[HeatPanel] = []
+        known: dict[Place, Estimate] = {}
+        for look, item in arms(self.results):
+            label = item.arm.label
+            places = [place for place in by_place if alike or place[0] == label]
+            rows, columns = (sorted({place[i] for place in places}) for i in (1, 2))
+            cells = tuple(tuple(by_place.get((label, row, column)) for column in columns) for row in rows)
+            if any(map(any, cells)):
+                row_titles, column_titles = tuple(map(titles[0], rows)), tuple(map(titles[1], columns))
+                panels.append(HeatPanel(look, label, len(item.rows), row_titles, column_titles, cells))
+                of_arm = [(label, row, column) for row in rows for column in columns]
+                known |= {place: at for place in of_arm if (at := by_place.get(place)) is not None}
+        return tuple(panels), known
+
+    def not_on_record(self, measurement: Measurement, noun: str) -> tuple[str, ...]:
+        """Return a sentence on the arms of which a finished run lacks the measurement's table, if any."""
+        lacking = [
+            item.arm.label
+            for item in self.results.arms
+            if any(measurement.table.file not in run.tables for run in item.arm.finished)
+        ]
+        return (f"Of some runs, no {noun} on record: {listing(lacking)}.",) if lacking else ()
+
     def default_section(self, measurement: Measurement) -> Section | None:
         """Return each figure of `summarise` by arm, over the seeds; None where there is none."""
         found = figures_of(measurement, self.results.finished)
@@ -69,3 +117,17 @@ class StudyTables:
         table = Table(title, about, (arm_column(self.results), *views), by_arm, sources)
         sheets = {f"{name}_arms": sheet(by_arm), name: sheet(by_run)}
         return Section(name, title, tables=(table,), sheets=sheets)
+
+
+def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> tuple[Point, ...]:
+    """Means over the seeds by distance + `shift`; what is the same in every seed has no interval."""
+    by_seed: list[dict[Any, float]] = [
+        {
+            (float(distance + shift), (("distance", distance),)): value
+            for distance, value in zip(of_run.distance.tolist(), of_run[column].tolist(), strict=True)
+            if math.isfinite(value) and distance + shift > 0
+        }
+        for _, of_run in rows.groupby("run", sort=False)
+    ]
+    means = points(by_seed)
+    return tuple(replace(point, half_width=None) if point.half_width == 0 else point for point in means)
