@@ -11,7 +11,7 @@ import pytest
 from scipy.special import stdtrit
 
 from dev.trends import coverage, coverage_of_needs
-from poslab.analysis.ladder import Ladder, agreement, crossings, ladder, trend
+from poslab.analysis.ladder import Ladder, agreement, crossings, trend
 from poslab.analysis.results import gather
 from poslab.analysis.scaling import scaling
 from poslab.analysis.statistics import TextNoise, weighted_sum
@@ -49,7 +49,7 @@ def study(
                 names.append(f"{pos}-{width}-{steps}-{seed}")
                 write_run(runs, names[-1], pos, seed, sliding={1.0: loss, 2.0: loss}, config=config, **size)
     plan(runs, names)
-    return ladder(gather("made_up", runs, None))
+    return gather("made_up", runs, None).rungs
 
 
 BUDGETS = [(64, 400), (64, 1600), (64, 4000)]
@@ -197,7 +197,7 @@ def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
         shutil.rmtree(run)
     plan(tmp_path / "one", sorted(path.name for path in (tmp_path / "one" / "made_up").glob("*-*")))
     results = gather("made_up", tmp_path / "one", None)
-    rungs = ladder(results)
+    rungs = results.rungs
     assert rungs.rungs[-1].gap("t5", "rope", LOSS).half_width is None
     found = trend(rungs, "t5", LOSS)
     assert (found.reading, whole.reading) == ("shrinks", "shrinks")
@@ -216,7 +216,7 @@ def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
     config = {"model": {"layers": 2, "width": 64, "heads": 2}, "trainer": trainer}
     write_run(tmp_path, "t5-64-400-2", "t5", 2, sliding={1.0: 1.0, 2.0: 1.0}, config=config)
     plan(tmp_path, sorted(path.name for path in (tmp_path / "made_up").glob("*-*")))
-    rung = ladder(gather("made_up", tmp_path, "rope 400 steps")).rungs[0]
+    rung = gather("made_up", tmp_path, "rope 400 steps").rungs.rungs[0]
     assert rung.arms["t5"].mean(LOSS) < rung.arms["rope"].mean(LOSS)
     assert rung.order(LOSS) == ["rope", "t5", "alibi"]
 
@@ -253,7 +253,7 @@ def test_a_study_of_one_budget_or_of_rates_has_no_rungs(tmp_path, settings):
         write_run(tmp_path, f"{pos}0", pos)
         write_run(tmp_path, f"{pos}1", pos, 0 if settings else 1, config=settings)
     results = gather("made_up", tmp_path, None)
-    assert ladder(results) is None
+    assert results.rungs is None
     assert "ladder" not in {chapter.name for chapter in document(results).chapters}
 
 
@@ -318,7 +318,7 @@ def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
     study(tmp_path, losses, SIZES, seeds=1)
     study(tmp_path, {pos: means[:1] for pos, means in losses.items()}, SIZES[:1], seeds=2)
     plan(tmp_path, sorted(path.name for path in (tmp_path / "made_up").glob("*-*")))
-    rungs = ladder(gather("made_up", tmp_path, None))
+    rungs = gather("made_up", tmp_path, None).rungs
     assert scaling(rungs, "t5", LOSS) is None
 
 

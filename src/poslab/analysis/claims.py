@@ -54,13 +54,6 @@ class Claim:
         return self.p_holm < FALSE_ALARMS
 
 
-def holds(tests: Sequence[Claim], figure: str, arm: str, against: str | None) -> bool:
-    """Return whether an arm is claimed to differ from another in a figure, or from 0 in context gain."""
-    return any(
-        test.holds for test in tests if (test.figure, test.arm, test.against) == (figure, arm, against)
-    )
-
-
 def claims(
     all_figures: Sequence[ArmFigures],
     reference: ArmFigures,

@@ -185,17 +185,11 @@ def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, floa
 
     Arms without the figure have no rank; equal losses share theirs. Empty without a common seed.
     """
+    import pandas  # takes a second
+
     by_arm = {item.arm.label: values for item in all_figures if (values := item.by_seed(figure))}
-    seeds = set.intersection(*(set(values) for values in by_arm.values())) if by_arm else set()
-    if not seeds:
-        return {}
-
-    def rank(label: str, seed: int) -> float:
-        value = by_arm[label][seed]
-        losses = [values[seed] for values in by_arm.values()]
-        return sum(loss < value for loss in losses) + (1 + sum(loss == value for loss in losses)) / 2
-
-    return {label: sum(rank(label, seed) for seed in seeds) / len(seeds) for label in by_arm}
+    means = pandas.DataFrame(by_arm).dropna().rank(axis="columns").mean().dropna()
+    return {str(label): float(mean) for label, mean in means.items()}
 
 
 def ranks(pairs: Sequence[Pair]) -> dict[str, Rank]:

@@ -38,7 +38,6 @@ def _facts(run: Run) -> dict[str, object]:
         "precision": manifest.precision,
         "code": manifest.code,
         **{f"from_{key}": origin_of(run, key) for key in ORIGIN},
-        "from_validation_loss": _loss_before(run),
         **{key: getattr(source, key, None) for key in ("commit", "modified")},
         "gpu": None if gpus is None else ", ".join(gpus),
         **{key: getattr(hardware, key, None) for key in ("processor", "cores", "memory_bytes", "system")},
@@ -104,12 +103,6 @@ def _cell(value: Any) -> Value:
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, int | float) else plain(value)
-
-
-def _loss_before(run: Run) -> float | None:
-    """Return the validation loss, in nats per token, of the weights that another run left."""
-    nll, tokens = origin_of(run, "validation_nll"), origin_of(run, "validation_tokens")
-    return nll / tokens if isinstance(nll, float) and isinstance(tokens, int) and tokens > 0 else None
 
 
 def report_command(results: Results) -> str:

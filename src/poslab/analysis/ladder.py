@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.linalg import null_space
@@ -22,9 +22,6 @@ from poslab.analysis.spread import difference, text_noise
 from poslab.analysis.statistics import Difference, Sum, Variance, holm, weighted_sum
 from poslab.record.measures import is_in_bits, multiple
 from poslab.record.reader import Run
-
-if TYPE_CHECKING:
-    from poslab.analysis.results import Results
 
 SIZE = ("model.layers", "model.width", "model.heads")
 BUDGET = ("trainer.max_steps", "trainer.batch_size")
@@ -107,11 +104,6 @@ class Ladder:
             else:
                 groups.append([rung])
         return [sorted(group, key=lambda rung: rung.flops) for group in groups]
-
-
-def ladder(results: "Results") -> Ladder | None:
-    """Return the rungs of a study, as `rungs_of` does."""
-    return rungs_of(results.arms, results.reference, results.primary)
 
 
 def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) -> Ladder | None:

@@ -13,12 +13,6 @@ from poslab.record.measures import Value
 Problem = tuple[str, int]  # a target, by its suffix, and a seed
 
 
-def problems(items: Sequence[ArmFigures]) -> list[Problem]:
-    """Return every target on every seed that all the arms have, however the runs ended."""
-    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
-    return sorted(set.intersection(*tried)) if tried else []
-
-
 @dataclass(frozen=True)
 class Profile:
     """The share of the problems that each arm solves, by the factor of the fastest arm's tokens."""
@@ -30,7 +24,8 @@ class Profile:
 
 def profile(items: Sequence[ArmFigures]) -> Profile | None:
     """Return the profile of two arms or more; None without a shared target that one of them reached."""
-    solvable = problems(items)
+    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
+    solvable = sorted(set.intersection(*tried)) if tried else []
     if len(items) < 2 or not solvable:
         return None
     times = [[item.times[suffix][seed] for suffix, seed in solvable] for item in items]

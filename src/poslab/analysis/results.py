@@ -22,7 +22,7 @@ from poslab.analysis.comparisons import (
 )
 from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, fixed_limit
 from poslab.analysis.interactions import Interaction, interactions
-from poslab.analysis.ladder import rungs_of
+from poslab.analysis.ladder import Ladder, rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
 from poslab.analysis.rescalings import RescaledArm, rescaled_arms
@@ -63,6 +63,7 @@ class Results:
     primary_warning: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    rungs: Ladder | None  # of a study of several sizes or budgets
     interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
@@ -309,6 +310,7 @@ def _figures(
         primary_warning=warning_of_figure,
         comparisons=compared,
         pairs=between,
+        rungs=rungs,
         interactions=interactions(all_figures, base, figure),
         claims=tests,
         both_protocols=both_protocols(all_figures, between, figure),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.ladder import ladder
 from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.spread import difference
@@ -46,16 +45,15 @@ def signals(results: Results) -> tuple[Signal, ...]:
     if results.primary is None or not results.reference.rows:
         return ()
     figures = tuple(dict.fromkeys(_figures(results)))
-    if (rungs := ladder(results)) is not None:
-        return tuple(
-            found
-            for rung in rungs.rungs
-            for found in _of(
-                tuple(rung.arms.values()), rung.arms[rungs.reference], figures, (rung.parameters, rung.share)
-            )
+    if (rungs := results.rungs) is None:
+        return tuple(_of([item for item in results.arms if item.rows], results.reference, figures))
+    return tuple(
+        found
+        for rung in rungs.rungs
+        for found in _of(
+            [*rung.arms.values()], rung.arms[rungs.reference], figures, rung.parameters, rung.share
         )
-    arms = tuple(item for item in results.arms if item.rows)
-    return tuple(_of(arms, results.reference, figures, (None, None)))
+    )
 
 
 def _figures(results: Results) -> Iterator[str]:
@@ -74,7 +72,8 @@ def _of(
     every_arm: Sequence[ArmFigures],
     reference: ArmFigures,
     figures: Iterable[str],
-    rung: tuple[int | None, float | None],
+    parameters: int | None = None,
+    share: float | None = None,
 ) -> Iterator[Signal]:
     for figure in figures:
         arms = alike(every_arm, reference.arm, is_in_bits(figure))
@@ -90,7 +89,8 @@ def _of(
         tests = {label: gap.p for label, gap in gaps.items() if gap.p is not None}
         halves = [gap.half_width for gap in gaps.values() if gap.half_width is not None]
         yield Signal(
-            *rung,
+            parameters,
+            share,
             figure,
             max(means) - min(means),
             pooled(found.values() for found in values.values()),

@@ -5,7 +5,7 @@ No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % in
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
 
 from scipy.special import stdtr, stdtrit
@@ -34,13 +34,7 @@ class Estimate:
     @property
     def row(self) -> dict[str, Value]:
         """Its cells in a CSV file."""
-        return {
-            "n": self.n,
-            "mean": self.mean,
-            "half_width": self.half_width,
-            "lowest": self.lowest,
-            "highest": self.highest,
-        }
+        return {field.name: getattr(self, field.name) for field in fields(Estimate)}
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
@@ -134,16 +128,12 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
     He trusts two or three seeds that happen to be alike, and covers 88 % where they decide; so the interval
     is never narrower, nor p smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
-    mean, parts = math.fsum(differences) / len(differences), [_over_seeds(differences), text]
-    half, p = of_variances(mean, parts)
+    n = len(differences)
+    seeds = Variance(_deviation(differences) ** 2 / n, n - 1)
+    half, p = of_variances(math.fsum(differences) / n, [seeds, text])
     if p is None:
         return half, None
     return max(half, _half_width(differences, CONFIDENCE)), max(p, p_value(differences) or 0.0)
-
-
-def _over_seeds(values: Sequence[float]) -> Variance:
-    """Return the variance of the mean of two values or more."""
-    return Variance(_deviation(values) ** 2 / len(values), len(values) - 1)
 
 
 def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float | None]:

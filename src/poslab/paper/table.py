@@ -8,7 +8,6 @@ from itertools import chain
 from markupsafe import Markup
 
 from poslab.analysis.estimates import estimate_columns, estimates
-from poslab.analysis.ladder import ladder
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
@@ -117,7 +116,7 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
     """Return the rows in bold: the lowest mean, and in the tested loss the arms not separated from it."""
     if key == results.primary and results.ranks:
         return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
-    if results.seeds < 2 or ladder(results) is not None:
+    if results.seeds < 2 or results.rungs is not None:
         return set()  # no winner is claimed from one seed, or over several sizes or budgets
     means = {
         j: cell.value
@@ -151,7 +150,7 @@ def _caption(results: Results, names: Sequence[str]) -> str:
             f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
         )
     sentences.append(_how_sure(results))
-    if results.seeds > 1 and lengths and ladder(results) is None:
+    if results.seeds > 1 and lengths and results.rungs is None:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
         sentences.append(f"Bold: the lowest mean of a column{ranked}{tested}.")

@@ -4,10 +4,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
-from poslab.analysis.claims import TARGET, TIME, gain, holds, longest_gain
+from poslab.analysis.claims import TARGET, TIME, gain, longest_gain
 from poslab.analysis.comparisons import Comparison, unlike
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.ladder import ladder
 from poslab.analysis.protocols import BothProtocols, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
@@ -221,13 +220,14 @@ def _target(results: Results) -> str:
     ]
     if not ratios:
         return ""
-    known = {results.reference.arm.label, *(item.arm.label for item, _ in ratios)}
-    rungs = ladder(results)  # times are tested at the size and budget of the reference only
-    alike = [rung.arms.values() for rung in rungs.rungs] if rungs else [results.arms]
-    untimed = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
-    target = f"the loss of {results.reference.arm.label} at 75 % of its budget"
     label = results.reference.arm.label
-    claimed = [(item, ratio) for item, ratio in ratios if holds(results.claims, TIME, item.arm.label, label)]
+    known = {label, *(item.arm.label for item, _ in ratios)}
+    # Times are tested at the size and budget of the reference only.
+    alike = [rung.arms.values() for rung in results.rungs.rungs] if results.rungs else [results.arms]
+    untimed = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
+    target = f"the loss of {label} at 75 % of its budget"
+    found = {test.arm for test in results.claims if test.figure == TIME and test.holds}
+    claimed = [(item, ratio) for item, ratio in ratios if item.arm.label in found]
     sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
     later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
     sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)

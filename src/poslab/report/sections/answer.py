@@ -7,7 +7,6 @@ from dataclasses import replace
 from poslab.analysis.claims import gain
 from poslab.analysis.comparisons import origin_of, tokens_per_parameter
 from poslab.analysis.estimates import RELATIVE
-from poslab.analysis.ladder import ladder
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
@@ -53,7 +52,7 @@ def answer(results: Results) -> Answer:
         return Answer(said, sure, *led)
     if results.texts and results.primary is not None:
         return Answer(said, sure, texts.chart(results), texts.table(results))
-    if (rungs := ladder(results)) is not None:
+    if (rungs := results.rungs) is not None:
         return Answer(said, sure, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(said, sure, chart, table(results))
@@ -86,7 +85,7 @@ def sentences(results: Results) -> Iterator[str]:
         yield from pretrained.sentences(results)
         yield from measured
         return
-    rungs = ladder(results)
+    rungs = results.rungs
     if rungs is not None and not any(n > 1 for figure in rungs.figures for n in rungs.seeds(figure)):
         rungs = None  # no order is claimed of one seed
     if results.primary is None or (rungs is None and not results.ranks):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from poslab.analysis.curves import Point
 from poslab.analysis.estimates import estimate_columns
-from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, ladder, trend
+from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, trend
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, difference_columns
@@ -50,7 +50,7 @@ def table(results: Results, rungs: Ladder) -> Table:
 
 def section(results: Results) -> Section | None:
     """Return figures and tables of a study with several budgets or sizes; None of another."""
-    if (rungs := ladder(results)) is None:
+    if (rungs := results.rungs) is None:
         return None
     trends = [
         (figure, found)

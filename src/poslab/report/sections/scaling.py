@@ -1,6 +1,6 @@
 """A ladder of four sizes or more: the tokens and parameters that each arm needs over the reference."""
 
-from poslab.analysis.ladder import Ladder, ladder
+from poslab.analysis.ladder import Ladder
 from poslab.analysis.results import Results
 from poslab.analysis.scaling import MISFIT, WIDEST, Scaling, scaling
 from poslab.analysis.sheets import Row
@@ -18,7 +18,7 @@ LAW = {"floor": "E", "alpha": "α", "beta": "β", "residual": "Left over"}
 
 def section(results: Results) -> Section | None:
     """Return the table of fits; None without four sizes and two numbers of tokens a parameter."""
-    if (rungs := ladder(results)) is None:
+    if (rungs := results.rungs) is None:
         return None
     figure = rungs.figures[0]
     found = [fit for arm in rungs.others if (fit := scaling(rungs, arm, figure)) is not None]
