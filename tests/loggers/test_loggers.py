@@ -89,7 +89,7 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
 def test_tensorboard_is_one_and_says_what_it_needs(tmp_path, monkeypatch):
     arguments = [each for each in ARGUMENTS if each != "logger=local"] + ["logger=tensorboard"]
     with monkeypatch.context() as patch:
-        patch.setattr("poslab.loggers.tensorboard.find_spec", lambda name: None)
+        patch.setattr("poslab.loggers.find_spec", lambda name: None)
         with pytest.raises(poslab.ConfigError, match="pip install tensorboard"):
             poslab.train(poslab.compose(*arguments), tmp_path / "mine")
     run = poslab.train(poslab.compose(*arguments), tmp_path / "mine")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -58,6 +59,7 @@ class RunLogger(ABC):
     options_class: ClassVar[type[Options]] = Options
     title: str = "a logger"  # in messages
     files: ClassVar[Sequence[str]] = ()  # that it writes in a run's folder, as patterns: `clean` removes them
+    package: ClassVar[str] = ""  # that it needs, where poslab does not bring it
     place: Mapping[str, Any] | None = None  # for the manifest's `wandb`, of W&B: where the run is shown
 
     @property
@@ -66,7 +68,9 @@ class RunLogger(ABC):
         return True
 
     def __init__(self, options: Any) -> None:
-        """Raise ConfigError where a package that the logger needs is missing."""
+        """Raise ConfigError where the package that the logger needs is missing."""
+        if self.package and find_spec(self.package) is None:
+            raise ConfigError(f"logger={self.package} needs a package: pip install {self.package}")
         self.options = options
 
     @abstractmethod

@@ -3,13 +3,12 @@
 `tensorboard --logdir runs/STUDY` shows the runs of a study beside one another.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.loggers import LightningLogger
 
 if TYPE_CHECKING:
@@ -24,12 +23,8 @@ class TensorBoardOptions(Options):
 class TensorBoard(LightningLogger):
     options_class = TensorBoardOptions
     options: TensorBoardOptions
+    package = "tensorboard"
     files = ("*/events.out.tfevents.*", "*/hparams.yaml")
-
-    def __init__(self, options: TensorBoardOptions) -> None:
-        super().__init__(options)
-        if find_spec("tensorboard") is None:
-            raise ConfigError("logger=tensorboard needs a package: pip install tensorboard")
 
     def make(self, directory: Path) -> "Logger":
         from pytorch_lightning.loggers import TensorBoardLogger

@@ -5,7 +5,6 @@
 
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from importlib.util import find_spec
 from io import StringIO
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +13,7 @@ from pandas import DataFrame
 from pydantic import Field
 
 from poslab.config.request import flat_settings
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.loggers import OpenedRun, RunLogger, final_figures
 from poslab.loggers.send.charts import sheets, training_row
 from poslab.record.manifest import parse_manifest
@@ -29,11 +28,7 @@ class Trackio(RunLogger):
     options_class = TrackioOptions
     options: TrackioOptions
     title = "Trackio"
-
-    def __init__(self, options: TrackioOptions) -> None:
-        super().__init__(options)
-        if find_spec("trackio") is None:
-            raise ConfigError("logger=trackio needs a package: pip install trackio")
+    package = "trackio"
 
     def open(self, run: OpenedRun) -> None:
         import trackio
