@@ -42,8 +42,8 @@ def test_the_terminal_says_that_a_reference_is_no_arm(tmp_path, capsys):
 def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home):
     """A run that both commands asked for is compared; nothing that the first one wished for stays."""
     report = write_report(UNNAMED, home / "runs", home / "reports")
-    assert [row["scheme"] for row in report.table] == ["t5", "rope"]
-    assert report.title == "t5 and rope, one run each"
+    assert [row["scheme"] for row in report.document.terminal] == ["t5", "rope"]
+    assert report.document.title == "t5 and rope, one run each"
     assert [row["run"] for row in read(report.directory / "summary.csv")] == ["t5", "rope"]
     (earlier,) = read(report.directory / "earlier.csv")
     assert (earlier["run"], earlier["arm"], earlier["status"]) == ("alibi", "alibi", "done")
@@ -62,7 +62,7 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home)
 def test_the_first_command_again_is_reported_as_at_first(home):
     give(home / "runs", FIRST, ["rope", "alibi"])
     report = write_report(UNNAMED, home / "runs", home / "reports")
-    assert [row["scheme"] for row in report.table] == ["rope", "alibi"]
+    assert [row["scheme"] for row in report.document.terminal] == ["rope", "alibi"]
     assert [row["run"] for row in read(report.directory / "earlier.csv")] == ["t5"]
     page = report.page.read_text()
     assert FIRST in page
@@ -90,8 +90,8 @@ def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
     give(runs, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
     give(runs, SECOND, ["t5", "rope"], study="mine")
     report = write_report("mine", runs, tmp_path / "reports")
-    assert [row["scheme"] for row in report.table] == ["rope", "alibi", "t5"]
-    assert report.title == "mine"
+    assert [row["scheme"] for row in report.document.terminal] == ["rope", "alibi", "t5"]
+    assert report.document.title == "mine"
     assert "rope, alibi and t5, one run each" in report.page.read_text()
     assert not (report.directory / "earlier.csv").exists()
 

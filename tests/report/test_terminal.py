@@ -53,8 +53,10 @@ def test_no_line_is_longer_than_the_terminal(study, columns, request, monkeypatc
     lines = [line for line in text.splitlines() if "/" not in line or "─" in line]
     assert max(map(len, lines)) <= columns
     words = " ".join(text.split())
-    assert report.summary in words
-    losses = {row[title] for row in report.table for title in row if title.endswith((" at L", "8 L"))}
+    assert report.document.summary in words
+    losses = {
+        row[title] for row in report.document.terminal for title in row if title.endswith((" at L", "8 L"))
+    }
     assert all(part in text for loss in losses for part in loss.split(" ± "))
     assert "…" not in text
     head = " ".join(text.partition("─")[0].split())
@@ -67,13 +69,13 @@ def test_no_line_is_longer_than_the_terminal(study, columns, request, monkeypatc
 def test_a_wide_terminal_has_every_column(six, monkeypatch, capsys):
     text = shown(six, 132, monkeypatch, capsys)
     assert "lack of room" not in text
-    assert text.count("flash") == len(six.table)
+    assert text.count("flash") == len(six.document.terminal)
 
 
 @pytest.mark.parametrize("scheme", ["rope", "alibi"])
 def test_a_scheme_has_its_colour_whatever_else_its_label_says(many, scheme):
     console = Console(force_terminal=True, color_system="truecolor", width=200)
     with console.capture() as capture:
-        console.print(terminal_table(many, 200))
+        console.print(terminal_table(many.document, 200))
     red, green, blue = (int(COLOURS[SCHEMES.index(scheme)][0][i : i + 2], 16) for i in (1, 3, 5))
     assert f"38;2;{red};{green};{blue}m{scheme}" in capture.get()

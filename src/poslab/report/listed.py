@@ -7,8 +7,8 @@ has no page. Pages that are in the folder are listed in local.html, which index.
 
 import csv
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from poslab.config.text import counted, plain
 from poslab.record.files import write_atomic
@@ -19,22 +19,6 @@ PAGE = "index.html"  # of a report
 LIST = "index.html"
 LOCAL = "local.html"
 CLAIMS = "claims"  # the folder of the ledger
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A report as the list shows it."""
-
-    folder: str
-    title: str
-    compared: str  # what its runs compare; empty where that is its title
-    answer: str  # the first sentence
-    runs: str  # how many that are compared are finished
-    date: str  # on which its last run ended
-    command: str  # which makes the report again
-    picture: bool  # whether it has one
-    archived: bool  # whether its records are stored beside it
-    page: bool  # whether its page is there
 
 
 def write_list(reports: Path) -> None:
@@ -51,10 +35,10 @@ def list_pages(reports: Path) -> dict[str, str]:
     from poslab.report.render.page import templates
 
     listed = list(filter(None, (_read(path.parent) for path in sorted(reports.glob("*/facts.csv")))))
-    local = [report for report in listed if report.page]
-    local.sort(key=lambda report: report.date, reverse=True)
+    local = [report for report in listed if report["page"]]
+    local.sort(key=lambda report: report["date"], reverse=True)
     template = templates(autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("list.html")
-    archived = [report for report in listed if report.archived]
+    archived = [report for report in listed if report["archived"]]
     return {
         LIST: template.render(local=None, reports=archived, claims=_claims(reports / CLAIMS)),
         LOCAL: template.render(local=LOCAL, reports=local, claims=None),
@@ -74,7 +58,7 @@ def _claims(folder: Path) -> str | None:
     return f"{counted(len(claims), 'claim')} in {counted(verdicts.total(), 'part')}: {counts}"
 
 
-def _read(folder: Path) -> Listed | None:
+def _read(folder: Path) -> dict[str, Any] | None:
     """Return a report's entry from its files; None where they are incomplete."""
     try:
         facts = dict(reversed([(row["key"], row["value"]) for row in _rows(folder / "facts.csv")]))
@@ -84,18 +68,18 @@ def _read(folder: Path) -> Listed | None:
         return None
     title = facts.get("title", folder.name)
     compared = facts.get("compared", "")
-    return Listed(
-        folder.name,
-        title,
-        "" if compared == title else compared,
-        facts.get("answer", ""),
-        f"{facts.get('runs_finished', 'no')} finished runs",
-        max(ended, default="")[:10],
-        facts.get("report_command", ""),
-        (folder / PICTURE).is_file(),
-        (folder / KEPT).is_file(),
-        (folder / PAGE).is_file(),
-    )
+    return {
+        "folder": folder.name,
+        "title": title,
+        "compared": "" if compared == title else compared,
+        "answer": facts.get("answer", ""),  # the first sentence
+        "runs": f"{facts.get('runs_finished', 'no')} finished runs",
+        "date": max(ended, default="")[:10],  # on which its last run ended
+        "command": facts.get("report_command", ""),  # which makes the report again
+        "picture": (folder / PICTURE).is_file(),
+        "archived": (folder / KEPT).is_file(),
+        "page": (folder / PAGE).is_file(),
+    }
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
 from poslab.report.document import Document
 from poslab.report.held_out import HELD_OUT
-from poslab.report.listed import PICTURE, write_list
+from poslab.report.listed import PAGE, PICTURE, write_list
 from poslab.report.sections.contents import document as document_of
 
 Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
@@ -36,18 +36,18 @@ FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula 
 
 @dataclass(frozen=True)
 class Report:
-    """A report on disk; `table` holds the rows for a terminal, by column title, `looks` their arms' looks.
+    """A report on disk.
 
     `notices` are lines for the terminal: the segments of held-out text, and where its records are archived.
     """
 
     directory: Path
-    page: Path
-    table: tuple[Mapping[str, str], ...]
-    summary: str
-    title: str
-    looks: tuple[int | None, ...]
+    document: Document
     notices: tuple[str, ...] = ()
+
+    @property
+    def page(self) -> Path:
+        return self.directory / PAGE
 
 
 def write_report(
@@ -167,13 +167,10 @@ def write_document(document: Document, reports: Path) -> Report:
         (directory / PICTURE).unlink(missing_ok=True)
     _remove_stale(directory, written)
     write_atomic(directory / "report.md", markdown(document))
-    index = directory / "index.html"
-    write_atomic(index, page(document))
+    write_atomic(directory / PAGE, page(document))
     write_list(reports)
     scored = tuple(f"{label}: {value}." for label, value in document.answer.belief if label == HELD_OUT)
-    return Report(
-        directory, index, document.terminal, document.summary, document.title, document.looks, scored
-    )
+    return Report(directory, document, scored)
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:

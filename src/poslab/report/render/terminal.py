@@ -23,6 +23,7 @@ from poslab.report.formatting import multiple, number, share
 from poslab.report.held_out import HELD_OUT, held_out
 
 if TYPE_CHECKING:
+    from poslab.report.document import Document
     from poslab.report.write import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
@@ -31,36 +32,37 @@ LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns that a n
 NARROWEST = 40  # columns that a terminal is taken to have at least
 
 
-def terminal_table(report: "Report", width: int) -> Table:
+def terminal_table(document: "Document", width: int) -> Table:
     """Return the arms of a report in `width` columns: losses in nats per token, a dash where undefined.
 
     An interval stands below its mean. Where there is too little room for all columns, first the attention
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
     answer.
     """
-    same = len({row["attention"] for row in report.table}) == 1
-    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in report.table[0])]
-    table = _table_without(report, ())
+    same = len({row["attention"] for row in document.terminal}) == 1
+    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in document.terminal[0])]
+    table = _table_without(document, ())
     for n in range(1, len(out) + 1):
         if needed(table) > width:
-            table = _table_without(report, out[:n])
+            table = _table_without(document, out[:n])
     return _narrowed(table, width)
 
 
-def _table_without(report: "Report", out: Sequence[str]) -> Table:
+def _table_without(document: "Document", out: Sequence[str]) -> Table:
     """Return the whole table but for the columns of these titles, and say so in its caption."""
-    lines = [f"The attention of all arms is {report.table[0]['attention']}."] if "attention" in out else []
+    first = document.terminal[0]
+    lines = [f"The attention of all arms is {first['attention']}."] if "attention" in out else []
     if lacking := [title for title in out if title != "attention"]:
         lines.append(f"On the page, but left out here for lack of room: {listing(lacking)}.")
-    table = _table("\n".join([*lines, report.summary]))
-    table.title, table.title_justify, table.title_style = Text(report.title), "left", "bold"
-    titles = [title for title in report.table[0] if title not in out]
+    table = _table("\n".join([*lines, document.summary]))
+    table.title, table.title_justify, table.title_style = Text(document.title), "left", "bold"
+    titles = [title for title in first if title not in out]
     for title in titles:
         side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
         head = re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title)
         table.add_column(head, justify=side, no_wrap=title != "scheme", overflow="fold")
     table.columns[0].max_width = WIDEST
-    for row, look_number in zip(report.table, report.looks, strict=True):
+    for row, look_number in zip(document.terminal, document.looks, strict=True):
         rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
         table.add_row(Text(row["scheme"], style=_colour(look_number)), *map(Text, rest))
     return table
@@ -148,7 +150,7 @@ def print_table(table: Table) -> None:
 def show(report: "Report") -> None:
     """Print the table of arms, and where the page and the archived records are."""
     width = terminal_width()
-    print_table(terminal_table(report, width))
+    print_table(terminal_table(report.document, width))
     # A path is not broken: it is to be copied.
     for line in (f"report: {report.page}", *report.notices):
         print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from poslab.analysis.comparisons import comparable
-from poslab.analysis.curves import Point, Values, by_length, by_position, in_bits, points, row_by_length
+from poslab.analysis.curves import Values, by_length, by_position, in_bits, points, row_by_length
 from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.measures import is_in_bits
@@ -164,14 +164,10 @@ def position_chart(
     return LineChart(name, title, caption, x_label, y_label, 2, ticks, float(shared or 1), tuple(series))
 
 
-def lines(
-    results: Results,
-    values: Callable[[Run], Values],
-    over_seeds: Callable[[Sequence[Values]], tuple[Point, ...]] = points,
-) -> tuple[Series, ...]:
+def lines(results: Results, values: Callable[[Run], Values]) -> tuple[Series, ...]:
     """Return one line per arm that has any: means over its seeds at every x that any of them has."""
     series = [
-        Series(i, item.arm.label, over_seeds([values(run) for run in item.arm.finished]))
+        Series(i, item.arm.label, points([values(run) for run in item.arm.finished]))
         for i, item in arms(results)
     ]
     return tuple(line for line in series if line.points)
