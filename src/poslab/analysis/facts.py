@@ -126,14 +126,9 @@ def _without_paths(value: Any) -> Any:
     return plain(value) if isinstance(value, str) else value
 
 
-def differing(results: Results) -> list[str]:
-    """Return the configuration keys in which the arms differ."""
-    return sorted({key for item in results.arms for key in item.arm.differing})
-
-
 def settings_sheet(results: Results) -> Sheet | None:
     """Return settings.csv: a row per arm, a column per configuration key in which the arms differ."""
-    keys = differing(results)
+    keys = results.differing
     rows: Rows = [
         {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
         for item in results.arms

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import null_space
 
-from poslab.analysis.arms import RATES, Arm, key, labels, settings
+from poslab.analysis.arms import RATES, key, labels, settings
 from poslab.analysis.comparisons import alike, tokens_per_parameter
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import loss_at_length
@@ -119,7 +119,8 @@ def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) 
     reference = names[base.arm.label]
     by_rung: dict[str, dict[str, ArmFigures]] = {}
     for item in finished:
-        members = by_rung.setdefault(_rung(item.arm), {})
+        values = settings(item.arm.runs[0].config)
+        members = by_rung.setdefault(json.dumps([values.get(name) for name in (*SIZE, *BUDGET)]), {})
         if names[item.arm.label] in members:
             return None
         members[names[item.arm.label]] = item
@@ -153,11 +154,6 @@ def _without_rung(run: Run) -> Run:
         for section, values in run.config.items()
     }
     return replace(run, study="", manifest=run.manifest.updated(config=config))
-
-
-def _rung(arm: Arm) -> str:
-    values = settings(arm.runs[0].config)
-    return json.dumps([values.get(name) for name in (*SIZE, *BUDGET)])
 
 
 def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) -> Rung | None:

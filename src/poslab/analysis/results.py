@@ -97,6 +97,11 @@ class Results:
         return lengths.pop() if len(lengths) == 1 else None
 
     @property
+    def differing(self) -> list[str]:
+        """The configuration keys in which the arms differ."""
+        return list(self.arms[0].arm.differing)
+
+    @property
     def one_text(self) -> bool:
         """Whether all finished runs read the text of the reference, in whatever tokens."""
         return all(same_text(run, self.first) for run in self.finished)

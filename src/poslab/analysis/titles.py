@@ -19,8 +19,7 @@ def compared(results: Results) -> str:
     schemes = list(dict.fromkeys(item.arm.pos for item in results.arms))
     text = listing(schemes, NAMED if len(schemes) <= NAMED else NAMED - 1)
     if len(schemes) < len(results.arms):
-        keys = results.arms[0].arm.differing
-        ways = ["attention" if key.startswith("attention.") else key for key in keys]
+        ways = ["attention" if key.startswith("attention.") else key for key in results.differing]
         ways = ["text" if key.startswith("data.") and results.texts else key for key in ways]
         if not (results.one_objective or any(run.has_text for run in results.finished)):
             of_task = "objective.", "context_length", "trainer.max_steps", "trainer.warmup_steps"

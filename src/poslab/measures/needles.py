@@ -77,7 +77,7 @@ class Needles(Measurement):
             f"{CANDIDATES} keys. With one fact the others stand nowhere, with several they are those of "
             "other names. "
             f"Guessing is right in {100 * CHANCE:g} % of the questions.",
-            findings=tuple(_finding(study, kind, multiple) for kind in KINDS for multiple in lengths),
+            findings=tuple(_finding(study, table, kind, multiple) for kind in KINDS for multiple in lengths),
             charts=tuple(_heat(study, table[table.kind == kind], TITLES[kind]) for kind in KINDS),
         )
 
@@ -87,24 +87,16 @@ def _name(kind: str, multiple: float) -> str:
     return f"needles_{kind}_{multiple:g}x"
 
 
-def _finding(study: StudyTables, kind: str, multiple: float) -> str:
+def _finding(study: StudyTables, table: "pandas.DataFrame", kind: str, multiple: float) -> str:
     """Return which arms find more than guessing does."""
-    from poslab.measures import figures_of
-
-    figures = figures_of(Needles(), study.results.finished)
-    table = study.table(Needles())
-    assert table is not None
-    asked = int(table[(table.kind == kind) & (table.multiple.astype(float) == multiple)].samples.min())
+    asked = int(table[(table.kind == kind) & (table.multiple == multiple)].samples.min())
+    figure = _name(kind, multiple)
     above: list[str] = []
     rest: list[str] = []
     for item in study.results.arms:
-        rows = [figures.get(run.name, {}) for run in item.arm.finished]
-        found = estimates(rows, [_name(kind, multiple)]).get(_name(kind, multiple))
-        if found is None:
-            continue
-        (above if is_above_guessing(found, asked) else rest).append(
-            f"{item.arm.label} ({formatting.share(found.mean)} %)"
-        )
+        if (found := estimates(item.rows, [figure]).get(figure)) is not None:
+            side = above if is_above_guessing(found, asked) else rest
+            side.append(f"{item.arm.label} ({formatting.share(found.mean)} %)")
     at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(asked, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."

@@ -122,7 +122,7 @@ class Retrieval(Measurement):
         if table is None or (table := _defined(table)).empty:
             return None
         tasks = _tasks(table)
-        held = {run.name: _training_share(run.config) for run in study.results.finished}
+        held = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
         shares = {held[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
         trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
@@ -197,11 +197,6 @@ def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
         "token_share": sums.correct / sums.tokens,
         "nats_per_token": sums.nll / sums.tokens,
     }
-
-
-def _training_share(config: Any) -> float | None:
-    """The share of the training windows with a question in them."""
-    return (config.get("probe") or {}).get("share")
 
 
 def _tasks(table: "pandas.DataFrame") -> list[_Task]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from poslab.analysis.arms import block
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.facts import differing
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
@@ -145,7 +144,7 @@ def _compared(results: Results) -> Iterator[Cited]:
         )
     settings = [
         key
-        for key in differing(results)
+        for key in results.differing
         if not key.startswith(("pos.", "attention."))
         and len({repr(item.arm.differing.get(key)) for item in trained}) > 1
     ]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from poslab.analysis.claims import gain
 from poslab.analysis.comparisons import origin_of, tokens_per_parameter
@@ -77,7 +78,8 @@ def sentences(results: Results) -> Iterator[str]:
         yield from longer.findings(results)
         yield from differences
         return
-    measured = tuple(_measured(results))
+    study = StudyTables(results)
+    measured = tuple(chain.from_iterable(item.answer(study) for item in measurements()))
     if results.primary is None and measured:
         yield from measured
         return
@@ -110,7 +112,10 @@ def sentences(results: Results) -> Iterator[str]:
     text = "" if faster else f"{on_text(results, results.documents)}, "
     apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
-    first = f"{exploratory}{text}{_where(results.primary)}{in_bits}, {_lowest(results)}"
+    where = f"at {tested:g} times the training length"
+    if tested == 1:
+        where = f"at the training length, {cells.PLACES[family(results.primary)]}"
+    first = f"{exploratory}{text}{where}{in_bits}, {_lowest(results)}"
     yield sentence(f"{first}; {apart}" if apart else first)
     yield from longer.findings(results)
     if tested > 1:
@@ -118,20 +123,6 @@ def sentences(results: Results) -> Iterator[str]:
         yield from filter(None, [*kept, at_length(results)])
     yield from measured
     yield from in_short(results)
-
-
-def _measured(results: Results) -> Iterator[str]:
-    """Yield the sentences of each measurement."""
-    study = StudyTables(results)
-    for measurement in measurements():
-        yield from measurement.answer(study)
-
-
-def _where(figure: str) -> str:
-    """Return the tested length in words; at the training length, also the place in the window."""
-    if multiple(figure) != 1:
-        return f"at {multiple(figure):g} times the training length"
-    return f"at the training length, {cells.PLACES[family(figure)]}"
 
 
 def _lowest(results: Results) -> str:

@@ -6,10 +6,10 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, rates_sheet
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import listing, rate_text
-from poslab.report.cells import looks, loss, named, rounded, text, words
+from poslab.report.cells import looks, loss, named, rounded, significant, text, words
 from poslab.report.charts import LineChart, Series
 from poslab.report.document import Section
-from poslab.report.formatting import DASH, number
+from poslab.report.formatting import DASH
 from poslab.report.tables import Column, Table
 from poslab.report.warnings import EDGE, rates_text
 
@@ -80,7 +80,7 @@ def rates_table(results: Results) -> Table:
         *([Column("scheme_rate", "Scheme rate", text)] if _two_way(results) else []),
         words("edge", "Edge"),
         Column("loss", "Validation loss", loss),
-        *(Column(key, title, rounded(_nats), "Nats above it") for key, title in SENSITIVITY.items()),
+        *(Column(key, title, significant(3), "Nats above it") for key, title in SENSITIVITY.items()),
         Column("seeds", "Seeds", text),
         words("grid", "Grid"),
         words("without", "Without a loss"),
@@ -116,10 +116,6 @@ def _record(tuning: Tuning) -> Row:
         "grid": ", ".join(rates_text(tried.rates) for tried in tuning.tried),
         "without": "; ".join(fates for tried in tuning.tried if (fates := _without(tried))),
     }
-
-
-def _nats(value: float | None) -> str:
-    return DASH if value is None else number(value, 3)
 
 
 def _without(tried: Tried) -> str:

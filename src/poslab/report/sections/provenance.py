@@ -6,7 +6,6 @@ from collections.abc import Callable
 from poslab.analysis.arms import block
 from poslab.analysis.comparisons import origin_of
 from poslab.analysis.facts import (
-    differing,
     facts_sheet,
     report_command,
     settings_sheet,
@@ -75,7 +74,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 def settings_table(results: Results) -> Table | None:
     """Return the configuration keys in which the arms differ, or None for a single arm."""
-    keys = differing(results)
+    keys = results.differing
     records: list[Row] = [
         {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}
         for item in results.arms

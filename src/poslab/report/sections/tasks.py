@@ -16,7 +16,6 @@ from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.frames import frame
 from poslab.record.measures import Value
-from poslab.record.reader import Run
 from poslab.report.cells import Show, arms, fewer, figure, named, probability, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
@@ -80,20 +79,16 @@ def _arms(study: StudyTables) -> Tasks:
     for item in study.results.arms:
         for run in item.arm.finished[:1]:
             if "task.csv" in run.tables:
-                found.setdefault(run.objective, {}).setdefault(_drawn_by(run), []).append(item)
+                options = run.config["objective"].items()
+                drawn_by = {key: value for key, value in options if key not in BESIDE_A_TASK}
+                form = json.dumps(drawn_by, sort_keys=True)
+                found.setdefault(run.objective, {}).setdefault(form, []).append(item)
     tasks: Tasks = {}
     for kind, forms in found.items():
         for place, items in enumerate(forms.values(), 1):
             name = plain(kind, 60)
             tasks[name if len(forms) == 1 else f"{name}_{place}"] = items
     return tasks
-
-
-def _drawn_by(run: Run) -> str:
-    options = run.config["objective"]
-    return json.dumps(
-        {key: value for key, value in options.items() if key not in BESIDE_A_TASK}, sort_keys=True
-    )
 
 
 def _title(task: str) -> str:
