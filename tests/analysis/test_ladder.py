@@ -71,8 +71,8 @@ def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path
     # t5 is below rope at first, and alibi is not: two of six pairs are not as at the end.
     assert rungs.rungs[0].order(LOSS)[0] == "t5"
     first = agreement(rungs, rungs.rungs[0], LOSS)
-    assert (first.pairs, agreement(rungs, rungs.rungs[-1], LOSS).same) == (6, 6)
-    assert first.same < 6
+    assert (first["pairs"], agreement(rungs, rungs.rungs[-1], LOSS)["same"]) == (6, 6)
+    assert first["same"] < 6
 
 
 def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget_for_each_crossing(tmp_path):
@@ -96,8 +96,8 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     losses = {"rope": [2.0, 1.8, 1.6, 1.5], "t5": [1.9, 1.75, 1.58, 1.55], "alibi": [2.4, 2.0, 1.7, None]}
     rungs = study(tmp_path, losses, budgets)
     assert rungs.whole is rungs.rungs[2]
-    assert [agreement(rungs, rung, LOSS).pairs for rung in rungs.rungs] == [3, 3, 3, 1]
-    assert [agreement(rungs, rung, LOSS).same for rung in rungs.rungs] == [3, 3, 3, 0]
+    assert [agreement(rungs, rung, LOSS)["pairs"] for rung in rungs.rungs] == [3, 3, 3, 1]
+    assert [agreement(rungs, rung, LOSS)["same"] for rung in rungs.rungs] == [3, 3, 3, 0]
     results = gather("made_up", tmp_path, None)
     assert "; t5, rope, alibi at 16 tokens a parameter; rope, t5 at 31" in words(results)
     trends, *_ = section(results).findings

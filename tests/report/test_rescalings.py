@@ -40,7 +40,7 @@ HOSTILE = "<script>alert(1)</script>|$x$ /home/me/secret/y"
 
 def lines_of(results: Results, arm: int = 0) -> dict[str, dict[str, Any]]:
     """The row of the first seed, by rescaling."""
-    return {line.rescale: dict(line.item.rows[0]) for line in results.rescaled[arm].lines}
+    return {line.rescale: dict(line.item.rows[0]) for line in results.rescaled[arm]}
 
 
 def test_figures_are_those_of_the_rescaled_model(tmp_path):
@@ -100,7 +100,7 @@ def test_seeds_average_as_those_of_arms_do(tmp_path):
         write_rescaled(tmp_path, f"a{seed}", LINES, shift=0.1 * seed, seed=seed)
     results = gather("made_up", tmp_path, None)
     (one,) = results.rescaled
-    item = one.lines[2].item  # under YaRN
+    item = one[2].item  # under YaRN
     prices = (1.73 / 1.7 - 1, 1.83 / 1.8 - 1)
     price = item.figures["loss_change_from_trained_1x"]
     assert (price.n, price.mean) == (2, pytest.approx(sum(prices) / 2))

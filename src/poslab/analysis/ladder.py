@@ -212,18 +212,11 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
     return listed, len(tests)
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Decision accuracy of a rung: how many pairs of contenders it orders by mean as `Ladder.whole` does."""
+def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
+    """Return how many pairs of contenders a rung orders by mean as `Ladder.whole` does, of how many.
 
-    same: int
-    pairs: int
-    same_decided: int  # of the pairs that the other rung decides
-    pairs_decided: int
-
-
-def agreement(rungs: Ladder, rung: Rung, figure: str) -> Agreement:
-    """Return how far a rung orders the contenders as `Ladder.whole` does."""
+    Also of the pairs that the other rung decides.
+    """
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
@@ -231,7 +224,8 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> Agreement:
         if here is not None and there is not None:
             pairs[decided(there)] += 1
             same[decided(there)] += here.mean * there.mean > 0
-    return Agreement(sum(same.values()), sum(pairs.values()), same[True], pairs[True])
+    every = {"same": sum(same.values()), "pairs": sum(pairs.values())}
+    return every | {"same_decided": same[True], "pairs_decided": pairs[True]}
 
 
 @dataclass(frozen=True)

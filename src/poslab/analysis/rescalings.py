@@ -38,16 +38,7 @@ class Line:
     item: ArmFigures
 
 
-@dataclass(frozen=True)
-class RescaledArm:
-    """An arm with a line per rotation."""
-
-    lines: tuple[Line, ...]  # as trained first
-
-    @property
-    def item(self) -> ArmFigures:
-        """The arm as it was trained."""
-        return self.lines[0].item
+Lines = tuple[Line, ...]  # of an arm, as trained first
 
 
 def label(rescale: str, config: Mapping[str, Any]) -> str:
@@ -86,8 +77,8 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
     return row | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
 
 
-def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[RescaledArm, ...]:
-    """Return the arms with a run that was measured under other rotations, with a line per rotation."""
+def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[Lines, ...]:
+    """Return the lines of each arm with a run that was measured under other rotations, one per rotation."""
     known = list(NAMES)
     lines = [
         (item, rescale, label(rescale, item.arm.runs[0].config))
@@ -100,7 +91,7 @@ def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -
     for item, rescale, text in lines:
         line = Line(places[text], rescale, text, _under(rescale, text, item, lengths))
         by_arm[item.arm.label].append(line)
-    return tuple(RescaledArm(tuple(arm_lines)) for arm_lines in by_arm.values() if arm_lines)
+    return tuple(tuple(arm_lines) for arm_lines in by_arm.values() if arm_lines)
 
 
 def _rescalings(item: ArmFigures) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from poslab.analysis.interactions import Interaction, interactions
 from poslab.analysis.ladder import Ladder, rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
-from poslab.analysis.rescalings import RescaledArm, rescaled_arms
+from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
 from poslab.record import measures
@@ -69,7 +69,7 @@ class Results:
     both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed or several sizes or budgets
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
-    rescaled: tuple[RescaledArm, ...]  # arms that were measured under other rotations too
+    rescaled: tuple[Lines, ...]  # of the arms that were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
     earlier: tuple[Run, ...]  # of commands before the reported one: no figure counts them
     earlier_rows: tuple[Mapping[str, Value], ...]  # beside `earlier`

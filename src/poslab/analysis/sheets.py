@@ -191,7 +191,7 @@ def rescaled_sheet(results: Results) -> Sheet:
     columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
     columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
     columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
-    return columns, [dict(row) for arm in results.rescaled for line in arm.lines for row in line.item.rows]
+    return columns, [dict(row) for lines in results.rescaled for line in lines for row in line.item.rows]
 
 
 def rescaled_arms_sheet(results: Results) -> Sheet:
@@ -203,8 +203,8 @@ def rescaled_arms_sheet(results: Results) -> Sheet:
         | {"seeds_finished": len(line.item.rows)}
         | estimate_columns(line.item.figures, figures)
         | reach_columns(line.item)
-        for arm in results.rescaled
-        for line in arm.lines
+        for lines in results.rescaled
+        for line in lines
     )
 
 

@@ -17,7 +17,7 @@ from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, es
 from poslab.analysis.sheets import sheet
 from poslab.analysis.statistics import Estimate
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import listing, plain
+from poslab.config.text import listing
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
 from poslab.record import measures
@@ -121,7 +121,10 @@ class Retrieval(Measurement):
         table = study.table(self)
         if table is None or (table := _defined(table)).empty:
             return None
-        tasks = _tasks(table)
+        asked = {*table.task}
+        tasks = [
+            _Task(name, title, table[table.task == name]) for name, title in TITLES.items() if name in asked
+        ]
         held = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
         shares = {held[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
@@ -137,7 +140,7 @@ class Retrieval(Measurement):
             "for at its end. An answer is exact if every token of it was the most likely one. Lengths are "
             f"those of the whole window; L is the training length.{trained_on}",
             _findings(study, tasks),
-            tuple(_heat(study, task) for task in tasks if task.name in TITLES),
+            tuple(_heat(study, task) for task in tasks),
             (_table(study, tasks, by_arm),),
             {"retrieval": sheet(study.records(by_run[columns])), "retrieval_arms": sheet(by_arm)},
         )
@@ -185,9 +188,8 @@ class _Task:
 
 def _defined(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """The rows in which anything was asked."""
-    table = table[(table.samples > 0) & (table.tokens > 0)]
-    names = [plain(str(task), 40) for task in table.task]
-    return table.assign(task=names).astype({"multiple": float, "depth": float})
+    asked = table.task.isin([*TITLES]) & (table.samples > 0) & (table.tokens > 0)
+    return table[asked].astype({"multiple": float, "depth": float})
 
 
 def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
@@ -199,13 +201,6 @@ def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
     }
 
 
-def _tasks(table: "pandas.DataFrame") -> list[_Task]:
-    """The tasks on record, those with a figure first."""
-    known, found = list(TITLES), set(table.task.unique())
-    names = [*(name for name in known if name in found), *sorted(found - {*known})]
-    return [_Task(name, TITLES.get(name) or name or "unnamed", table[table.task == name]) for name in names]
-
-
 def _arm_rows(study: StudyTables, task: _Task) -> list[dict[str, Any]]:
     """retrieval_arms.csv: a row per arm and length, over all depths and seeds."""
     return [
@@ -214,7 +209,7 @@ def _arm_rows(study: StudyTables, task: _Task) -> list[dict[str, Any]]:
             "arm": item.arm.label,
             "multiple": length,
             "seeds_finished": len(item.rows),
-            "guess_nats": math.log(SYMBOLS[task.name]) if task.name in SYMBOLS else None,
+            "guess_nats": math.log(SYMBOLS[task.name]),
             **estimate_columns(figures, FIGURES),
         }
         for item in study.results.arms
@@ -246,15 +241,11 @@ def _table(study: StudyTables, tasks: Sequence[_Task], rows: list[dict[str, Any]
         record = records.setdefault((row["task"], row["arm"]), shared)
         end = measures.name(row["multiple"])
         record |= {f"{key}_{end}_{part}": row[f"{key}_{part}"] for key in SHOWN for part in ESTIMATE}
-    losses = [
-        f"{formatting.number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})"
-        for task in tasks
-        if task.name in SYMBOLS
-    ]
-    guessing = f"; guessing among the symbols of the answer loses {listing(losses)}" if losses else ""
+    losses = [f"{formatting.number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})" for task in tasks]
     caption = (
         "Over all depths. Nats per token is the loss on the answer only, which moves before an answer "
-        f"becomes exact{guessing}. A dash: the scheme is not defined at that length, or it was not measured."
+        f"becomes exact; guessing among the symbols of the answer loses {listing(losses)}. A dash: the "
+        "scheme is not defined at that length, or it was not measured."
     )
     sources = "retrieval_arms.csv", "retrieval.csv"
     return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)

@@ -231,7 +231,7 @@ def _orders_table(rungs: Ladder) -> Table:
         row: dict[str, Value] = {"rung": named(rungs, rung), **_described(rung)}
         for figure in rungs.figures:
             row[f"order_{figure}"] = ", ".join(rung.order(figure))
-            same = vars(agreement(rungs, rung, figure))
+            same = agreement(rungs, rung, figure)
             row |= {f"{key}_{figure}": value for key, value in same.items()}
         rows.append(row)
 

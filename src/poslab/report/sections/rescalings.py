@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
+from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.palette import line_number
-from poslab.analysis.rescalings import Line, RescaledArm, measured
+from poslab.analysis.rescalings import Line, Lines, measured
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import PRICE, Row, Rows, reach_columns, rescaled_arms_sheet, rescaled_sheet
 from poslab.config.text import listing, plain
@@ -23,7 +24,7 @@ from poslab.report.tables import Cell, Column, Table
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
 
-Drawn = tuple[RescaledArm, tuple[tuple[Line, Series], ...]]
+Drawn = tuple[ArmFigures, tuple[tuple[Line, Series], ...]]
 
 
 def section(results: Results) -> Section | None:
@@ -44,7 +45,7 @@ def section(results: Results) -> Section | None:
 
 def rescaled_table(results: Results) -> Table:
     """Return one row per arm and rotation: losses by length, price at L, usable length, where it fails."""
-    lines = [line for rescaled in results.rescaled for line in rescaled.lines]
+    lines = [line for of_arm in results.rescaled for line in of_arm]
     lengths = [
         k
         for k in results.multiples
@@ -82,15 +83,15 @@ def rescaled_table(results: Results) -> Table:
 def findings(results: Results) -> tuple[str, ...]:
     """Return one sentence per arm: which rescaling goes furthest, at what price."""
     sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
-    said = tuple(filter(None, (_furthest(rescaled, results) for rescaled in results.rescaled)))
+    said = tuple(filter(None, (_furthest(lines, results) for lines in results.rescaled)))
     return (*said, sure) if said else ()
 
 
 def in_short(results: Results) -> Iterator[str]:
     """Yield the best rotation for the reference at the tested length, and its price at L."""
     family, tested = cells.nats_family(results), results.tested_multiple
-    for rescaled in results.rescaled:
-        item, lines, figure = rescaled.item, rescaled.lines, f"{family}_{name(tested)}"
+    for lines in results.rescaled:
+        item, figure = lines[0].item, f"{family}_{name(tested)}"
         seeds = lines[0].item.by_seed(figure).keys()  # a mean over others would not compare
         losses = [
             (loss, line)
@@ -112,18 +113,18 @@ def in_short(results: Results) -> Iterator[str]:
         )
 
 
-def _furthest(rescaled: RescaledArm, results: Results) -> str:
+def _furthest(lines: Lines, results: Results) -> str:
     """Return the rescalings usable longest, if longer than as trained; "" where none has a length."""
-    label = rescaled.item.arm.label
-    reach = {line.place: length for line in rescaled.lines if (length := _in_every_seed(line)) is not None}
+    label = lines[0].item.arm.label
+    reach = {line.place: length for line in lines if (length := _in_every_seed(line)) is not None}
     if not reach:
         return ""
-    trained = reach.pop(rescaled.lines[0].place, 0.0)
+    trained = reach.pop(lines[0].place, 0.0)
     furthest = max(reach.values(), default=0.0)
     if furthest <= trained:
         return f"{label}: no rescaling has a longer usable length."
     best = []
-    for line in (line for line in rescaled.lines if reach.get(line.place) == furthest):
+    for line in (line for line in lines if reach.get(line.place) == furthest):
         row = reach_columns(line.item)
         usable = cells.usable(row, cells.usable_keys(results)[0]).text
         best.append(f"{line.label} (to {usable}, loss at L {cells.price(row, PRICE).text} %)")
@@ -137,24 +138,28 @@ def _in_every_seed(line: Line) -> float | None:
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    lines = [(arm.item.arm, line.rescale) for arm in results.rescaled for line in arm.lines]
-    bits = in_bits(measured(run, rescale) for arm, rescale in lines for run in arm.finished)
+    bits = in_bits(
+        measured(run, line.rescale)
+        for lines in results.rescaled
+        for line in lines
+        for run in line.item.arm.finished
+    )
     unit = "Bits per byte" if bits else "Loss"
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
     chart = f"rescaled_{'bits_per_byte' if bits else 'loss'}_by_length"
     panels = [
         LineChart(
             chart,
-            rescaled.item.arm.label,
+            item.arm.label,
             "",
-            f"Evaluation length (L = {rescaled.item.arm.context_length:,})",
+            f"Evaluation length (L = {item.arm.context_length:,})",
             unit if bits else "Loss (nats per token)",
             2,
             tuple((k, multiple(k)) for k in results.multiples),
             1.0,
             tuple(series for _, series in lines),
         )
-        for rescaled, lines in drawn
+        for item, lines in drawn
     ]
     caption = (
         f"{unit} on the same text at every length, scoring all targets of windows side by side: each trained "
@@ -172,18 +177,18 @@ def _loss_by_position(results: Results) -> PanelChart:
         return by_position(run, 1 if results.context_length else length, START * length)
 
     drawn = _drawn(results, values)
-    plateaus = [rescaled.item.mean("plateau") for rescaled, _ in drawn]
+    plateaus = [item.mean("plateau") for item, _ in drawn]
     levels = [None if plateau is None else (1 + TOLERANCES[""]) * plateau for plateau in plateaus]
     whole = position_chart(results, chart, "", "", [series for _, lines in drawn for _, series in lines])
     panels = [
         replace(
             whole,
-            title=rescaled.item.arm.label,
+            title=item.arm.label,
             series=tuple(series for _, series in lines),
             level=level,
             ceiling=max((CEILING * plateau for plateau in plateaus if plateau), default=None),
         )
-        for (rescaled, lines), level in zip(drawn, levels, strict=True)
+        for (item, lines), level in zip(drawn, levels, strict=True)
     ]
     caption = (
         f"Loss at each position of the longest windows from {multiple(START)} on, in bins four an octave. "
@@ -198,22 +203,22 @@ def _loss_by_position(results: Results) -> PanelChart:
 def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
     """Return the arms that have anything to draw, with their lines and series."""
     drawn = []
-    for rescaled in results.rescaled:
+    for of_arm in results.rescaled:
         by_line = [
-            (line, points([values(measured(run, line.rescale)) for run in rescaled.item.arm.finished]))
-            for line in rescaled.lines
+            (line, points([values(measured(run, line.rescale)) for run in line.item.arm.finished]))
+            for line in of_arm
         ]
         lines = [(line, Series(line_number(line.place), line.label, over)) for line, over in by_line if over]
-        drawn += [(rescaled, tuple(lines))] if lines else []
+        drawn += [(of_arm[0].item, tuple(lines))] if lines else []
     return drawn
 
 
 def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
     return [
-        {"arm": rescaled.item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
+        {"arm": item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
         | point.row
         | ({} if levels is None else {"failure_level": levels[i]})
-        for i, (rescaled, lines) in enumerate(drawn)
+        for i, (item, lines) in enumerate(drawn)
         for line, series in lines
         for point in series.points
     ]
