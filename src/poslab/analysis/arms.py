@@ -16,6 +16,7 @@ from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.schema import ADAMW, GPT2_BLOCK, HELD_OUT, SHARING, is_tokenizer_file
 from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
+from poslab.record.schema import ENDED
 from poslab.record.summary import is_pretrained
 
 # Keys that do not make an arm.
@@ -48,7 +49,6 @@ BESIDE_A_TEXT = {"vocabulary", "windows", "held_out"}  # of data: how a text is 
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
 BLOCK = tuple(f"model.{name}" for name, _ in GPT2_BLOCK)
-ENDED = ("done", "diverged")  # another try would end the same
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
+from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.option_files import nearest
 from poslab.measures import measurements
 from poslab.record.kept import load_available
-from poslab.record.losses import TRAINED, LossSum, Segments
+from poslab.record.losses import TRAINED, LossSum
 from poslab.record.measures import Value, crossing, is_in_bits, mean_bits, mean_loss
 from poslab.record.reader import ReportError, Run
 from poslab.report.document import Document
@@ -72,8 +73,8 @@ class Study:
             columns | {"rescale": rescale, "protocol": protocol, "multiple": multiple}
             | {"length": round(multiple * run.context_length)} | _losses(scored.values())
             for run, columns in self._of_runs()
-            for rescale, segments, _ in _measured(run)
-            for (protocol, multiple), scored in segments.items()
+            for rescale in (TRAINED, *run.rescaled)
+            for (protocol, multiple), scored in measured(run, rescale).segments.items()
         )  # fmt: skip
 
     @property
@@ -82,8 +83,8 @@ class Study:
         return _columns(
             columns | {"rescale": rescale, "position": position} | _losses([stretch])
             for run, columns in self._of_runs()
-            for rescale, _, positions in _measured(run)
-            for position, stretch in sorted(positions.items())
+            for rescale in (TRAINED, *run.rescaled)
+            for position, stretch in sorted(measured(run, rescale).positions.items())
         )
 
     def table(self, name: str) -> "pandas.DataFrame":
@@ -201,13 +202,6 @@ def read(
     """
     records = load_available(study, Path(runs).expanduser(), Path(reports).expanduser())
     return Study(figures(records, subject_of(study), reference, primary))
-
-
-def _measured(run: Run) -> Iterator[tuple[str, Segments, Mapping[int, LossSum]]]:
-    """Yield the measured losses of a run, as trained and under each other rotation, by its name."""
-    yield TRAINED, run.segments, run.positions
-    for name, measured in run.rescaled.items():
-        yield name, measured.segments, measured.positions
 
 
 def _losses(sums: Iterable[LossSum]) -> dict[str, Value]:
