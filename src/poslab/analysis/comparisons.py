@@ -44,7 +44,7 @@ class Comparison:
             return "one seed"
         if difference.p is None:
             return "no spread"
-        if abs(difference.mean) <= difference.half_width:
+        if not difference.decided:
             return "within noise"
         if self.p_holm is None:
             return "descriptive"

@@ -169,11 +169,6 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
     return Rung(reference, kept, run.manifest.parameters, share, flops)
 
 
-def decided(between: Difference | None) -> bool:
-    """Return whether the 95 % interval of a difference leaves 0 out."""
-    return between is not None and between.half_width is not None and abs(between.mean) > between.half_width
-
-
 @dataclass(frozen=True)
 class Crossing:
     """Two contenders whose gaps in two rungs have opposite signs, and intervals that both leave 0 out."""
@@ -201,8 +196,8 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
             opposite = first.mean * second.mean < 0
             p = [1.0 if at.p is None or not opposite else at.p for at in (first, second)]
             tests[arm, against, i, j] = max(p)
-            between = [at for k, at in known.items() if i < k < j and decided(at)]
-            if opposite and decided(first) and decided(second) and not between:
+            between = [at for k, at in known.items() if i < k < j and at.decided]
+            if opposite and first.decided and second.decided and not between:
                 found[arm, against, i, j] = first, second
     adjusted = holm(tests)
     listed = tuple(
@@ -222,8 +217,8 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
     for arm, against in combinations(rungs.contenders, 2):
         here, there = (at.gap(arm, against, figure) for at in (rung, rungs.whole))
         if here is not None and there is not None:
-            pairs[decided(there)] += 1
-            same[decided(there)] += here.mean * there.mean > 0
+            pairs[there.decided] += 1
+            same[there.decided] += here.mean * there.mean > 0
     every = {"same": sum(same.values()), "pairs": sum(pairs.values())}
     return every | {"same_decided": same[True], "pairs_decided": pairs[True]}
 
@@ -246,12 +241,12 @@ class Trend:
     @property
     def along_a_line(self) -> bool:
         """Whether the interval of b leaves 0 out, and b is steady."""
-        return self.steady and decided(self.per_tenfold)
+        return self.steady and self.per_tenfold.decided
 
     @property
     def seen(self) -> bool:
         """Whether there is a trend: along a line, or from the first to the last by more than their noise."""
-        return self.along_a_line or (self.steady and decided(self.change))
+        return self.along_a_line or (self.steady and self.change.decided)
 
     @property
     def reading(self) -> str:
@@ -260,7 +255,7 @@ class Trend:
             return "one seed"
         if not self.seen:
             return "no trend seen"
-        if decided(self.first) and decided(self.last) and self.first.mean * self.last.mean < 0:
+        if self.first.decided and self.last.decided and self.first.mean * self.last.mean < 0:
             return "turns"
         by = self.per_tenfold if self.along_a_line else self.change
         return "shrinks" if by.mean * (self.first.mean + self.last.mean) < 0 else "grows"

@@ -93,10 +93,7 @@ class BothProtocols:
         t test over seeds, with Holm's correction over all pairs, finds.
         """
         opposite = self.pair.difference.mean * self.beside.mean < 0
-        sure = any(
-            gap.half_width is not None and abs(gap.mean) > gap.half_width
-            for gap in (self.pair.difference, self.beside)
-        )
+        sure = self.pair.difference.decided or self.beside.decided
         changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
         return opposite and (self.separated or (sure and changed))
 

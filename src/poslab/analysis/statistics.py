@@ -92,6 +92,11 @@ class Difference:
     text: TextNoise | None = None
 
     @property
+    def decided(self) -> bool:
+        """Whether the 95 % interval leaves 0 out."""
+        return self.half_width is not None and abs(self.mean) > self.half_width
+
+    @property
     def documents(self) -> int | None:
         """How many documents add noise to the interval; None where only the seeds do."""
         return None if self.text is None else self.text.documents

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings, decided
+from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
 from poslab.config.text import listing
 from poslab.record.measures import short_unit
@@ -65,7 +65,7 @@ def _close(rung: Rung, figure: str) -> str:
     """Return which neighbours in the order of a rung lie within noise; "" of none."""
     gaps = [(pair, rung.gap(*pair, figure)) for pair in pairwise(rung.order(figure))]
     return listing(
-        [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not decided(gap)], NAMED
+        [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not gap.decided], NAMED
     )
 
 

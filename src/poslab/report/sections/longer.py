@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from poslab.analysis.ladder import decided
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, difference_columns
@@ -77,7 +76,7 @@ def _finding(found: Sequence[Control]) -> str:
     for item in found:
         gap = item.difference
         words = f"{_label(item, found)} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
-        side = "not separated for" if not decided(gap) else "higher for" if gap.mean > 0 else "lower for"
+        side = "not separated for" if not gap.decided else "higher for" if gap.mean > 0 else "lower for"
         sides["of one seed for" if gap.half_width is None else side].append(words)
     parts = phrases(*sides.items())
     return (
@@ -98,7 +97,8 @@ def _on_texts(found: Sequence[Control]) -> str:
             "lower": [gap for gap in every if gap.mean < 0],
         }
         sides = [
-            f"{side} on {len(gaps)} of {len(every)} (the interval leaves 0 out on {sum(map(decided, gaps))})"
+            f"{side} on {len(gaps)} of {len(every)} (the interval leaves 0 out on "
+            f"{sum(gap.decided for gap in gaps)})"
             for side, gaps in signed.items()
             if gaps
         ]
