@@ -36,3 +36,10 @@ def test_the_report_names_the_commit_and_the_machine_where_the_record_does(tmp_p
     page = (tmp_path / "named" / "index.html").read_text()
     assert "Some GPU, Some CPU &lt;b&gt;, 8 cores, Linux 7" in page
     assert not {"Hardware", "Commit"} & set((tmp_path / "older" / "report.md").read_text().split())
+
+
+def test_the_facts_list_the_multiples_of_L_that_were_measured(tmp_path):
+    write_run(tmp_path / "runs", "one", study="short", sliding={1.0: 2.0, 2.0: 2.1})
+    write_report("short", tmp_path / "runs", tmp_path)
+    facts = read(tmp_path / "short" / "facts.csv")
+    assert [row["value"] for row in facts if row["key"] == "multiple"] == ["1.0", "2.0"]

@@ -59,7 +59,7 @@ def facts_sheet(results: Results) -> Sheet:
         ("seeds_most", results.seeds),
         *((key, value) for key in known[0] for value in _different(each[key] for each in known)),
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
-        *(("multiple", k) for k in results.multiples),
+        *(("multiple", k) for k in sorted({k for run in results.finished for _, k in run.segments})),
         ("primary", results.primary),
         ("usable_length_fixed_limit", results.fixed_limit),
         *_convergence(results),
