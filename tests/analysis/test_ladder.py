@@ -19,6 +19,7 @@ from poslab.report.charts import PanelChart
 from poslab.report.formatting import quantity
 from poslab.report.sections.contents import document
 from poslab.report.sections.ladder import section
+from poslab.report.warnings import warnings_of
 from support.records import BATCH, L, plan, words, write_run
 
 LOSS = "loss_1x"
@@ -102,6 +103,13 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     assert "; t5, rope, alibi at 16 tokens a parameter; rope, t5 at 31" in words(results)
     trends, *_ = section(results).findings
     assert f"to {quantity(trend(rungs, 'alibi', LOSS).high)} FLOP)" in trends
+
+
+def test_arms_without_a_gap_to_the_reference_at_their_size_and_budget_are_named(tmp_path):
+    losses = {"rope": [2.0, 1.8, 1.6, None, 1.4], "t5": [1.9, 1.75, 1.5, 1.4, None]}
+    study(tmp_path, losses, [*BUDGETS, (64, 6000), (64, 8000)])
+    left_out = "so in no order and no trend: rope 8000 steps and t5 6000 steps."
+    assert left_out in warnings_of(gather("made_up", tmp_path, None))[0]
 
 
 def test_an_order_of_means_within_noise_is_no_crossing(tmp_path):

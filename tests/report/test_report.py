@@ -300,3 +300,14 @@ def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
     results = gather("made_up", tmp_path, None)
     assert [target.fraction for target in results.targets] == [0.5, 0.75]
     assert row_of(results, "a")["reached"] is True
+
+
+def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
+    for pos in ("rope", "alibi"):
+        write_run(tmp_path, pos, pos=pos)
+        write_run(tmp_path, f"{pos}-masked", pos=pos, config={"objective": {"kind": "masked", "share": 0.15}})
+    plan(tmp_path, ["rope", "alibi", "rope-masked", "alibi-masked"], "rope")
+    said = warnings_of(gather("made_up", tmp_path, None))
+    assert any(
+        "rope causal: rope masked and alibi masked. Losses of two objectives do" in text for text in said
+    )

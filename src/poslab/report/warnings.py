@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from poslab.analysis.comparisons import scored_by
+from poslab.analysis.ladder import ladder
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
@@ -44,6 +46,16 @@ def warnings_of(results: Results) -> list[str]:
     ]
     if results.texts and apart:
         whole.append(f"Without the reference on the same text, so compared with nothing: {listing(apart)}.")
+    base = scored_by(results.first)
+    if other := [
+        item.arm.label
+        for item in results.arms
+        if any(run.segments and scored_by(run) != base for run in item.arm.finished)
+    ]:
+        whole.append(
+            f"Trained for another objective than {results.reference.arm.label}: {listing(other)}. Losses of "
+            "two objectives do not compare, though a figure may show both."
+        )
     return whole + by_text
 
 
@@ -58,6 +70,11 @@ def _warnings_of(results: Results) -> list[str]:
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
+    if (rungs := None if results.texts else ladder(results)) is not None:
+        compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
+        if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
+            without = f"Without a gap to {rungs.reference} at their size and budget"
+            warnings.append(f"{without}, so in no order and no trend: {listing(apart)}.")
     warnings += [
         *_differences(finished, across_texts=bool(results.texts)),
         *_far_from_normal(results),
