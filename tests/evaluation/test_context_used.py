@@ -8,12 +8,13 @@ import pytest
 
 from poslab.analysis.results import Results, gather
 from poslab.data.windows import validation_windows
+from poslab.evaluation.losses import in_precision, token_losses
 from poslab.measures import context_used as measure
 from poslab.measures.context_used import ContextUsed, contexts, ends
 from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.study_tables import StudyTables
-from support.evaluation import plain_losses, trained
+from support.evaluation import examples, plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.records import L, plan, seal, write_protocols, write_run
 
@@ -39,6 +40,19 @@ def test_the_same_targets_are_scored_in_every_context(monkeypatch):
         cut = np.stack([text[place - context : place + 1] for place in places])
         assert row["tokens"] == 5 * 8
         assert row["nll"] == pytest.approx(plain_losses(gpt, cut, scored).sum())
+
+
+def test_losses_are_in_the_precision_of_the_training(monkeypatch):
+    monkeypatch.setattr(measure, "WINDOWS", 5)
+    text = np.random.default_rng(0).integers(0, 50, 1000)
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH).float()
+    model = trained(gpt, LENGTH, text, np.array([[0, 1000]]))
+    model.config.trainer.precision = "bfloat16"
+    windows = validation_windows(model.corpus, 5, LENGTH)
+    with in_precision(model.config):
+        expected = token_losses(gpt, *examples(windows), 8)
+    *_, longest = ContextUsed().measure(model)
+    assert longest["nll"] == expected.sum()
 
 
 @pytest.mark.parametrize("length", [128, 64, 48, 100, 7, 1])

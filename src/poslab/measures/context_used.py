@@ -40,14 +40,14 @@ class ContextUsed(Measurement):
     def measure(self, trained: Trained) -> Iterator[Row]:
         """Score the last L/8 targets of each window, in sliding windows of c tokens with a stride of c/8."""
         from poslab.data.windows import validation_windows
-        from poslab.evaluation.losses import token_losses
+        from poslab.evaluation.losses import in_precision, token_losses
 
         length = trained.config.context_length
         windows = validation_windows(trained.corpus, WINDOWS, length)
         objective = build_objective(trained.config.objective)
         tokens, targets = objective.of_evaluation(windows, trained.corpus.vocabulary)
         asked = targets[:, -max(1, length // 8) :]
-        with trained.progress.phase("evaluating shorter contexts"):
+        with trained.progress.phase("evaluating shorter contexts"), in_precision(trained.config):
             for context in contexts(length):
                 places = [slice(end - context, end) for end in ends(length, context)]
                 given, scored = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
