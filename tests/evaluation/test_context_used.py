@@ -14,6 +14,7 @@ from poslab.measures.context_used import ContextUsed, contexts, ends
 from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.study_tables import StudyTables
+from poslab.report.verdict import context_used
 from support.evaluation import examples, plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.records import L, plan, seal, write_protocols, write_run
@@ -103,6 +104,24 @@ def test_no_arm_that_would_not_miss_its_context_is_said_to_keep_its_loss(tmp_pat
     older = study(tmp_path / "b", {"rope": 0.001, "alibi": -0.01}, measured=False)  # by its losses at L/2
     assert "No arm needs a context of L" in " ".join(sentences(older))
     assert StudyTables(older).table(ContextUsed()) is None
+
+
+def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_length(tmp_path):
+    names = []
+    for length, used in ((L, L), (8 * L, 4 * L)):
+        for seed in range(2):
+            names.append(f"rope-{length}-{seed}")
+            rows = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((used, 2.0), (used - 1, 3.0))]
+            write_run(
+                tmp_path,
+                names[-1],
+                seed=seed,
+                sliding={0.5: 2.0, 1.0: 2.0, 8.0: 2.0},
+                config={"context_length": length},
+                tables={ContextUsed.table: rows},
+            )
+    plan(tmp_path, names, f"rope L={L}")
+    assert "less than 0.02 nats. So" in context_used([gather("made_up", tmp_path, None)])
 
 
 def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(tmp_path):

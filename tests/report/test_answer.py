@@ -163,6 +163,10 @@ def test_a_small_budget_is_said_beside_the_result(tmp_path):
     small = dict(answer(study(tmp_path / "a", HELD)).belief)
     assert f"({BUDGET / 1000:.1f} per parameter)" in small["Model and budget"]
     assert "may shrink or turn" in small["Early training"]
+    for pos, parameters in (("rope", 1000), ("alibi", 10)):  # 1.6 and 160
+        write_run(tmp_path / "both", pos, pos, parameters=parameters)
+    both = dict(answer(gather("made_up", tmp_path / "both", "rope")).belief)
+    assert "20 tokens per parameter in some arms, so" in both["Early training"]
     for parameters in (10, 81):  # 160 and 19.8, which is said as 20
         folder = tmp_path / f"{parameters}"
         for pos in ("rope", "alibi"):

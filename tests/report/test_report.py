@@ -311,3 +311,10 @@ def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
     assert any(
         "rope causal: rope masked and alibi masked. Losses of two objectives do" in text for text in said
     )
+
+
+def test_a_report_warns_that_losses_at_a_multiple_of_two_lengths_do_not_compare(tmp_path):
+    for length in (L, 2 * L):
+        write_run(tmp_path, f"rope-{length}", config={"context_length": length})
+    said = warnings_of(gather("made_up", tmp_path, None))
+    assert any("losses of different L do not compare" in text for text in said)

@@ -49,9 +49,14 @@ def context_used(parts: Sequence[Results]) -> str:
         return ""
     every = {item.arm.label for part in parts for item in part.arms if item.rows}
     known = every == {*chain(*measured)}  # else nothing is said of all arms
-    lengths = [used for items in unused for item in items for used in item.by_seed("context_used").values()]
-    fewer = parts[0].context_length is None or max(lengths, default=0) < parts[0].context_length
-    enough = f"; {max(lengths):.0f} tokens are enough" if lengths and fewer else ""
+    used = [
+        (length, item.arm.context_length)
+        for items in unused
+        for item in items
+        for length in item.by_seed("context_used").values()
+    ]
+    fewer = all(length < whole for length, whole in used)
+    enough = f"; {max(used)[0]:.0f} tokens are enough" if used and fewer else ""
     of_others = ""
     if not needing and known:
         need = "No arm needs"

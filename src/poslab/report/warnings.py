@@ -193,7 +193,7 @@ QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: run.context_length,
         "The training lengths differ (L = {})",
-        ": lengths are shown as multiples of L",
+        ": lengths are shown as multiples of L, and at one multiple losses of different L do not compare",
         by_task=True,
     ),
     Question(

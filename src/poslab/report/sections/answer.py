@@ -254,7 +254,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     else:
         yield "Models", f"{size} parameters, trained elsewhere"
     if seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None:
-        early = f"fewer than {EARLY} tokens per parameter"
+        some = " in some arms" if round(seen[-1]) >= EARLY else ""
+        early = f"fewer than {EARLY} tokens per parameter{some}"
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
     if unsteady(results):
