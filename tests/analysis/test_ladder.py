@@ -319,6 +319,11 @@ def test_a_law_that_does_not_fit_is_said_not_to_and_a_bound_is_no_estimate(tmp_p
     rows = {row["arm"]: row for row in document(gather("made_up", tmp_path, None)).sheets["scaling"][1]}
     assert rows["t5"]["tokens_reading"] == rows["t5"]["parameters_reading"] == "the law does not fit"
     assert rows["alibi"]["floor"] is None
+    losses = {"rope": [*losses["rope"], 0.5], "t5": [*losses["t5"], None], "alibi": [*losses["t5"], 0.6]}
+    study(tmp_path / "more", losses, [*WIDE, (320, 2500)], noise=2e-4)
+    sections = document(gather("made_up", tmp_path / "more", None)).sections
+    said = "The law fits no arm over 4 to 5 sizes"
+    assert any(said in sentence for section in sections for sentence in section.findings)
 
 
 def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):

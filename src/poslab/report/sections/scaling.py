@@ -38,12 +38,16 @@ def _finding(rungs: Ladder, found: list[Scaling]) -> str:
         for what, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
         if fit.fits and need.reading != "cannot tell"
     ]
-    text = f"For the same loss over {len(rungs.sizes)} sizes"
+    sizes = sorted(len({rung.parameters for rung in rungs.rungs if fit.arm in rung.arms}) for fit in found)
+    over = f"over {cells.span(sizes)} sizes"
+    if len(unfit) == len(found):
+        return f"The law fits no arm {over}, so what each needs for the same loss is not known."
+    text = f"For the same loss {over}"
     but = f"; the law does not fit {listing(unfit, NAMED)}" if unfit else ""
     if not seen:
         return (
-            f"{text}, the fits cannot tell whether an arm needs more or fewer tokens than {rungs.reference}"
-            f"{but}."
+            f"{text}, the fits cannot tell whether an arm needs more or fewer tokens or parameters than "
+            f"{rungs.reference}{but}."
         )
     return f"{text}, over {rungs.reference}: {listing(seen, NAMED)}{but}."
 
