@@ -46,11 +46,11 @@ def warnings_of(results: Results) -> list[str]:
     ]
     if results.texts and apart:
         whole.append(f"Without the reference on the same text, so compared with nothing: {listing(apart)}.")
-    base = scored_by(results.first)
+    base = {scored_by(run) for run in results.reference.arm.finished}
     if other := [
         item.arm.label
         for item in results.arms
-        if any(run.segments and scored_by(run) != base for run in item.arm.finished)
+        if base and any(run.segments and scored_by(run) not in base for run in item.arm.finished)
     ]:
         whole.append(
             f"Trained for another objective than {results.reference.arm.label}: {listing(other)}. Losses of "
