@@ -185,6 +185,8 @@ def attend_with(
     `bias` is by distance, or of these queries and all keys, and -inf out of the window; `coarse` + `fine` are
     the sums of gates, and `profiles` each query's own bias by distance, the last that of all farther keys.
     """
+    # Read at two places, and PyTorch compiles the gradient of each tensor at one place only.
+    fine_at_keys = None if fine is None else fine.clone()
 
     def added(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         row = query + first[0]
@@ -195,11 +197,11 @@ def attend_with(
         if profiles is not None:
             back = (positions[row] - positions[key]).clamp(0, profiles.shape[-1] - 1)
             score = score + profiles[b, h, row, back]
-        if coarse is not None and fine is not None:
+        if coarse is not None and fine is not None and fine_at_keys is not None:
             # Without sinks the gradient at `row` is only rounding, since softmax ignores a shift of a whole
             # row. In half precision it cancels the same rounding at `key`, which the sums would add up.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
-            score = score + (fine[b, h, row] - fine[b, h, key])
+            score = score + (fine[b, h, row] - fine_at_keys[b, h, key])
         return score
 
     def causal(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
