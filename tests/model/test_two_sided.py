@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from poslab.config.schema import ConfigError, Options, PairError
-from poslab.model.attention import Attention, Mixer, Site, build_attention
+from poslab.model.attention import Attention, Mixer, Site, build_attention, flash
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.attentions import Case, assert_same, attended, masked, parts, sizes_kept, turned
@@ -189,3 +190,21 @@ def test_the_parts_of_others_are_one_sided_unless_they_say_otherwise():
             kind(Options(), GEOMETRY, rope)
     with pytest.raises(PairError, match="is causal"):
         Scheme(Options(), GEOMETRY)
+
+
+def test_on_cuda_a_mask_is_in_the_precision_of_the_queries(monkeypatch):
+    """On tensors without numbers. cuDNN reads a float32 mask as bfloat16, and another kernel refuses it."""
+    seen = []
+
+    def noted(q, k, v, attn_mask, scale):
+        seen.append({x.dtype for x in (q, k, v, attn_mask)})
+        return v
+
+    monkeypatch.setattr(flash, "scaled_dot_product_attention", noted)
+    with FakeTensorMode(), torch.device("cuda"):
+        scheme = build_scheme(SCHEMES["alibi"], GEOMETRY)
+        attend = build_attention(ATTENTIONS["flash"], GEOMETRY, scheme)
+        q, k, v = torch.empty(3, 2, 4, 40, 8, dtype=torch.bfloat16)
+        mixed = attend.attend(q, k, v, Site(scheme, torch.arange(40)))
+    assert seen == [{torch.float32}]
+    assert mixed.dtype == torch.bfloat16

@@ -131,8 +131,11 @@ class Flash(Attention):
             of_keys = added.expand(-1, q.shape[1], q.shape[2], q.shape[2])
             of_sinks = site.sinks[:, None, None].to(added.dtype).expand(*of_keys.shape[:-1], 1)
             mask = torch.cat([of_keys, of_sinks], dim=-1)
-        mixed = scaled_dot_product_attention(q, k, _as_wide(v, q), attn_mask=mask, scale=scale)
-        return mixed[..., : v.shape[-1]]
+        wide = _as_wide(v, q)
+        if mask is not None and q.is_cuda:  # where kernels refuse, or misread, a mask of another dtype
+            q, k, wide = (x.to(mask.dtype) for x in (q, k, wide))
+        mixed = scaled_dot_product_attention(q, k, wide, attn_mask=mask, scale=scale)
+        return mixed[..., : v.shape[-1]].to(v.dtype)
 
 
 def _ends_near(q: Tensor, site: Site) -> bool:
