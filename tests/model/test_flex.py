@@ -10,12 +10,14 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.attention.flex_attention
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
-from poslab.model.attention import Site
+from poslab.model.attention import Site, build_attention, flash
 from poslab.model.kernels import flex
+from poslab.model.positions import Geometry, build_scheme
 from support.attentions import BiasAndGates, Case, assert_same, attended, parts
-from support.models import SCHEMES
+from support.models import ATTENTIONS, SCHEMES
 from support.pairwise import pairwise
 
 HEADS, WIDTH = 2, 8
@@ -122,3 +124,16 @@ def test_it_is_one_graph_of_as_many_forms_as_layers_have(monkeypatch):
         first = torch.zeros(1, dtype=torch.int32)
         given = (q, k, v, table, None, None, profiles, sinks, torch.arange(130), first, None, 0.25)
         torch.testing.assert_close(compiled(*given), flex.attend_with(*given))
+
+
+def test_no_forward_pass_looks_for_flash_attn(monkeypatch):
+    """A search that finds nothing would break the graph of each compiled block on a GPU."""
+    with FakeTensorMode(), torch.device("cuda"):
+        geometry = Geometry(HEADS * WIDTH, HEADS, LENGTH, layers=1)
+        scheme = build_scheme(SCHEMES["rope"], geometry)
+        attend = build_attention(ATTENTIONS["flash"], geometry, scheme)
+        monkeypatch.setattr(flash, "_has_flash_attn", None)
+        monkeypatch.setattr(flash, "_fused", lambda backend, q, k, v, scale: v)
+        q, k, v = torch.empty(3, 1, HEADS, LENGTH, WIDTH, dtype=torch.bfloat16)
+        attend.attend(q, k, v, Site(scheme, torch.arange(LENGTH)))
+    assert attend.kernel == "torch flash (cuda)"

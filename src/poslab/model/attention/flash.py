@@ -33,13 +33,14 @@ from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from poslab.config.schema import Options
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
 from poslab.model.kernels import flex
 from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
 from poslab.model.kernels.near import NearBias
 from poslab.model.kernels.sliding import Sliding
 from poslab.model.kernels.strips import Strips, pairwise_strips
-from poslab.model.positions import Scheme
+from poslab.model.positions import Geometry, Scheme
 
 WIDEST_FUSED_HEAD = 256
 
@@ -49,6 +50,11 @@ class Flash(Attention):
     two_sided = True
     windowed = True
     takes_sinks = True
+
+    def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
+        super().__init__(options, geometry, scheme)
+        # Not asked in `attend`: an import that fails would break the graph of a compiled block.
+        self.has_flash_attn = torch.cuda.is_available() and _has_flash_attn()
 
     def attend(
         self,
@@ -91,7 +97,7 @@ class Flash(Attention):
         by_distance_only = log_gates is None and site.sinks is None
         plain = bias is None and by_distance_only
         sloped = slopes is not None and by_distance_only
-        if q.is_cuda and narrow and half and (plain or sloped) and _has_flash_attn():
+        if q.is_cuda and narrow and half and (plain or sloped) and self.has_flash_attn:
             self.kernel = "flash-attn"
             return _flash_attn(q, k, v, slopes, window, scale)
         if plain and narrow and (q.device.type == "cpu" or half):
