@@ -1,6 +1,7 @@
 """Every pair in the precisions of training beside the plain form in float64, on a CPU and on a GPU."""
 
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -48,6 +49,7 @@ def outputs_and_gradients(pos, attention, device, dtype, plain):
         attend.to(device)
     leaves = [tensor.to(device, dtype).requires_grad_() for tensor in (*drawn[:3], x)]
     q, k, v, x = leaves
+    whole.read_tokens((torch.arange(LENGTH) % 64).expand(2, -1).to(device))  # for BiPE, with its ends
     site = Site.of(scheme, whole.place(LENGTH, None).to(device), x)
     output = attend.weights(q, k, site) @ v if plain else attend.attend(q, k, v, site)
     inputs = [*leaves, *scheme.parameters()]
@@ -98,7 +100,16 @@ def test_no_pair_has_the_processor_wait_for_a_number(pos, attention, monkeypatch
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], layers=layers, dtype=torch.float32).to("meta")
     tokens = torch.zeros(2, 40, dtype=torch.int64, device="meta")
     positions = gpt.scheme.place(40, None).to("meta")
+    made = []
+
+    def noting(plain, data, **options):
+        if "device" in options and not isinstance(data, torch.Tensor):
+            made.append(data)
+        return plain(data, **options)
+
+    for name in ("tensor", "as_tensor"):
+        monkeypatch.setattr(torch, name, partial(noting, getattr(torch, name)))
     with Copies() as seen:
         gpt(tokens, positions=positions).sum().backward()
-    assert seen.copies == []
+    assert [*seen.copies, *made] == []
     assert all(parameter.grad is not None for name, parameter in gpt.named_parameters() if "blocks" in name)

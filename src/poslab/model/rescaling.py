@@ -31,7 +31,7 @@ def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]
     """
     slowest = max(1, theta.shape[0] - 1)  # a single pair is the fastest: it stays
     share = torch.arange(theta.shape[0], device=theta.device, dtype=theta.dtype) / slowest
-    stretch: Tensor = torch.as_tensor(factor, device=theta.device, dtype=theta.dtype) ** share
+    stretch: Tensor = factor**share
     return theta / stretch
 
 

@@ -65,7 +65,8 @@ class BiPE(Scheme):
             )
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
-        ends = torch.isin(tokens, torch.tensor(self.options.ends, device=tokens.device))
+        # Not torch.isin: the processor would wait for the copy of its numbers to a GPU.
+        ends = torch.stack([tokens == token for token in self.options.ends]).any(dim=0)
         self._begins = pad(ends[:, :-1], (1, 0))
 
     def begins(self, length: int) -> Int[Tensor, "B T"]:
