@@ -82,6 +82,20 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     assert "alibi and rope change places" in order
 
 
+def test_files_of_the_users_own_are_texts_too(tmp_path):
+    """Their content is a part of what an arm is, and not of what it is but for the text."""
+    names = []
+    for text in ("poems", "letters.jsonl"):
+        for pos in ("rope", "t5"):
+            names.append(f"{text}-{pos}")
+            facts = of_text(text)
+            facts["config"]["data"] = {"source": "text", "path": text, "vocabulary": 300}
+            write_run(tmp_path, names[-1], pos, 0, **facts)
+    plan(tmp_path, names, "rope")
+    results = gather("made_up", tmp_path, None)
+    assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
+
+
 def test_an_arm_may_have_another_rate_on_each_text_where_rates_are_tuned(tmp_path):
     names = []
     for text, rates in {"sotu": (0.001, 0.002), "code": (0.002, 0.004)}.items():

@@ -139,7 +139,7 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
             trainer |= dict.fromkeys(Rates._fields)
         changed = {
             "config": {**run.config, "trainer": trainer, "data": {**of_first, **used}},
-            "corpus": firsts[0].manifest.corpus,
+            "data": firsts[0].manifest.data,
         }
         return replace(run, manifest=run.manifest.model_copy(update=changed))
 
