@@ -105,6 +105,14 @@ def test_a_scheme_passes_the_checks_for_schemes_of_others(pos):
     assert failed == []
 
 
+def test_the_checks_refuse_a_hybrid_only_where_a_whole_model_does():
+    """T5's table serves the layers with attention; FoX has gates in the others, too."""
+    hybrid = {"hybrid": ATTENTIONS["hybrid"]}
+    notes = {pos: list(check_scheme(SCHEMES[pos], hybrid))[-1].note for pos in ("t5", "fox")}
+    assert notes["t5"] == "it has no matrix of weights"
+    assert notes["fox"].startswith("refused: pos.scheme=fox has parameters for each layer")
+
+
 def build(group, section):
     geometry = Geometry(32, 4, 64, layers=4)
     if group == "pos":

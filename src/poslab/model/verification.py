@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from poslab.config.schema import ConfigError
-from poslab.model.attention import Attention, Site, build_attention
+from poslab.model.attention import Attention, Site, build_attention, build_attentions
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 230, 37  # tokens: several strips and chunks, and past T5's horizon
@@ -69,9 +69,10 @@ def check_scheme(
         ("its parameters have gradients", trial.gradients),
     ):
         yield _outcome(title, check)
+    schemes = [trial.whole.layer(index) for index in range(geometry.layers)]
     for name, attention in attentions.items():
         try:
-            built = build_attention(attention, geometry, trial.scheme)
+            built = build_attentions(attention, geometry, schemes)[0]
         except ConfigError as error:
             yield Outcome(f"under attention={name}", None, f"refused: {error}")
             continue
