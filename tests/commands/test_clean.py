@@ -74,6 +74,17 @@ def test_a_finished_run_is_removed_where_it_is_named(place, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_commands_go_with_the_last_run_of_a_study(tmp_path, monkeypatch):
+    """A report names them as the commands of its runs."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "small"
+    write_study_list(folder, StudyList("small", ("a", "b"), question="Which?", commands=("train",)))
+    for run, commands in (("a", ("train",)), ("b", ())):
+        assert main(["study=small", f"run={run}", "yes=true"]) == 0
+        listed = read_study_list(folder)
+        assert (listed.commands, listed.question) == (commands, "Which?")
+
+
 def test_what_tensorboard_has_written_goes_with_the_run(place, tmp_path):
     outside = tmp_path / "mine"
     for folder in (place / "rope-failed" / "tensorboard", outside):

@@ -95,7 +95,8 @@ def remove(folder: Path, runs: Iterable[Path]) -> tuple[list[str], list[str]]:
             left_runs, left_latest = (
                 tuple(name for name in names if name not in removed) for names in (listed.runs, listed.latest)
             )
-            write_study_list(folder, replace(listed, runs=left_runs, latest=left_latest))
+            commands = listed.commands if left_runs else ()  # a report names those of its runs
+            write_study_list(folder, replace(listed, runs=left_runs, latest=left_latest, commands=commands))
     return removed, left
 
 
