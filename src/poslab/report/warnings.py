@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.comparisons import scored_by
-from poslab.analysis.ladder import ladder
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
@@ -70,7 +69,7 @@ def _warnings_of(results: Results) -> list[str]:
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
-    if (rungs := None if results.texts else ladder(results)) is not None:
+    if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
             without = f"Without a gap to {rungs.reference} at their size and budget"
