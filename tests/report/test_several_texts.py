@@ -11,6 +11,7 @@ from poslab.analysis.texts import agreements, orders
 from poslab.paper.table import paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
+from poslab.report.held_out import held_out
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
 from poslab.report.warnings import warnings_of
@@ -58,6 +59,15 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def results(runs):
     return gather("made_up", runs, None)
+
+
+def test_held_out_text_is_named_where_there_are_several(tmp_path):
+    for text in ("sotu", "code"):
+        write_run(tmp_path, text, **of_text(text, evaluate={"segments": 64}))
+    plan(tmp_path, ["sotu", "code"], "rope")
+    finished = gather("made_up", tmp_path, None).finished
+    assert [line.split(": ")[0] for line in held_out(finished)] == ["The sotu", "The code"]
+    assert ": " not in held_out(finished[:1])[0]
 
 
 def test_differences_are_paired_within_a_text_and_counted_over_texts(results):

@@ -2,15 +2,20 @@
 
 from collections.abc import Iterable
 
-from poslab.config.text import counted
+from poslab.config.text import counted, plain
 from poslab.record.reader import Run
 
 HELD_OUT = "Held-out text"  # what the page and the terminal call it
 
 
 def held_out(runs: Iterable[Run]) -> list[str]:
-    """Return how many of the segments asked for were found, and in what; each value of the runs once."""
-    return list(dict.fromkeys(filter(None, map(_found, runs))))
+    """Return how many of the segments asked for were found, and in what; each value of the runs once.
+
+    Of several texts each value has its text before it.
+    """
+    found = dict.fromkeys((plain(run.data_name, 40), words) for run in runs if (words := _found(run)))
+    several = len({text for text, _ in found}) > 1
+    return [f"{text}: {words}" if several else words for text, words in found]
 
 
 def _found(run: Run) -> str:
