@@ -25,3 +25,11 @@ def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind
         wanted = f"{kind.__module__.partition('.')[0]}.{kind.__qualname__}"
         raise ConfigError(f"{key}: {found.__module__}.{found.__qualname__} is no {wanted}")
     return instance
+
+
+def check_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise ConfigError where one of the callbacks of a configuration cannot be built."""
+    from pytorch_lightning import Callback  # takes seconds
+
+    for name, section in callbacks.items():
+        instantiated(f"callbacks.{name}", section, Callback)

@@ -91,7 +91,8 @@ class RunMaker(Observer):
         self.interval = config.trainer.checkpoint_seconds
         self.notes: list[str] = []
         self.kept_step = last_stable_step(config.trainer) if config.branches else None
-        recorded, self.state, self.trained = read_earlier(self.job, self._note)
+        earlier = read_earlier(self.job, self._note) if self.job.begun else (Manifest(), None, None)
+        recorded, self.state, self.trained = earlier
         self.notes = [*(recorded.notes or []), *self.notes]
         lasting = recorded.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = recorded.memory_bytes or 0
@@ -276,9 +277,12 @@ class RunMaker(Observer):
             origin = begin_from(start, gpt, job.config, job.corpus)
             if observer is self:
                 self.record.update(origin=origin)
-        drawn = start is None
-        state, self.state = self.state, None  # not kept here: it is as large as all of training
-        return train(gpt, job.config, job.corpus, observer, state, self.callbacks, drawn)
+        return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
+
+    def _take_state(self) -> State | None:
+        """Return the state to resume from and drop it here: it is as large as all of training."""
+        state, self.state = self.state, None
+        return state
 
     def _note(self, line: str) -> None:
         """Print the line, and put it among the record's notes."""

@@ -2,11 +2,10 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.config.classes import instantiated
+from poslab.config.classes import check_callbacks
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.cache import prepare
@@ -55,7 +54,8 @@ def plan(
     if not trained:
         check_steps(config)
     config, size = checked(config, preparation, trained)
-    preparation.once(("callbacks", json.dumps(config.callbacks)), lambda: _check_callbacks(config.callbacks))
+    if config.callbacks:
+        preparation.once(str(config.callbacks), lambda: check_callbacks(config.callbacks))
     check_memory(size, local, memory_gb)
     try:
         text = json.dumps(config.data, sort_keys=True)
@@ -117,15 +117,6 @@ def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
     """Return the settings that decide a run's result, and the arm that it continues, for record and W&B."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
-
-
-def _check_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ConfigError where one of the callbacks cannot be built."""
-    if callbacks:
-        from pytorch_lightning import Callback  # takes seconds
-
-        for name, section in callbacks.items():
-            instantiated(f"callbacks.{name}", section, Callback)
 
 
 def _check_objective(config: Config, trained: bool) -> None:
