@@ -170,7 +170,9 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     assert {test.figure for test in results.claims if test.against} == {primary, "bits_per_byte_1x"}
     assert set(results.ranks) == {"rope vocabulary=bytes", "rope vocabulary=512"}
     made = write_report("made_up", tmp_path, tmp_path / "reports")
-    assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(made.summary.split())
+    assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(
+        made.document.summary.split()
+    )
     page = (tmp_path / "reports" / "made_up" / "index.html").read_text()
     assert "Bits per byte by evaluation length" in page
     assert "not compared" not in page
