@@ -28,6 +28,7 @@ def test_a_scheme_is_not_scored_where_it_has_no_value():
     [
         ("evaluation.losses.TOKENS_A_BATCH", {"cpu": 1}, [64, 64, 64]),
         ("evaluation.losses.TOKENS_A_BATCH", {"cpu": 130}, [128, 64]),
+        ("evaluation.losses.PAIRS_A_BATCH", 2 * 64**2, [128, 64]),
         ("model.kernels.cross_entropy.LOGITS", 1000, [192]),
     ],
 )

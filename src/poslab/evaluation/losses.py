@@ -16,6 +16,7 @@ from poslab.model.gpt import GPT
 
 # No effect on the result but rounding. On a CPU fewer cost more calls a token, more leave the cache.
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
+PAIRS_A_BATCH = 2**28  # of tokens: attention=softmax holds a number for each, in each head
 LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32
 
 
@@ -81,7 +82,8 @@ def _computed(
     process. All compute equally often: under FSDP they take part in each other's forward passes.
     """
     device = next(gpt.parameters()).device
-    size = max(1, min(TOKENS_A_BATCH[device.type], most) // tokens.shape[1])
+    length = tokens.shape[1]
+    size = max(1, min(TOKENS_A_BATCH[device.type], most, PAIRS_A_BATCH // length) // length)
     batches = [slice(start, start + size) for start in range(0, len(tokens), size)]
     rank, world = _process()
     result = torch.zeros(len(tokens), *shape, dtype=torch.float64)
