@@ -1,10 +1,13 @@
 """Build objects that a configuration names by their class, `_target_`, with Hydra's `instantiate`."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Callback
 
 Kind = TypeVar("Kind")
 
@@ -27,9 +30,8 @@ def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind
     return instance
 
 
-def check_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ConfigError where one of the callbacks of a configuration cannot be built."""
+def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
+    """Return the callbacks of a configuration. Raises ConfigError where one cannot be built."""
     from pytorch_lightning import Callback  # takes seconds
 
-    for name, section in callbacks.items():
-        instantiated(f"callbacks.{name}", section, Callback)
+    return [instantiated(f"callbacks.{name}", section, Callback) for name, section in sections.items()]

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from poslab.analysis import sheets
-from poslab.analysis.sheets import sheet
+from poslab.analysis.sheets import Row as SheetRow
+from poslab.analysis.sheets import Rows, sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
 from poslab.report.cells import arm_column, fewer, figure, loss
@@ -59,7 +59,7 @@ def _figures(study: StudyTables, pairs: "pandas.DataFrame") -> "pandas.DataFrame
     return pandas.DataFrame.from_dict(figures, orient="index")
 
 
-def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: "sheets.Rows") -> Table:
+def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: Rows) -> Table:
     """Return a row per arm that turns."""
     columns = (
         arm_column(study.results),
@@ -81,7 +81,7 @@ def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: "sheets.Rows")
     return Table("Wavelengths of the rotations", caption, columns, by_arm, sources)
 
 
-def _turns(row: "sheets.Row", key: str) -> Cell:
+def _turns(row: SheetRow, key: str) -> Cell:
     value = figure(row, f"{key}_mean")
     if value is None or row[f"{key}_half_width"]:
         return loss(row, key)

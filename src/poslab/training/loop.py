@@ -22,7 +22,7 @@ from lightning_fabric.plugins import CheckpointIO
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.strategies import Strategy
 
-from poslab.config.classes import instantiated
+from poslab.config.classes import callbacks_of
 from poslab.config.schema import RunConfig, TrainerOptions
 from poslab.data.corpus import Corpus
 from poslab.data.windows import validation_windows
@@ -219,10 +219,7 @@ def train(
     module = LanguageModel(gpt, config.trainer, config.seed)
     recorder.io.state = state
     del state  # as large as the model and its optimizer together
-    configured = [
-        instantiated(f"callbacks.{name}", section, lightning.Callback)
-        for name, section in config.callbacks.items()
-    ]
+    configured = callbacks_of(config.callbacks) if config.callbacks else []
     _fit(module, config, corpus, recorder, callbacks=[*configured, *callbacks])
     return TrainingResult(recorder.step, recorder.validation_seconds, module.batches)
 

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from poslab.config.classes import check_callbacks
+from poslab.config.classes import callbacks_of
 from poslab.config.request import Config, Request, Start
 from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
 from poslab.data.cache import prepare
@@ -55,7 +55,7 @@ def plan(
         check_steps(config)
     config, size = checked(config, preparation, trained)
     if config.callbacks:
-        preparation.once(str(config.callbacks), lambda: check_callbacks(config.callbacks))
+        preparation.once(str(config.callbacks), lambda: callbacks_of(config.callbacks))
     check_memory(size, local, memory_gb)
     try:
         text = json.dumps(config.data, sort_keys=True)
