@@ -93,6 +93,7 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
     manifest = read_manifest(made(run, "mean"))
     assert manifest.kernel == "mean"
     assert manifest.config["pos"] == {"scheme": "mine.slope", "slope": 0.5}
+    assert manifest.versions["mine"] == "1.0"
     assert not {"runs", "reports"} & manifest.config.keys()
 
 

@@ -53,13 +53,18 @@ def test_objects_are_loggers_too_and_one_that_fails_ends_no_run(tmp_path, capsys
     [
         ("+logger.csv={_target_: csv.DictReader, f: []}", "csv.DictReader is no pytorch_lightning.Logger"),
         ("+logger.csv={save_dir: here}", "csv names no class"),
-        ("+logger.csv={_target_: nowhere.Logger}", "logger.csv: "),
     ],
 )
 def test_what_is_no_logger_is_refused(argument, reason, tmp_path):
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
         poslab.train(poslab.compose(*ARGUMENTS, argument), tmp_path / "mine")
     assert "\n" not in str(refused.value)
+
+
+def test_a_logger_that_does_not_exist_is_refused_before_a_run_begins(tmp_path):
+    planned = called(*ARGUMENTS, "+logger.csv._target_=nowhere.Logger", "plan=true", cwd=tmp_path)
+    assert planned.returncode == 2
+    assert "logger.csv: " in planned.stderr
 
 
 def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):

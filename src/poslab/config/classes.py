@@ -30,6 +30,16 @@ def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind
     return instance
 
 
+def locate(key: str, section: Mapping[str, Any]) -> None:
+    """Import what the section `key` of a configuration names. Raise ConfigError where that fails."""
+    from hydra.utils import get_object
+
+    try:
+        get_object(section["_target_"])
+    except Exception as error:  # whatever the code of another package raises
+        raise ConfigError(f"{key}: {one_line(error)}") from error
+
+
 def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
     """Return the callbacks of a configuration. Raises ConfigError where one cannot be built."""
     from pytorch_lightning import Callback  # takes seconds

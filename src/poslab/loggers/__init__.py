@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from poslab.config.classes import instantiated
+from poslab.config.classes import instantiated, locate
 from poslab.config.registry import find, options_of
 from poslab.config.request import WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options
@@ -153,6 +153,7 @@ def final_figures(run: Run) -> dict[str, float]:
 def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:
     """Return the logger that a section of a configuration describes, not opened. Raise ConfigError."""
     if "_target_" in section:
+        locate(f"logger.{key}", section)
         return _WithoutOptions(partial(_of_class, f"logger.{key}", section))
     where = "logger" if section["name"] == WANDB else f"logger.{key}"
     kind = find(section["name"], RunLogger, LOGGERS, f"{where}.name")  # type: ignore[type-abstract]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.installation import PACKAGE
+from poslab.config.registry import ENTRY_POINTS
 from poslab.record.facts import Hardware, SourceState
 from poslab.study.launch.machine import cores, machine_memory
 
@@ -102,4 +103,12 @@ def describe_versions() -> dict[str, str]:
     for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
         with suppress(metadata.PackageNotFoundError):  # W&B is optional, and poslab may only be on the path
             versions[name] = version(name)
-    return versions
+    return versions | _versions_of_parts()
+
+
+@lru_cache
+def _versions_of_parts() -> dict[str, str]:
+    """Return the versions of the installed packages that declare parts, such as a scheme."""
+    groups = ENTRY_POINTS.values()
+    found = {entry.dist for group in groups for entry in metadata.entry_points(group=group) if entry.dist}
+    return {package.name: package.version for package in sorted(found, key=lambda package: package.name)}
