@@ -8,24 +8,19 @@ from support.commands import called, tiny
 
 
 @pytest.mark.parametrize(
-    ("model", "steps", "warmup"), [("nano", 400, 40), ("micro", 5000, 200), ("small", 20000, 700)]
+    ("setting", "steps", "warmup", "validations"),
+    [
+        ("model=micro", 5000, 200, 100),  # a size has the warm-up that suits its budget
+        ("trainer.max_steps=1", 1, 1, 1),
+        ("trainer.max_steps=2", 2, 1, 2),
+        ("trainer.max_steps=405", 405, 41, 100),
+    ],
 )
-def test_a_size_has_the_warmup_that_suits_its_budget(model, steps, warmup):
-    made = compose(f"model={model}")
-    trainer = made.config.trainer
-    assert (trainer.max_steps, trainer.warmup_steps) == (steps, warmup)
-    assert made.config.evaluate.validations == 100
-    assert made.non_default_settings == ((f"model={model}",) if model != "nano" else ())
-
-
-@pytest.mark.parametrize(
-    ("steps", "warmup", "validations"), [(1, 1, 1), (2, 1, 2), (5, 1, 5), (20, 2, 20), (405, 41, 100)]
-)
-def test_another_budget_has_its_share_and_is_named_alone(steps, warmup, validations):
-    made = compose(f"trainer.max_steps={steps}")
-    assert made.config.trainer.warmup_steps == warmup
-    assert made.config.evaluate.validations == validations
-    assert made.non_default_settings == (f"trainer.max_steps={steps}",)
+def test_any_budget_has_its_share_and_is_named_alone(setting, steps, warmup, validations):
+    made = compose(setting)
+    trainer, evaluate = made.config.trainer, made.config.evaluate
+    assert (trainer.max_steps, trainer.warmup_steps, evaluate.validations) == (steps, warmup, validations)
+    assert made.non_default_settings == (setting,)
 
 
 def test_what_is_set_is_what_is_taken():

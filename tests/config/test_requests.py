@@ -6,6 +6,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 import poslab
+from poslab.config.compose import arms
 from poslab.config.request import BESIDE_THE_RESULT, Config
 from poslab.config.schema import RunConfig
 from poslab.study.cost import cost_of
@@ -15,15 +16,12 @@ from support.models import CONF
 SWEEPS = sorted(path for folder in ("sweeps", "sweeps/claims") for path in (ROOT / folder).glob("*.yaml"))
 
 
-def composed(*overrides):
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", [*overrides], return_hydra_config=True)
-
-
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_sweep_names_its_study_and_what_it_varies(path):
-    made = composed(f"sweep={path.relative_to(ROOT / 'sweeps').with_suffix('')}", "model=micro")
+    sweep = path.relative_to(ROOT / "sweeps").with_suffix("")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        made = compose("config", [f"sweep={sweep}", "model=micro"], return_hydra_config=True)
     assert (made.study, made.hydra.mode) == (path.stem, RunMode.MULTIRUN)
     if path.stem != "recall":  # which has the size of its task
         steps = 520 if path.stem == "bpe" else 5000  # its own budget; else that of the size for a GPU
@@ -33,10 +31,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path):
         assert name not in swept or "," in str(swept[name])
 
 
-@pytest.mark.parametrize(
-    "size",
-    ["ladder_64", "ladder_64_deep", "ladder_96", "ladder_128", "ladder_160", "ladder_192", "ladder_64_long"],
-)
+@pytest.mark.parametrize("size", [name for name in arms(CONF / "model") if name.startswith("ladder")])
 def test_sizes_of_the_ladder_are_in_proportion(size):
     """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
     config = poslab.compose(f"model={size}", "evaluate.longest=8").config
@@ -45,10 +40,6 @@ def test_sizes_of_the_ladder_are_in_proportion(size):
     assert config.model.width == 32 * config.model.heads
     assert config.model.width == (16 if size.endswith("deep") else 32) * config.model.layers
     assert config.trainer.learning_rate == pytest.approx(4e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
-
-
-def test_a_sweep_may_be_made_under_another_name():
-    assert composed("sweep=bases", "study=mine").study == "mine"
 
 
 def test_every_setting_beside_the_result_has_the_value_that_a_trained_model_is_loaded_with():
