@@ -10,20 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from poslab.config.compose import arms
-from poslab.config.schema import ConfigError, PairError
 from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
 from poslab.study.run.budget import size_of
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan, resolve
-from poslab.study.run.refusals import forget_refusal, record_refusal
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import writer
 from poslab.training.module import LanguageModel
 from support.commands import called, rows, start, tiny
-from support.models import CONF
 from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped_at
 from support.tasks import until
 
@@ -48,12 +44,6 @@ def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys
     assert sorted(listed) == sorted([("done", ""), *(("failed", reason) for reason in reasons)])
     manifest = plan(fits, tmp_path / "runs").standing.manifest
     assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # a bound
-
-
-def test_a_study_without_a_pair_that_works_is_refused(tmp_path):
-    with pytest.raises(PairError, match="choose attention=flash or softmax"):
-        run_study([inline(tmp_path, pos, "linear") for pos in ("kerple", "fire")], "a command")
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_without_memory_says_what_to_choose(tmp_path, monkeypatch, capsys):
@@ -115,13 +105,6 @@ def test_a_full_disk_is_waited_for(tmp_path):
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_swept_launcher_is_refused(tmp_path):
-    launchers = ({"launcher__cores_per_run": 2}, {"launcher": arms(CONF / "launcher")["local"]})
-    for other in launchers:
-        with pytest.raises(ConfigError, match="cannot be swept"):
-            run_study([inline(tmp_path), inline(tmp_path, **other)], "a command")
-
-
 def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path, capsys):
     """The studies' runs have the same names; each study has one run, however often it is asked for."""
     asked = [inline(tmp_path, study=study, pos__base=500.0, trainer__max_steps=5) for study in ("a", "b")]
@@ -130,14 +113,6 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path, capsys):
     assert "runs copied from study a, where they are finished: 1" in capsys.readouterr().err
     for study in ("a", "b"):
         assert [row["status"] for row in summary(tmp_path, study)] == ["done"]
-
-
-def test_a_refusal_is_forgotten_once_the_pair_works(tmp_path):
-    asked = request()
-    directory = record_refusal(asked, tmp_path, PairError("cannot work"))
-    assert read_manifest(directory).reason == "cannot work"
-    forget_refusal(asked, tmp_path)
-    assert not directory.exists()
 
 
 def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):

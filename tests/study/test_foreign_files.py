@@ -12,12 +12,11 @@ from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import remove_record
 from poslab.record.reader import load_run
 from poslab.record.schema import FORMAT, MANIFEST
-from poslab.record.seal import DamagedError
 from poslab.study.reuse import take_over
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.training.checkpoints import newest_checkpoint, remove_states
-from poslab.training.trained import load_model, read_trained_model
+from poslab.training.trained import load_model
 from support.checkpoints import from_bytes, rewrite_weights, to_bytes
 from support.runs import make, request, stopped_at
 
@@ -142,15 +141,6 @@ def test_weights_of_another_format_run_or_model_are_refused(change, message, mad
     rewrite_weights(directory, change)
     with pytest.raises(ConfigError, match=message):
         load_model(directory)
-
-
-def test_a_model_may_lie_in_a_folder_of_its_own_but_not_in_another_runs(made, tmp_path):
-    source = plan(request(**WANTED), made / "peace").directory
-    shutil.copytree(source, tmp_path / "best")
-    assert read_trained_model(tmp_path / "best").manifest.run == source.name
-    shutil.copytree(source, tmp_path / "alibi-flash-seed0-0123456789ab")
-    with pytest.raises(DamagedError, match=f"is the record of {source.name} "):
-        read_trained_model(tmp_path / "alibi-flash-seed0-0123456789ab")
 
 
 def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):

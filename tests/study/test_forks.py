@@ -1,10 +1,10 @@
 """Runs forked from one process that has done the imports: like fresh ones, and none lost where it dies."""
 
-import json
 import os
 import signal
 import sys
 import tempfile
+from dataclasses import replace
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from poslab.study.launch.launchers.local import Local, LocalOptions
 from poslab.study.launch.leases import lease_cores
 from poslab.study.launch.machine import cores
 from support.processor import needs_two_cores
-from support.tasks import ends, lives, until, what_it_said
+from support.tasks import ends, lives, make_task, until, what_it_said
 
 pytestmark = needs_two_cores
 
@@ -40,10 +40,9 @@ def main(arguments):
             "leases": sum("core-" in name for name in open_files),
             "sockets": sum(name.startswith("socket") for name in open_files),
             "argument": arguments[-1],
+            "random": [random.random(), float(np.random.rand())],
         }))
         print("to stderr", file=sys.stderr)
-    elif what == "random":
-        print(json.dumps([random.random(), float(np.random.rand())]))
     elif what == "raise":
         raise ValueError("on purpose")
     elif what == "wait":
@@ -88,17 +87,8 @@ def local():
 
 
 def task(folder: Path, what: str, name: str = "run", forks: bool = True) -> Task:
-    return Task(
-        name,
-        (sys.executable, "-m", "of_a_run", what),
-        folder,
-        folder / "logs" / f"{name}.txt",
-        folder,
-        cuda=False,
-        devices=1,
-        nodes=1,
-        preload="of_the_server" if forks else None,
-    )
+    program = (sys.executable, "-m", "of_a_run", what)
+    return replace(make_task(folder, name=name), command=program, preload="of_the_server" if forks else None)
 
 
 def start(local: Local, *tasks: Task) -> None:
@@ -110,14 +100,18 @@ def printed(of: Task) -> str:
     return of.log.read_text() if of.log.exists() else ""
 
 
-def test_a_forked_run_finds_what_a_fresh_one_finds(local, tmp_path):
-    forked, fresh = task(tmp_path, "describe", "forked"), task(tmp_path, "describe", "fresh", forks=False)
-    for one in (forked, fresh):  # in turn: both get the first core
-        start(local, one)
+def test_a_forked_run_finds_what_a_fresh_one_finds_but_its_own_random_numbers(local, tmp_path):
+    said = []
+    for name, forks in (("forked", True), ("another", True), ("fresh", False)):
+        one = task(tmp_path, "describe", name, forks)
+        start(local, one)  # in turn: each gets the first core
         assert [end.status for end in ends(local)] == [0]
-    assert what_it_said(forked) == what_it_said(fresh)
-    assert what_it_said(forked)["leases"] == 1
-    assert "to stderr" in printed(forked)
+        said.append(what_it_said(one))
+        assert "to stderr" in printed(one)
+    numbers = [number for each in said for number in each.pop("random")]
+    assert len({*numbers}) == 6
+    assert said[0] == said[1] == said[2]
+    assert said[0]["leases"] == 1
 
 
 def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
@@ -129,15 +123,6 @@ def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
     assert "ValueError: on purpose" in printed(task(tmp_path, "raise", "raise"))
 
 
-def test_forked_runs_share_no_random_numbers(local, tmp_path):
-    both = [task(tmp_path, "random", name) for name in ("one", "other")]
-    start(local, *both)
-    ends(local, 2)
-    one, other = (json.loads(printed(each)) for each in both)
-    assert one[0] != other[0]
-    assert one[1] != other[1]
-
-
 def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
     one = task(tmp_path, "wait")
     start(local, one)
@@ -146,13 +131,9 @@ def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
     os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it is woken
     local.stop()
     assert [end.status for end in ends(local)] == [-signal.SIGTERM]
-    lease = lease_cores(len(cores()))  # the server holds none
-    lease.release()
-
-
-def test_a_run_that_has_just_been_forked_is_asked_to_end(local, tmp_path):
-    start(local, task(tmp_path, "wait"))
-    local.stop()
+    lease_cores(len(cores())).release()  # the server holds none
+    start(local, one)
+    local.stop()  # as soon as it has been forked
     assert [end.status for end in ends(local)] == [-signal.SIGTERM]
 
 
@@ -176,8 +157,7 @@ def test_a_stop_does_not_wait_for_the_imports(local, tmp_path):
     local.close()
     assert not lives(server)
     assert not [*tmp_path.glob("pymp-*")]
-    lease = lease_cores(len(cores()))  # nobody holds any
-    lease.release()
+    lease_cores(len(cores())).release()  # nobody holds any
     local.close()  # as where a study's runs have ended and its command then does
 
 
@@ -194,15 +174,13 @@ def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
     assert [(end.task.name, end.status) for end in ends(local)] == [("late", 0)]
 
 
-def test_imports_that_fail_cost_no_run(local, tmp_path):
-    (tmp_path / "of_the_server.py").write_text("import nowhere")
-    start(local, task(tmp_path, "status 0"))
-    assert [end.status for end in ends(local)] == [0]
-
-
-def test_a_long_temporary_folder_is_no_obstacle(local, tmp_path, monkeypatch):
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+@pytest.mark.parametrize("obstacle", ["imports that fail", "a long name of the temporary folder"])
+def test_an_obstacle_costs_no_run(obstacle, local, tmp_path, monkeypatch):
+    if obstacle == "imports that fail":
+        (tmp_path / "of_the_server.py").write_text("import nowhere")
+    else:
+        folder = tmp_path / ("long" * 30)
+        folder.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
     start(local, task(tmp_path, "status 0"))
     assert [end.status for end in ends(local)] == [0]

@@ -9,18 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from poslab.config.checking import check
-from poslab.config.request import Config, Request
 from poslab.config.schema import ConfigError
-from poslab.record.files import write_atomic
-from poslab.record.seal import unsealed
-from poslab.study.run import identity, worker
+from poslab.study.run import plan as plans
+from poslab.study.run import worker
 from poslab.study.run.identity import TRAINING, code_fingerprints, measuring, sources
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import request_file, request_text
 from poslab.training.module import LanguageModel
-from support.models import ATTENTIONS
 from support.runs import make, request
 
 
@@ -67,12 +63,6 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         addition = b"\nCHANGED = 1"
 
 
-def test_all_arms_are_evaluated_by_one_code():
-    codes = [code_fingerprints(request(attention=kind).config) for kind in ATTENTIONS.values()]
-    assert len({code.evaluation for code in codes}) == 1
-    assert len({code.parts for code in codes}) == len(ATTENTIONS)
-
-
 def test_all_that_training_and_evaluation_import_is_fingerprinted():
     """Whatever Python loads for them is in the closure, but for what only shows a measurement."""
     code = (
@@ -92,22 +82,10 @@ def test_all_that_training_and_evaluation_import_is_fingerprinted():
         assert loaded <= read, loaded - read
 
 
-def change_evaluation(changed, monkeypatch):
-    """From now on another file is the source of a module that only evaluates."""
-    changed.write_text("ANOTHER = True\n")
-    original, evaluates = identity.sources, measuring()
-    monkeypatch.setattr(
-        identity,
-        "sources",
-        lambda modules: (
-            original(modules) | ({"poslab.evaluation.inspection": changed} if modules == evaluates else {})
-        ),
-    )
-
-
 def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, monkeypatch):
     first = make(request(), tmp_path)
-    change_evaluation(tmp_path / "changed.py", monkeypatch)
+    own = plans.code_fingerprints
+    monkeypatch.setattr(plans, "code_fingerprints", lambda run: replace(own(run), evaluation="0" * 16))
     job = plan(request(), tmp_path)
     assert job.standing.outdated
     assert not job.settled
@@ -119,28 +97,8 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
     assert plan(request(), tmp_path).settled
 
 
-def test_what_is_planned_is_what_a_process_is_told(tmp_path):
-    for asked in (request(), request(evaluate__rescale=["none", "pi"], evaluate__longest="auto")):
-        job = plan(asked, tmp_path)
-        told = unsealed(request_text(job).encode(), "request")
-        again = plan(Request(check(Config, told["config"], ""), told["pos"], told["attention"]), tmp_path)
-        assert (again.identity, again.directory, again.config) == (job.identity, job.directory, job.config)
-
-
-def test_a_process_whose_evaluation_is_not_the_planned_one_makes_no_run(tmp_path, monkeypatch):
-    """It may have been forked from one that imported the old code, and would record the new one's."""
-    job = plan(request(), tmp_path)
-    path = request_file(job.directory)
-    write_atomic(path, request_text(job))
-    change_evaluation(tmp_path / "changed.py", monkeypatch)
-    assert plan(request(), tmp_path).identity == job.identity
-    with pytest.raises(ConfigError, match="have changed since the study began: run the same command again"):
-        worker._make(path, Stopper())
-    assert not (job.directory / "manifest.json").exists()
-
-
-def test_a_process_makes_no_run_where_its_file_is_changed_or_gone(tmp_path):
-    job = plan(request(), tmp_path)
+def test_a_process_makes_the_run_that_was_planned_and_none_where_its_file_is_changed_or_gone(tmp_path):
+    job = plan(request(evaluate__rescale=["none", "pi"], evaluate__longest="auto"), tmp_path)
     path = tmp_path / request_file(job.directory).name
     with pytest.raises(ConfigError, match=f"{path.name} is gone"):
         worker._make(path, Stopper())

@@ -1,8 +1,6 @@
 """launcher=inline: runs in the command's own process."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +11,6 @@ import pytest
 import torch
 
 from poslab.config.request import Request
-from poslab.config.schema import ConfigError
 from poslab.model.positions.rope import RoPE
 from poslab.record.facts import Manifest
 from poslab.record.kept import KEPT, pack
@@ -32,7 +29,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.worker import run_in_command
 from poslab.training.module import LanguageModel
 from support import runs
-from support.runs import TRACKED, assert_equal_results, make, request
+from support.runs import TRACKED, make, request
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -42,13 +39,6 @@ SHORT: dict[str, Any] = {"trainer__max_steps": 6, "trainer__warmup_steps": 2}
 
 def inline(folder: Path, *parts: str, **changes: Any) -> Request:
     return runs.inline(folder, *parts, **SHORT, **changes)
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
-    """The folder of the run that `inline` asks for, made without a study."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    return folder / "test" / str(make(request(**SHORT), folder).run)
 
 
 def only_run(folder: Path) -> Path:
@@ -123,10 +113,8 @@ def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(tm
     assert len(made) == 1
 
 
-def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_next_begins(
-    tmp_path, monkeypatch, capsys
-):
-    """They are made, each once, when the cores are free."""
+def test_runs_wait_for_cores_that_another_command_has(tmp_path, monkeypatch, capsys):
+    """They are made, each once, when the cores are free, and each ends before the next begins."""
     lease, asked = Inline.lease, []
 
     def taken_at_first(launcher: Inline, task: Task) -> Lease | None:
@@ -137,12 +125,8 @@ def test_runs_wait_for_cores_that_another_command_has_and_each_ends_before_the_n
     assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
     assert len(list(tmp_path.glob("runs/*/*/manifest.json"))) == 2
     shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("running:", "done:"))]
-    assert [line.partition(" / ")[0] for line in shown] == [
-        "running: rope",
-        "done: rope",
-        "running: alibi",
-        "done: alibi",
-    ]
+    order = [f"{state}: {pos}" for pos in ("rope", "alibi") for state in ("running", "done")]
+    assert [line.partition(" / ")[0] for line in shown] == order
 
 
 def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(tmp_path, monkeypatch, capsys):
@@ -183,29 +167,6 @@ def test_the_memory_of_a_run_is_not_that_of_an_earlier_one(tmp_path):
     assert make(request(**SHORT), tmp_path).memory_bytes < earlier
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_command_and_the_same_command_resumes_the_run(
-    number, status, tmp_path, monkeypatch, elsewhere
-):
-    step, seen, threads = LanguageModel.training_step, [], torch.get_num_threads()
-
-    def stopped(module: LanguageModel, *given: Any) -> Any:
-        seen.append(module.global_step)
-        if len(seen) == 4:
-            os.kill(os.getpid(), number)
-        return step(module, *given)
-
-    monkeypatch.setattr(LanguageModel, "training_step", stopped)
-    with pytest.raises(SystemExit) as end:
-        run_study([inline(tmp_path, seed=0), inline(tmp_path, seed=1)], "a command")
-    assert end.value.code == status
-    interrupted = read_manifest(only_run(tmp_path))
-    assert interrupted.status == "interrupted"
-    assert run_study([inline(tmp_path)], "a command") == 0
-    assert (len(seen), torch.get_num_threads()) == (6, threads)  # no step is made twice
-    assert_equal_results(only_run(tmp_path), elsewhere)
-
-
 def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(tmp_path, monkeypatch):
     def step(maker: RunMaker, number: int, *_: Any) -> None:
         if maker.job.config.seed == 0 and number == 4:
@@ -216,8 +177,3 @@ def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(tmp_path, mon
     found = [read_manifest(path.parent) for path in tmp_path.glob("runs/*/*/manifest.json")]
     ends = {manifest.seed: (manifest.status, manifest.reason) for manifest in found}
     assert ends == {0: ("interrupted", "stopped by W&B"), 1: ("done", None)}
-
-
-def test_a_run_of_several_processes_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="launcher=local"):
-        run_study([inline(tmp_path, trainer__devices=2, trainer__batch_size=8)], "a command")

@@ -54,7 +54,7 @@ def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path):
 
 
 def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
-    report, _ = live(tmp_path, "done")
+    report, clock = live(tmp_path, "done")
     written(report)
     report.stop()
     page = report.path.read_text()
@@ -62,6 +62,8 @@ def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
     assert "1 running" not in page
     assert 'id="reproduce"' in page
     assert not report.path.with_name("summary.csv").exists()
+    clock.now += SECONDS
+    assert not written(report)  # by a writing that was under way
 
 
 def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_path):
@@ -75,12 +77,6 @@ def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_pa
     report._writer.join()  # type: ignore[union-attr]
     report.stop()
     assert report.path.read_text() == "of the second"
-
-
-def test_a_writing_under_way_does_not_replace_the_report_at_the_end(tmp_path):
-    report, _ = live(tmp_path, "done")
-    report.wait()
-    assert not written(report)
 
 
 @pytest.mark.parametrize("in_the_way", ["reports", "runs/made_up/study.json"])

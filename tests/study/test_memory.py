@@ -5,13 +5,11 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from poslab.record.facts import Manifest
-from poslab.record.locks import holding, run_lock
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
@@ -22,80 +20,61 @@ from poslab.study.run.stopping import Stopper
 from support.runs import request
 
 GIB = 2**30
+VERSION_1 = "memory/memory.limit_in_bytes"
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("group", "limits", "expected"),
     [
-        (  # a limit above the process's own cgroup counts too
-            {
-                "proc/self/cgroup": "0::/user/job\n",
-                "sys/fs/cgroup/user/memory.max": f"{2**20}\n",
-                "sys/fs/cgroup/user/job/memory.max": "max\n",
-            },
-            2**20,
-        ),
-        (  # version 1 in a container, whose own folder is the root of what is mounted
-            {
-                "proc/self/cgroup": "5:cpu:/docker/a\n4:memory:/docker/a\n0::/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**21}\n",
-            },
-            2**21,
-        ),
-        (  # version 1 without a limit
-            {
-                "proc/self/cgroup": "4:memory:/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-            },
-            None,
-        ),
+        # A limit above the process's own group counts too.
+        ("0::/user/job", {"user/memory.max": f"{2**20}", "user/job/memory.max": "max"}, 2**20),
+        # Version 1 in a container, whose own folder is the root of what is mounted.
+        ("5:cpu:/docker/a\n4:memory:/docker/a\n0::/", {VERSION_1: f"{2**21}"}, 2**21),
+        ("4:memory:/", {VERSION_1: "9223372036854771712"}, None),  # without a limit
     ],
 )
-def test_a_cgroup_limits_what_there_is(files, expected, tmp_path):
+def test_a_cgroup_limits_what_there_is(group, limits, expected, tmp_path):
+    files = {"proc/self/cgroup": group, **{f"sys/fs/cgroup/{name}": value for name, value in limits.items()}}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_text(f"{content}\n")
     assert machine_memory(tmp_path).bytes == (expected or machine_memory(tmp_path / "nowhere").bytes)
 
 
 class Ends(Launcher):
-    """Every task ends by itself at the second look, with the status that `ending` gives its name."""
+    """Every task ends by itself at the second look, with one status."""
 
-    def __init__(self, options: Any, runs: int) -> None:
-        self.ending = options
-        self.looks: dict[str, int] = {}
-        self.tasks: dict[str, Task] = {}
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.running: list[list[Task]] = [[], []]  # that were never looked at, and once
         self.begun: list[str] = []
         self.most = 0
 
     def start(self, task: Task) -> bool:
         self.begun.append(task.name)
-        self.tasks[task.name], self.looks[task.name] = task, 0
-        self.most = max(self.most, len(self.tasks))
+        self.running[0].append(task)
+        self.most = max(self.most, sum(map(len, self.running)))
         return True
 
     def ended(self) -> list[End]:
-        for name in self.tasks:
-            self.looks[name] += 1
-        over = [name for name in self.tasks if self.looks[name] == 2]
-        return [End(self.tasks.pop(name), self.ending(name)) for name in over]
+        self.running, over = [[], self.running[0]], self.running[1]
+        return [End(task, self.status) for task in over]
 
     def stop(self) -> None:
         pass
 
-    def kill(self) -> None:
-        pass
+    kill = stop
 
 
-def pool(folder: Path, ending: Any, memory: int, seeds: int = 1) -> tuple[Pool, Ends]:
-    launcher = Ends(ending, seeds)
+def pool(folder: Path, status: int, memory: int, seeds: int = 1) -> tuple[Pool, Ends]:
+    launcher = Ends(status)
     members = [Member.of(plan(request(seed=seed), folder)) for seed in range(seeds)]
     display = StudyDisplay(Console(quiet=True), [each.entry for each in members])
     return Pool(members, launcher, 2, display, Stopper(), {False: [memory], True: []}), launcher
 
 
 def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
-    made, launcher = pool(tmp_path, lambda name: -9, 16 * GIB)
+    made, launcher = pool(tmp_path, -9, 16 * GIB)
     made.run()
     assert len(launcher.begun) == 3
     (member,) = made.members
@@ -107,26 +86,14 @@ def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
 def test_as_many_runs_at_a_time_as_memory_is_likely_to_hold(share, at_once, tmp_path):
     member = Member.of(plan(request(), tmp_path))
     memory = 10**18 if math.isinf(share) else round(share * member.memory)
-    made, launcher = pool(tmp_path, lambda name: 1, memory, seeds=3)
+    made, launcher = pool(tmp_path, 1, memory, seeds=3)
     made.run()
     assert launcher.most == at_once
     assert len(launcher.begun) == 3
 
 
-def test_a_run_in_a_launchers_queue_waits_until_its_process_has_its_lock(tmp_path, monkeypatch):
-    monkeypatch.setattr(Ends, "queues", True)
-    monkeypatch.setattr("poslab.study.pool.SLOW_POLL_SECONDS", 0)
-    made, launcher = pool(tmp_path, lambda name: 1, 16 * GIB)
-    (member,) = made.members
-    made._step()
-    assert (member.entry.state, len(launcher.begun)) == ("waiting", 1)
-    with holding(run_lock(member.job.directory)):
-        made._step()
-    assert (member.entry.state, len(launcher.begun)) == ("running", 1)
-
-
 def test_a_run_that_another_command_has_seen_diverge_is_not_done(tmp_path):
-    made, _ = pool(tmp_path, lambda name: 1, 16 * GIB)
+    made, _ = pool(tmp_path, 1, 16 * GIB)
     (member,) = made.members
     reason = "the loss is not a number at step 3"
     facts = Manifest(**{**member.job.facts, "run": member.job.directory.name})
@@ -150,10 +117,7 @@ for count in range(40):
     del first, second
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    pages = {
-        name: int(
-            subprocess.run([sys.executable, "-c", program, name], stdout=subprocess.PIPE, check=True).stdout
-        )
-        for name in ("keep", "default")
-    }
-    assert pages["keep"] < 0.1 * pages["default"], pages
+    keep, default = (
+        int(subprocess.check_output([sys.executable, "-c", program, name])) for name in ("keep", "default")
+    )
+    assert keep < 0.1 * default

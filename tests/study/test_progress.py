@@ -16,7 +16,7 @@ from poslab.study.display.log import copied_to
 from poslab.study.display.progress_file import Progress, read_progress
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.display.time_left import seconds_left
-from support.display import TOLD, without_codes
+from support.display import TOLD, tell, without_codes
 
 
 def told(directory: Path) -> Progress:
@@ -102,29 +102,24 @@ def test_a_phase_that_resumes_from_a_checkpoint_is_not_as_fast_as_its_step_says(
     assert left[1] == pytest.approx(left[0], rel=0.05)  # the same seconds a step
 
 
-def test_progress_that_cannot_be_written_costs_no_run(tmp_path):
-    (tmp_path / "run").write_text("")
-    display = RunDisplay("rope", tmp_path / "run", quiet=True)
+def test_progress_that_cannot_be_written_costs_no_run_and_damaged_progress_is_none(tmp_path):
+    directory = tmp_path / "run"
+    directory.write_text("")
+    display = RunDisplay("rope", directory, quiet=True)
     with display.phase("training", 1):
         display.step(1, lambda: 2.0, 1.0)
-    assert read_progress(tmp_path / "run") is None
-
-
-DAMAGED = {
-    "a wrong bit": sealed(TOLD).replace("0.45", "0.44").encode(),
-    "of another run": sealed({"run": "another", **TOLD}).encode(),
-    "a field is missing": sealed({"run": "run", "phase": "training", "share": 0.5}).encode(),
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED)
-def test_damaged_progress_is_none(case, tmp_path):
-    directory = tmp_path / "run"
-    directory.mkdir()
-    (directory / "progress.json").write_text(sealed({"run": "run", **TOLD}))
-    assert read_progress(directory) is not None
-    (directory / "progress.json").write_bytes(DAMAGED[case])
     assert read_progress(directory) is None
+    directory.unlink()
+    tell(directory)
+    assert read_progress(directory) is not None
+    damaged = (
+        sealed({"run": "run", **TOLD}).replace("0.45", "0.44"),
+        sealed({"run": "another", **TOLD}),
+        sealed({"run": "run", "phase": "training", "share": 0.5}),  # fields are missing
+    )
+    for content in damaged:
+        (directory / "progress.json").write_text(content)
+        assert read_progress(directory) is None
 
 
 @pytest.mark.parametrize(

@@ -25,27 +25,26 @@ from support.runs import request
 from support.slurm import (
     ENDS_ON_SIGTERM,
     WAITS_FOR_A_WORD,
+    end_of,
     job_of,
     launcher,
     slurm,
+    started,
     state_of,
     task,
 )
 from support.tasks import ends, until
 
 
-def test_without_sbatch_one_line_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="launcher=local") as error:
-        launcher()
-    assert "\n" not in str(error.value)
-
-
-def test_without_submitit_one_line_says_what_to_do(monkeypatch, tmp_path):
-    (tmp_path / "sbatch").touch(mode=0o755)
+@pytest.mark.parametrize(
+    ("lacking", "advice"), [("sbatch", "launcher=local"), ("submitit", "uv run --extra slurm")]
+)
+def test_without_slurm_or_submitit_one_line_says_what_to_do(lacking, advice, monkeypatch, tmp_path):
+    if lacking == "submitit":
+        (tmp_path / "sbatch").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(ConfigError, match="uv run --extra slurm") as error:
+    with pytest.raises(ConfigError, match=advice) as error:
         launcher()
     assert "\n" not in str(error.value)
 
@@ -68,7 +67,7 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     assert "#SBATCH --partition=gpu\n" in submitted
 
 
-def test_a_run_that_waits_in_the_queue_again_is_shown_as_waiting(monkeypatch, tmp_path):
+def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_queue(monkeypatch, tmp_path):
     (tmp_path / "sbatch").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "submitit", ModuleType("submitit"))
@@ -78,11 +77,13 @@ def test_a_run_that_waits_in_the_queue_again_is_shown_as_waiting(monkeypatch, tm
     folder = member.task.study / ".launcher"
     folder.mkdir(parents=True)
     (folder / "slurm.json").write_text(json.dumps({member.task.name: "17"}))
-    queue = {"17": ("RUNNING", member.task.name)}
+    queue = {"17": ("PENDING", member.task.name)}
     monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
     display = StudyDisplay(Console(quiet=True), [member.entry])
     pool = Pool([member], launcher(), 0, display, Stopper(), {})
     pool._step()
+    assert member.entry.state == "waiting"
+    queue["17"] = ("RUNNING", member.task.name)
     with holding(run_lock(member.job.directory)):
         pool._step()
         assert member.entry.state == "running"
@@ -105,8 +106,7 @@ def test_a_run_that_succeeds(cluster, tmp_path, monkeypatch):
     made = task(tmp_path, code)
     made.log.parent.mkdir(parents=True)
     made.log.write_text("before\n")
-    slurm_launcher = launcher(cores_per_run=2, setup=["export MARK='of setup'"], memory_gb=0.001)
-    assert slurm_launcher.start(made)
+    slurm_launcher = started(made, cores_per_run=2, setup=["export MARK='of setup'"], memory_gb=0.001)
     assert ends(slurm_launcher) == [End(made, 0)]
     assert slurm_launcher.ended() == []
     lines = ["before", f"{tmp_path} '' None", "2 2 2", "None of setup", "an error"]
@@ -119,18 +119,14 @@ def test_a_run_that_succeeds(cluster, tmp_path, monkeypatch):
 )
 def test_a_run_that_fails(cluster, tmp_path, code, status):
     made = task(tmp_path, code)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    assert ends(slurm_launcher) == [End(made, status)]
+    assert end_of(made) == End(made, status)
     assert state_of(made) == "FAILED"
 
 
 @pytest.mark.cluster
 def test_gpus_are_asked_for(cluster, tmp_path):
     made = task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", devices=2, cuda=True)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    assert ends(slurm_launcher) == [End(made, 0)]
+    assert end_of(made) == End(made, 0)
     assert made.log.read_text() == "0,1\n"
 
 
@@ -138,24 +134,15 @@ def test_gpus_are_asked_for(cluster, tmp_path):
 def test_a_process_for_each_device_with_a_log_of_its_own(cluster, tmp_path):
     code = "import os; print(*(os.environ['SLURM_' + name] for name in ('NTASKS', 'PROCID', 'LOCALID')))"
     made = task(tmp_path, code, devices=2)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    assert ends(slurm_launcher) == [End(made, 0)]
+    assert end_of(made) == End(made, 0)
     assert made.log.read_text() == "2 0 0\n"
     assert made.log.with_name("log.rank1.txt").read_text() == "2 1 1\n"
 
 
 @pytest.mark.cluster
 def test_a_process_that_fails_ends_the_others(cluster, tmp_path):
-    made = task(
-        tmp_path,
-        "import os, time; time.sleep(0 if os.environ['SLURM_PROCID'] == '1' else 300); raise SystemExit(3)",
-        devices=2,
-    )
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    (end,) = ends(slurm_launcher)
-    assert end.status == 3
+    code = "import os, time; time.sleep(0 if os.environ['SLURM_PROCID'] == '1' else 300); raise SystemExit(3)"
+    assert end_of(task(tmp_path, code, devices=2)).status == 3
 
 
 @pytest.mark.cluster
@@ -218,8 +205,7 @@ def test_two_commands_submit_a_run_once(cluster, tmp_path):
 @pytest.mark.cluster
 def test_a_controller_that_is_away_ends_nothing(cluster, tmp_path):
     made = task(tmp_path, WAITS_FOR_A_WORD)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
+    slurm_launcher = started(made)
     until((tmp_path / "started").exists)
     controller = int((cluster / "slurmctld.pid").read_text())
     os.kill(controller, signal.SIGTERM)
@@ -252,9 +238,7 @@ def test_a_process_does_not_outlive_its_job(cluster, tmp_path):
         os.kill(os.getppid(), 9)
         time.sleep(300)"""
     made = task(tmp_path, code)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    (end,) = ends(slurm_launcher)
+    end = end_of(made)
     assert end.status is None
     assert end.restartable
     assert end.reason.startswith(f"Slurm job {job_of(made)} failed; see ")
@@ -265,9 +249,6 @@ def test_a_process_does_not_outlive_its_job(cluster, tmp_path):
 @pytest.mark.cluster
 def test_a_program_that_cannot_be_started_says_where_to_look(cluster, tmp_path):
     made = task(tmp_path / "nowhere", "")
-    made = Task(**{**vars(made), "study": tmp_path, "log": tmp_path / "log.txt"})
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    (end,) = ends(slurm_launcher)
+    end = end_of(Task(**{**vars(made), "study": tmp_path, "log": tmp_path / "log.txt"}))
     assert end.status is None
     assert "nowhere" in Path(end.reason.split("see ")[1]).read_text()

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from poslab.study.launch.contract import End
+from poslab.study.launch.contract import End, Task
 from support.slurm import (
     ENDS_ON_SIGTERM,
     TWO_TURNS,
     WRITES_ON_SIGTERM,
     job_of,
-    launcher,
     slurm,
     start_cluster,
+    started,
     stop_cluster,
     task,
 )
@@ -41,8 +41,7 @@ def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monk
 
 def check_cancelling(folder: Path) -> None:
     made = task(folder, WRITES_ON_SIGTERM, "cancelled")
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
+    slurm_launcher = started(made)
     until((folder / "started").exists)
     slurm("scancel", job_of(made))
     assert ends(slurm_launcher) == [
@@ -54,9 +53,8 @@ def check_cancelling(folder: Path) -> None:
 @pytest.mark.cluster
 def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
     cores = int(slurm("sinfo", "--noheader", "--format=%c"))
-    slurm_launcher = launcher(cores_per_run=cores)
     running, waiting = task(tmp_path, WRITES_ON_SIGTERM, "running"), task(tmp_path, "", "waiting")
-    assert slurm_launcher.start(running)
+    slurm_launcher = started(running, cores_per_run=cores)
     until((tmp_path / "started").exists)
     assert slurm_launcher.start(waiting)
     slurm_launcher.stop()
@@ -73,8 +71,7 @@ def test_kill_does_not_wait(cluster, tmp_path):
         tmp_path,
         "import signal, time; signal.signal(15, signal.SIG_IGN); open('started', 'w'); time.sleep(300)",
     )
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
+    slurm_launcher = started(made)
     until((tmp_path / "started").exists)
     begun = time.monotonic()
     slurm_launcher.kill()
@@ -84,40 +81,36 @@ def test_kill_does_not_wait(cluster, tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_requeued_run_is_made_again(cluster, tmp_path):
-    made = task(tmp_path, ENDS_ON_SIGTERM + TWO_TURNS)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((tmp_path / "started0").exists)
-    job = job_of(made)
-    slurm("scontrol", "requeue", job)
-    assert ends(slurm_launcher) == [End(made, 0)]
-    assert made.log.read_text() == "second turn\n"
-    assert job_of(made) == job
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize("devices", [1, 2])
 def test_near_its_time_limit_a_run_is_told_and_goes_on_in_another_turn(cluster, tmp_path, devices):
     check_time_limit(tmp_path, devices)
 
 
 def check_time_limit(folder: Path, devices: int = 1) -> None:
-    made = task(folder, ENDS_ON_SIGTERM + TWO_TURNS, "long", devices)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((folder / f"started{devices - 1}").exists)
-    until((folder / "started0").exists)
-    slurm("scancel", "--signal=USR2", job_of(made))  # what Slurm itself does 90 seconds before the limit
-    assert ends(slurm_launcher) == [End(made, 0)]
+    # What Slurm itself does 90 seconds before the limit.
+    made = check_second_turn(folder, "scancel", "--signal=USR2", devices=devices)
+    assert made.log.read_text() == "second turn\n"
+
+
+@pytest.mark.cluster
+def test_a_requeued_run_is_made_again(cluster, tmp_path):
+    made = check_second_turn(tmp_path, "scontrol", "requeue")
     assert made.log.read_text() == "second turn\n"
 
 
 @pytest.mark.cluster
 def test_a_run_that_fails_when_it_is_told_is_not_made_again(cluster, tmp_path):
-    made = task(tmp_path, ENDS_ON_SIGTERM.replace("143", "4") + TWO_TURNS)
-    slurm_launcher = launcher()
-    assert slurm_launcher.start(made)
-    until((tmp_path / "started0").exists)
-    slurm("scancel", "--signal=USR2", job_of(made))
-    assert ends(slurm_launcher) == [End(made, 4)]
+    check_second_turn(tmp_path, "scancel", "--signal=USR2", status=4)
+
+
+def check_second_turn(folder: Path, *disturbance: str, devices: int = 1, status: int = 143) -> Task:
+    """Disturb a run in its first turn; one that then ends with 143, as asked, has a second."""
+    program = ENDS_ON_SIGTERM.replace("143", str(status)) + TWO_TURNS
+    made = task(folder, program, "long", devices)
+    slurm_launcher = started(made)
+    until(lambda: all((folder / f"started{rank}").exists() for rank in range(devices)))
+    job = job_of(made)
+    slurm(*disturbance, job)
+    assert ends(slurm_launcher) == [End(made, 0 if status == 143 else status)]
+    assert job_of(made) == job
+    return made

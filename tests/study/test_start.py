@@ -8,18 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from poslab import compose
-from poslab.config.option_files import installed_conf
 from poslab.config.schema import ConfigError
-from poslab.data.windows import validation_windows
-from poslab.evaluation.losses import token_losses
 from poslab.record.manifest import read_manifest
 from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
-from poslab.study.run.start import _labelled
 from poslab.study.run.stopping import Stopper
-from poslab.training.trained import load_model
 from support.commands import rows
 from support.models import POSITIONS
 from support.runs import assert_equal_results, make, request, stopped_at
@@ -81,22 +76,15 @@ def test_it_begins_with_the_source_s_loss(made, tmp_path):
     assert str(made.runs) not in manifest.model_dump_json()
 
 
-def test_at_twice_the_length_it_ends_lower_than_from_drawn_weights(made, tmp_path):
-    longer = ("context_length=64", "trainer.max_steps=10")
-    wanted = asked(f"from={made.rope}", *longer, runs=made.runs)
-    goes_on = plan(wanted, tmp_path)
-    assert make(wanted, tmp_path).status == "done"
-    drawn = plan(replace(wanted, start=None), tmp_path)
-    assert make(drawn.request, tmp_path).status == "done"
-    windows = validation_windows(goes_on.corpus, wanted.config.evaluate.validation_windows, 64)
-    origin = read_manifest(goes_on.directory).origin
-    assert origin.validation_nll == pytest.approx(
-        token_losses(load_model(made.rope), windows[:, :-1], windows[:, 1:]).sum(), rel=1e-6
-    )
-    losses = [last_validation(each.directory) for each in (goes_on, drawn)]
-    assert losses[0] < losses[1] - 0.1
-    first = float(rows(goes_on.directory / "metrics.csv")[0]["validation_nll"])
-    assert first < float(rows(drawn.directory / "metrics.csv")[-1]["validation_nll"])
+def test_at_twice_the_length_it_is_below_drawn_weights_from_the_first_steps_on(made, tmp_path):
+    wanted = asked(f"from={made.rope}", "context_length=64", "trainer.max_steps=10", runs=made.runs)
+    found = []
+    for each in (wanted, replace(wanted, start=None)):
+        assert make(each, tmp_path).status == "done"
+        metrics = rows(plan(each, tmp_path).directory / "metrics.csv")
+        found.append([float(row["validation_nll"]) for row in metrics])
+    goes_on, drawn = found
+    assert goes_on[0] < drawn[-1]
 
 
 def test_stopped_it_goes_on_to_the_same_bits_without_its_source(made, tmp_path):
@@ -131,8 +119,6 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
     ("settings", "message"),
     [
         (["model.width=64"], "model.width=64: .* was trained with 32"),
-        (["attention=linear"], "attention.kind=linear: .* was trained with flash"),
-        (["pos=alibi"], "pos.scheme=alibi: .* was trained with rope"),
         (["pos=rope_learned"], "pos.scheme=rope_learned: .* was trained with rope.*leave pos out"),
         (["pos.pairing=interleaved"], "pos.pairing=interleaved: .* was trained with half"),
         (["data.vocabulary=300"], "data.vocabulary=300: .* was trained with bytes"),
@@ -144,14 +130,6 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
 def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
     with pytest.raises(ConfigError, match=message):
         asked(f"from={made.rope}", *settings, runs=made.runs)
-
-
-def test_an_option_is_found_by_its_label():
-    conf = installed_conf()
-    section = {"kind": "hybrid", "layers": []}
-    assert _labelled("attention", "gated_delta 3:1 flash", section, "flash", conf) == "hybrid"
-    assert _labelled("attention", "flash", section, "softmax", conf) == "flash"
-    assert _labelled("pos", "mine base=5", {"scheme": "alibi"}, "rope", conf) == "alibi"
 
 
 def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
@@ -166,23 +144,19 @@ def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
     assert "\n" not in str(raised.value)
 
 
-def test_a_rotation_may_turn_otherwise(made, tmp_path):
-    wanted = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
-    assert plan(wanted, tmp_path).config.pos["scheme"] == "rope_yarn"
-
-
-def test_a_table_of_positions_has_its_own_length_alone(made, tmp_path):
-    wanted = asked(f"from={made.learned}", "context_length=64", "trainer.max_steps=2", runs=made.runs)
+def test_a_rotation_may_turn_otherwise_and_a_table_of_positions_has_its_own_length_alone(made, tmp_path):
+    turned = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
+    assert plan(turned, tmp_path).config.pos["scheme"] == "rope_yarn"
+    longer = asked(f"from={made.learned}", "context_length=64", "trainer.max_steps=2", runs=made.runs)
     with pytest.raises(ConfigError, match=r"one vector for each of 32 positions .* choose context_length=32"):
-        plan(wanted, tmp_path)
+        plan(longer, tmp_path)
     same = asked(f"from={made.learned}", "trainer.max_steps=2", runs=made.runs)
-    assert plan(same, tmp_path).config.pos["scheme"] == "learned"
+    assert (same.pos, plan(same, tmp_path).config.pos["scheme"]) == ("learned", "learned")
 
 
-@pytest.mark.parametrize("name", ["nothing", "base/nothing", "/nowhere/at/all"])
-def test_a_source_that_is_not_there_is_named(made, name):
-    with pytest.raises(ConfigError, match=f"from={name} is no run: .* there are base/"):
-        asked(f"from={name}", runs=made.runs)
+def test_a_source_that_is_not_there_is_named(made):
+    with pytest.raises(ConfigError, match=r"from=base/nothing is no run: .* there are base/"):
+        asked("from=base/nothing", runs=made.runs)
 
 
 def test_a_damaged_source_is_not_used(made, tmp_path):

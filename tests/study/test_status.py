@@ -129,13 +129,6 @@ def test_status_tells_how_every_run_stands(place, status):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was let go
 
 
-def test_status_is_0_without_failures(place, status):
-    runs = place / "elsewhere" / "good"
-    record(runs, "done-0", "done")
-    write_sealed(runs / "study.json", {"study": "good", "runs": ["done-0"]})
-    assert status("study=good", f"runs={place / 'elsewhere'}") == (0, ["good", "1 run: 1 done"], [])
-
-
 def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     other = place / "runs" / "newer"
     other.mkdir()
@@ -143,6 +136,7 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
     # The arguments may stand before the word.
     ended = python("-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status", cwd=place)
+    assert ended.returncode == 0
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
@@ -153,29 +147,11 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported(ended)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["study=nowhere"], "no study 'nowhere' in runs; there are: mixed"),
-        (["study=../mixed"], "no study '../mixed' in runs; there are: mixed"),
-        (["runs=nowhere"], "no studies in nowhere; begin one"),
-        (["pos=rope"], "'pos=rope' is not understood; the arguments are study=..., runs=..."),
-        (["study="], "study= has no value"),
-        (["-m"], "'-m' is not understood"),
-    ],
-)
-def test_a_status_that_cannot_be_told_is_one_line(arguments, line, status):
-    code, lines, (error,) = status(*arguments)
+@pytest.mark.parametrize("study", ["nowhere", "../mixed"])
+def test_a_study_that_is_not_there_is_named_in_one_line(study, status):
+    code, lines, (error,) = status(f"study={study}")
     assert (code, lines) == (2, [])
-    assert line in error
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"runs": 3}'])
-def test_a_damaged_list_of_runs_is_one_line(content, place, status):
-    (place / "runs/mixed/study.json").write_text(content)
-    code, _, (error,) = status("study=mixed")
-    assert code == 2
-    assert "study.json is damaged" in error
+    assert f"no study '{study}' in runs; there are: mixed" in error
 
 
 @pytest.fixture

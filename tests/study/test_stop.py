@@ -32,7 +32,7 @@ def _study(steps: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("stops", "steps"), [(1, 100), pytest.param(20, 800, marks=pytest.mark.study)])
+@pytest.mark.parametrize(("stops", "steps"), [(2, 100), pytest.param(20, 800, marks=pytest.mark.study)])
 def test_stopped_at_any_moment(stops, steps, tmp_path):
     asked = _study(steps)
     peace, war = tmp_path / "peace", tmp_path / "war"

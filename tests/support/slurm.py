@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from poslab.config.compose import arms
-from poslab.study.launch.contract import Launcher, Task, launcher_class
+from poslab.study.launch.contract import End, Launcher, Task, launcher_class
 from support.commands import ROOT
 from support.models import CONF
+from support.tasks import ends
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
@@ -88,6 +89,19 @@ def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: boo
         devices=devices,
         nodes=1,
     )
+
+
+def started(made: Task, **changes: object) -> Launcher:
+    """A launcher that has begun the task."""
+    own = launcher(**changes)
+    assert own.start(made)
+    return own
+
+
+def end_of(made: Task) -> End:
+    """How a task ends under a launcher of its own."""
+    (end,) = ends(started(made))
+    return end
 
 
 def job_of(made: Task) -> str:
