@@ -85,17 +85,7 @@ def test_commands_go_with_the_last_run_of_a_study(tmp_path, monkeypatch):
         assert (listed.commands, listed.question) == (commands, "Which?")
 
 
-def test_what_tensorboard_has_written_goes_with_the_run(place, tmp_path):
-    outside = tmp_path / "mine"
-    for folder in (place / "rope-failed" / "tensorboard", outside):
-        folder.mkdir()
-        (folder / "events.out.tfevents.1764150000.machine.17.0").write_text("x")
-        (folder / "hparams.yaml").write_text("{}")
-    (place / "rope-stopped" / "linked").symlink_to(outside)
-    assert main(["study=mixed", "yes=true"]) == 0
-    assert not (place / "rope-failed").exists()
-    assert (place / "rope-stopped" / "linked").is_symlink()
-    assert len(list(outside.iterdir())) == 2
+EVENTS = "events.out.tfevents.1764150000.machine.17.0"  # of TensorBoard
 
 
 def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
@@ -103,12 +93,14 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     outside = tmp_path / "mine"
     (outside / "checkpoints").mkdir(parents=True)
     wandb = failed / "wandb" / "offline-run-20261123_010203-abcd1234"
-    own = [wandb / "run-abcd1234.wandb", failed / ".metrics.csv.ab12cd_9"]
-    mine = [failed / "notes.txt", failed / "wandb" / "mine" / "x", outside / "metrics.csv", failed / "a.csv"]
+    own = [wandb / "run-abcd1234.wandb", failed / "tensorboard" / EVENTS, failed / ".metrics.csv.ab12cd_9"]
+    mine = [failed / name for name in ("notes.txt", "wandb/mine/x", "a.csv")]
+    mine += [outside / name for name in ("metrics.csv", EVENTS)]
     for path in (*own, *mine):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (failed / "progress.json").symlink_to(outside / "metrics.csv")
+    (failed / "linked").symlink_to(outside)
     shutil.rmtree(stopped)
     stopped.symlink_to(outside)
     write_study_list(place, StudyList("mixed", ("rope-failed", "rope-stopped")))
@@ -117,10 +109,11 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     assert all(path.read_text() == "x" for path in mine)
     assert not any(path.exists() for path in own)
     assert (outside / "manifest.json").exists()
-    assert sorted(path.name for path in failed.iterdir()) == ["a.csv", "notes.txt", "progress.json", "wandb"]
+    left = ["a.csv", "linked", "notes.txt", "progress.json", "wandb"]
+    assert sorted(path.name for path in failed.iterdir()) == left
     printed = capsys.readouterr().out
     assert "rope-stopped is a link, and stays" in printed
-    assert "files that poslab has not written: a.csv, notes.txt, progress.json and wandb" in printed
+    assert "files that poslab has not written: a.csv, linked, notes.txt, progress.json and wandb" in printed
 
 
 class Terminal(io.StringIO):

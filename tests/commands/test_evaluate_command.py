@@ -4,7 +4,6 @@ import math
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,6 @@ from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.study.run import plan
-from poslab.study.run.identity import code_fingerprints
 from support.commands import assert_refused, rows
 from support.models import ATTENTIONS, POSITIONS
 from support.processor import needs_bfloat16
@@ -22,8 +20,6 @@ from support.texts import options, trained_tokenizer
 
 L = 32
 TEXT = b"def position(token, length):\n    return token % length  # of the window, from its start on\n" * 300
-OPTIONS = options("text")
-FIRST = ("non_overlapping", "1", "0")
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +53,12 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def said(runs, tmp_path, monkeypatch, capsys):
-    """Runs the command in a directory of its own; its status and what it printed."""
+    """Runs the command in a directory of its own, on runs without W&B; its status and what it printed."""
     shutil.copy(runs["bytes"].parent.parent.parent / "text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
 
     def call(directory, *settings):
-        status = main([f"checkpoint={directory}", "logger=local", *settings])
+        status = main([f"checkpoint={directory}", *settings])
         shown = capsys.readouterr()
         return status, shown.out, shown.err
 
@@ -82,18 +78,13 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
     assert (status, torch.get_num_threads()) == (0, 2)
     record = read_manifest(made(tmp_path))
     assert record.threads == 1
+    assert not (made(tmp_path) / "wandb").exists()
     tables = set(read_manifest(runs[name]).tables) - {"metrics.csv"}
     assert tables == set(record.files) - {"metrics.csv"}
     for file in tables:
         assert rows(made(tmp_path) / file) == rows(runs[name] / file), file
     assert "the same numbers, to the last digit, as the run's own record" in out
     assert (record.changed, record.kernel) == ({}, read_manifest(runs[name]).kernel)
-
-
-def test_a_run_that_was_made_without_wandb_is_evaluated_without_it(runs, said, tmp_path, capsys):
-    assert main([f"checkpoint={runs['rope']}"]) == 0
-    assert "W&B" not in capsys.readouterr().out
-    assert not (made(tmp_path) / "wandb").exists()
 
 
 def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
@@ -151,7 +142,7 @@ def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, sett
     assert "same numbers" not in out
 
 
-def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tmp_path):
+def test_an_evaluation_is_shown_again_while_record_and_code_are_the_same(runs, said, tmp_path, monkeypatch):
     _, first, _ = said(runs["bytes"], "evaluate.longest=2", f"data.path={tmp_path}/text.txt")
     table = made(tmp_path) / "extrapolation.csv"
     before = table.stat().st_mtime_ns
@@ -165,32 +156,19 @@ def test_what_is_made_is_shown_again_and_made_again_where_damaged(runs, said, tm
     assert (status, again) == (0, first)
     assert "extrapolation.csv is damaged" in err
     assert table.read_text() == content
-
-
-def test_an_evaluation_by_other_code_is_made_again(runs, said, monkeypatch):
-    assert said(runs["bytes"], "evaluate.longest=2")[0] == 0
-    monkeypatch.setattr(
-        plan, "code_fingerprints", lambda run: replace(code_fingerprints(run), evaluation="0" * 16)
-    )
+    own = plan.code_fingerprints
+    monkeypatch.setattr(plan, "code_fingerprints", lambda run: replace(own(run), evaluation="0" * 16))
     status, _, err = said(runs["bytes"], "evaluate.longest=2")
     assert (status, "has the same evaluation" in err) == (0, False)
 
 
-def test_other_text_is_said_with_both_fingerprints(runs, said, tmp_path):
-    (tmp_path / "text.txt").write_bytes(TEXT.replace(b"window", b"window of tokens"))
-    status, out, _ = said(runs["bytes"])
-    assert status == 0
-    record = read_manifest(made(tmp_path))
-    (note,) = record.notes
-    trained = read_manifest(runs["bytes"]).data.fingerprint
-    assert trained != record.data.fingerprint
-    for fingerprint in (trained, record.data.fingerprint):
-        assert fingerprint[:12] in note
-    assert f"note: {note}" in out
-    assert "may be a part of the training text" in note
-
-
 OTHER = TEXT.replace(b"window", b"stretch of tokens, long or short,")
+
+
+def fingerprint(text, run):
+    """Of a text that is cut by the run's own tokenizer."""
+    own = {"path": str(text), "vocabulary": str(run / "tokenizer.json")}
+    return prepare({**options("text"), **own}).fingerprint
 
 
 @pytest.mark.parametrize("name", ["entries", "file"])
@@ -205,29 +183,30 @@ def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, nam
     assert record.config["data"]["vocabulary"] == trained.config["data"]["vocabulary"]
     assert record.data.vocabulary == trained.data.vocabulary
     assert "not on the training text" in " ".join(record.notes)
-
-    # The bytes are those of the scored targets in this text; the loss a byte is in none of the run's records.
-    tokenizer = str(runs[name] / "tokenizer.json")
-    corpus = prepare({**OPTIONS, "path": str(tmp_path / "other.txt"), "vocabulary": tokenizer})
-    assert corpus.fingerprint == record.data.fingerprint
-    lengths = corpus.token_bytes[corpus.validation]
+    assert record.data.fingerprint == fingerprint(tmp_path / "other.txt", runs[name])
     table = rows(made(tmp_path) / "extrapolation.csv")
-    (row,) = (one for one in table if (one["protocol"], one["multiple"], one["segment"]) == FIRST)
-    assert int(row["bytes"]) in np.convolve(lengths, np.ones(int(row["tokens"]), int), "valid")
     sliding = [one for one in table if (one["protocol"], one["multiple"]) == ("sliding", "1")]
     nats, size = (sum(float(one[key]) for one in sliding) for key in ("nll", "bytes"))
     (line,) = (line for line in out.splitlines() if line.startswith("Bits per byte"))
     assert f"{nats / math.log(2) / size:.3f} at L," in line
 
 
-@pytest.mark.parametrize("settings", [["data=copy"], []], ids=["an option's file", "changed where it lies"])
-def test_no_text_that_is_read_instead_chooses_the_tokens(runs, said, tmp_path, settings):
+@pytest.mark.parametrize(("name", "settings"), [("bytes", []), ("entries", []), ("entries", ["data=copy"])])
+def test_other_text_is_said_and_does_not_choose_the_tokens(runs, said, tmp_path, name, settings):
+    """A text that has changed where it lies, or an option's."""
     (tmp_path / "text.txt").write_bytes(OTHER)
-    status, _, err = said(runs["entries"], *settings)
+    status, out, err = said(runs[name], *settings)
     assert status == 0, err
-    record = read_manifest(made(tmp_path))
-    assert record.data.vocabulary == read_manifest(runs["entries"]).data.vocabulary
-    assert "not on the training text" in " ".join(record.notes)
+    record, trained = read_manifest(made(tmp_path)), read_manifest(runs[name])
+    assert record.data.vocabulary == trained.data.vocabulary
+    (note,) = record.notes
+    assert f"note: {note}" in out
+    assert "not on the training text" in note
+    for each in (trained, record):
+        assert each.data.fingerprint[:12] in note
+    assert "may be a part of the training text" in note
+    if name == "entries" and not settings:
+        assert record.data.fingerprint == fingerprint("text.txt", runs[name])
 
 
 def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):
@@ -267,17 +246,14 @@ def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, s
     ("settings", "expected"),
     [
         ("trainer.max_steps=3", "cannot be set for an evaluation; these can: evaluate."),
-        ("pos=alibi", "cannot be set for an evaluation"),
         ("evaluate.longest=2,4", "an evaluation has one value for each setting"),
         ("evaluate.longest", "is not understood"),
         ("evaluate.longest=2 evaluate.longest=4", "evaluate.longest is given twice"),
         ("evaluate.rescale=[none,ntk]", "is for rotations, and pos.scheme=alibi has none"),
         ("data=nothing", "data=nothing does not exist; there are copy, "),
-        ("data=text", "data=text needs data.path"),
         ("data.path=x", "data.path is not a setting"),
         ("data.tokens=600", "evaluation at 4 x 32 needs"),
         ("logger.project=x", "takes no project"),
-        ("logger=wandb", "logger is given twice"),
     ],
 )
 def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):
@@ -289,12 +265,10 @@ def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
     copy = tmp_path / "copy"
     checkpoint = copy / "checkpoint.pt"
     assert_refused(said(tmp_path / "gone"), "does not exist: name a run directory")
-    assert_refused(said(runs["alibi"].parent), "is not the folder of a finished run: name a run directory")
-    assert_refused(said(runs["alibi"] / "metrics.csv"), "is no checkpoint.pt of a run")
     shutil.copytree(runs["alibi"], copy)
+    another = shutil.copytree(copy, tmp_path / "alibi-flash-seed0-0123456789ab")
+    assert_refused(said(another), f"is the record of {runs['alibi'].name} ")
     content = checkpoint.read_bytes()
-    checkpoint.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
-    assert_refused(said(copy), "checkpoint.pt is damaged")
     checkpoint.unlink()
     assert_refused(said(copy), "checkpoint.pt is missing")
     checkpoint.write_bytes(content)
@@ -303,6 +277,4 @@ def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
     assert_refused(said(copy), "the run is running, not done")
     write_sealed(copy / "manifest.json", {**manifest, "run": "../elsewhere"})
     assert_refused(said(copy), "cannot be the name of a directory")
-    (copy / "manifest.json").write_text("{}")
-    assert_refused(said(copy), "manifest.json is damaged")
     assert not (tmp_path / "evaluations").exists()

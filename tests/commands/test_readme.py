@@ -80,11 +80,3 @@ def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
         for folder in folders
     }
     assert shown == own
-
-
-def test_the_tour_names_files_that_exist():
-    tour = re.findall(r"^\d+\. \[(\S+)\]\(\.\./(\S+)\)$", EXTENDING, re.MULTILINE)
-    assert len(tour) >= 14
-    for name, path in tour:
-        assert path == f"src/poslab/{name}"
-        assert (ROOT / path).is_file()

@@ -1,6 +1,5 @@
 """The commands as a user types them: a study from end to end, again, and what goes wrong."""
 
-import fcntl
 from dataclasses import replace
 
 import pytest
@@ -8,16 +7,13 @@ import torch
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.record.locks import TakenError
-from poslab.record.manifest import read_manifest
 from poslab.report.render import paper
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
-from poslab.training.trained import load_model
 from support.commands import TINY, called, rows
 from support.forks import one_of_each
 from support.models import CONF
-from support.runs import make, request
+from support.runs import request
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +43,6 @@ def test_a_study_leaves_records_and_a_report(study):
     assert not list((cwd / "runs" / "ablation" / ".launcher").glob("*.json"))
 
 
-def test_a_record_says_what_was_run(study):
-    cwd, _ = study
-    (directory,) = (cwd / "runs" / "ablation").glob("rope-*")
-    manifest = read_manifest(directory)
-    assert manifest.status == "done"
-    assert manifest.kernel == "torch flash (cpu)"
-    assert manifest.tokens == 6 * 4 * 32
-    assert manifest.data.fingerprint
-    assert [row["step"] for row in rows(directory / "metrics.csv")] == ["2", "4", "6"]
-    assert len(rows(directory / "position.csv")) == 8 * 32
-    gpt = load_model(directory)
-    assert gpt.parameter_count() == manifest.parameters
-
-
 def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path, undrawn):
     alone = ("logger=local", "launcher=inline", "study=x")
     ended = called("-m", "trainer.learning_rate=1e-3,1e30", *alone, *TINY, cwd=tmp_path)
@@ -68,23 +50,6 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path, undrawn):
     assert "not a number at step" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
     assert sorted(row["status"] for row in rows(tmp_path / "reports/x/summary.csv")) == ["diverged", "done"]
-
-
-def test_help_is_quick_to_read(tmp_path):
-    ended = called("--help", cwd=tmp_path)
-    assert ended.returncode == 0
-    assert "python train.py -m pos=rope,alibi" in ended.stdout
-    assert "pos: alibi, as_command_a" in ended.stdout
-
-
-def test_a_run_is_made_by_one_process_at_a_time(tmp_path):
-    job = plan(request(), tmp_path)
-    job.directory.parent.mkdir(parents=True)
-    with (job.directory.parent / f".{job.directory.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(TakenError):
-            make(request(), tmp_path)
-    assert make(request(), tmp_path).status == "done"
 
 
 def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, monkeypatch):
