@@ -37,10 +37,11 @@ def whole(tmp_path_factory):
 
 def damage(path: Path, chance: random.Random) -> None:
     data = bytearray(path.read_bytes())
+    place = chance.randrange(len(data))
     if chance.random() < 0.5:
-        del data[chance.randrange(len(data)) :]
+        del data[place:]
     else:
-        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        data[place] ^= 1 << chance.randrange(8)
     path.write_bytes(data)
 
 

@@ -89,16 +89,13 @@ def test_the_same_records_give_the_same_bytes(home):
 
 def test_what_a_report_reads_is_kept_as_it_is_and_nothing_else(home):
     study = home / "runs" / "a"
+    run = study / "rope-0"
+    listed = read_manifest(run)
+    RunRecord(run, listed).update(files={**(listed.files or {}), "checkpoint.pt": "0" * 64})
     before = {f"a/{path.relative_to(study)}": path.read_bytes() for path in study.rglob("*.*")}
-    (study / "rope-0" / "checkpoint.pt").write_bytes(b"weights")
-    (study / "rope-0" / "checkpoints").mkdir()
-    (study / "rope-0" / "checkpoints" / "step-1.pt").write_bytes(b"weights")
-    (study / "rope-0" / "log.txt").write_text("printed")
-    (study / "rope-0" / "notes.csv").write_text("somebody's own")
-    (study / ".report.lock").touch()
-    listed = read_manifest(study / "rope-0")
-    RunRecord(study / "rope-0", listed).update(files={**(listed.files or {}), "checkpoint.pt": "0" * 64})
-    before["a/rope-0/manifest.json"] = (study / "rope-0" / "manifest.json").read_bytes()
+    (run / "checkpoints").mkdir()
+    for name in ("checkpoint.pt", "checkpoints/step-1.pt", "log.txt", "notes.csv", "../.report.lock"):
+        (run / name).write_text("of somebody's own")
     assert contents(pack(study)) == {name: content for name, content in before.items() if ".lock" not in name}
 
 
@@ -122,42 +119,34 @@ def test_run_directories_come_before_what_is_kept(home):
 
 
 def test_no_path_of_the_machine_is_kept_and_links_to_wandb_are(home):
-    runs = home / "runs"
+    runs, mine = home / "runs", "/home/somebody"
     link = "https://wandb.ai/somebody/poslab/runs/abc"
     write_run(
         runs,
         "told",
         study="a",
-        config={"data": {"source": "text", "path": "/home/somebody/texts/corpus.txt"}},
-        reason="no file '/home/somebody/x y/a.txt'\nor file:///home/somebody//b.txt",
-        notes=["/home/somebody/runs/a/told/metrics.csv is damaged and is made again"],
-        wandb={
-            "id": "abc",
-            "url": link,
-            "mode": "online",
-            "failed": "PATH=/home/somebody:/home/somebody/bin",
-        },
+        config={"data": {"source": "text", "path": f"{mine}/texts/corpus.txt"}},
+        reason=f"no file '{mine}/x y/a.txt'\nor file://{mine}//b.txt",
+        notes=[f"{mine}/runs/a/told/metrics.csv is damaged and is made again"],
+        wandb={"id": "abc", "url": link, "mode": "online", "failed": f"PATH={mine}:{mine}/bin"},
     )
-    older = write_run(runs, "older", study="a", reason="/home/somebody/x") / "manifest.json"
+    older = write_run(runs, "older", study="a", reason=f"{mine}/x") / "manifest.json"
     write_sealed(older, {**read_sealed(older), "format": 2})
-    (write_run(runs, "torn", study="a") / "manifest.json").write_text('{"reason": "/home/somebody/x"')
-    command = "python train.py data=text data.path=/home/somebody/texts/corpus.txt"
+    (write_run(runs, "torn", study="a") / "manifest.json").write_text(f'{{"reason": "{mine}/x"')
+    command = f"python train.py data=text data.path={mine}/texts/corpus.txt"
     write_sealed(runs / "a" / "study.json", {"study": "a", "runs": ["told"], "commands": [command]})
     packed = pack(runs / "a")
     files = contents(packed)
     assert b"somebody/" not in b"".join(files.values()).replace(link.encode(), b"")
     assert b'"reason": "x"' in files["a/older/manifest.json"]
     records = unpack(packed, home / KEPT, "a")
-    (told,) = [run for run in records.runs if run.name == "told"]
+    found = {run.name: run for run in records.runs}
+    told = found["told"]
     assert told.status == "done"  # its new seal is right, and so are the checksums of its tables
-    assert told.config["data"]["path"] == "corpus.txt"
+    assert (told.config["data"]["path"], told.manifest.wandb.url) == ("corpus.txt", link)
     assert told.reason == "no file 'a.txt' or b.txt"
-    assert told.manifest.wandb.url == link
     assert records.commands == ("python train.py data=text data.path=corpus.txt",)
-    assert {run.name: run.status for run in records.runs if run.name in ("older", "torn")} == {
-        "older": "older",
-        "torn": "unreadable",
-    }
+    assert (found["older"].status, found["torn"].status) == ("older", "unreadable")
 
 
 PIECES = ("/", "//", ":", "a", "b.c", "~", " ", "=", "'", "\n", "\x00", "file:", "http:", "\u200b", "é")
@@ -166,7 +155,6 @@ PIECES = ("/", "//", ":", "a", "b.c", "~", " ", "=", "'", "\n", "\x00", "file:",
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
 @example("/a/file:///b/c")
-@example("/a//b/c")
 @example("x:/a/b/c")
 def test_a_path_is_cut_once_and_for_all(text):
     """So a report of what is kept shows what one of the run directories shows."""
@@ -198,15 +186,14 @@ def test_paths_and_addresses(text, shown):
     assert without_paths(text) == shown
 
 
-def to_another_study(packed: bytes) -> dict[str, bytes]:
-    return {name.replace("a/", "b/", 1): content for name, content in contents(packed).items()}
-
-
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lambda packed: packed[:-1], "is damaged"),
-        (lambda packed: archive(*to_another_study(packed).items()), "holds no record of a run of study=a"),
+        (
+            lambda packed: archive(("b/rope-0/manifest.json", contents(packed)["a/rope-0/manifest.json"])),
+            "holds no record of a run of study=a",
+        ),
         (with_more(header("a/x/big.csv", size=8**11 - 1)), "is damaged"),
         (with_more("a/../../y.csv", b"z"), "is damaged"),
         (with_more(header("a/x/y.csv", tarfile.SYMTYPE, "/etc/passwd")), "is damaged"),
@@ -249,14 +236,9 @@ def test_a_manifest_cannot_have_files_read_outside_its_folder(home):
 @pytest.mark.parametrize("text", ['{"a": ' * 20_000, '{"seed": ' + "9" * 5000 + ","])
 def test_a_seal_on_what_is_no_json_is_damage(home, text):
     """A manifest from somebody else, with a right seal."""
-    sound = sealed({"format": 3})
-    path = home / "runs" / "a" / "rope-0" / "manifest.json"
-    path.write_text(_sealed_again(text + sound[1:]))
-    assert load_run(path.parent).reason == "manifest.json is damaged"
-
-
-def _sealed_again(text: str) -> str:
-    head, _, tail = text.rpartition('"sha256": "')
+    head, _, tail = (text + sealed({"format": 3})[1:]).rpartition('"sha256": "')
     empty = f'{head}"sha256": "{"0" * 64}{tail[64:]}'
     digest = hashlib.sha256(empty.encode()).hexdigest()
-    return f'{head}"sha256": "{digest}{tail[64:]}'
+    path = home / "runs" / "a" / "rope-0" / "manifest.json"
+    path.write_text(f'{head}"sha256": "{digest}{tail[64:]}')
+    assert load_run(path.parent).reason == "manifest.json is damaged"
