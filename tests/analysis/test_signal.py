@@ -1,23 +1,24 @@
 """Signal and noise of a study's figures, against plain sums over its runs."""
 
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from poslab.analysis.results import gather
-from poslab.analysis.signal import pooled, signals
+from poslab.analysis.signal import signals
 from poslab.report.sections.signal import section
-from support.records import BATCH, write_run
+from support.records import write_run
 
 LOSSES = {"rope": (2.0, 2.02, 1.99), "alibi": (2.5, 2.51, 2.5), "none": (2.01, 2.01, 1.99)}  # by seed
 
 
-def write(runs: Path, seeds: int = 3) -> None:
-    for pos, losses in LOSSES.items():
+def write(runs: Path, seeds: int = 3, arms: Iterable[str] = LOSSES) -> None:
+    for pos in arms:
         random = Random(pos)
-        for seed, loss in list(enumerate(losses))[:seeds]:
+        for seed, loss in enumerate(LOSSES[pos][:seeds]):
             curve = [loss + 0.5 - i / 200 + random.gauss(0, 0.01) for i in range(101)]
             write_run(runs, f"{pos}{seed}", pos, seed, sliding={1.0: loss, 2.0: loss}, curve=curve)
 
@@ -39,52 +40,21 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
         statistics.mean(map(statistics.variance, last)) ** 0.5
     )
     assert not found["context_gain_2x"].decides  # the loss at 2 L is that at L
-    shown = section(results)
-    (said,) = shown.findings
-    assert said.startswith(
-        "At this budget, each figure tested by itself, an arm is told apart from the reference in "
-    )
 
 
-def test_where_nothing_is_told_apart_the_sentence_says_so_and_no_more(tmp_path):
-    for seed in range(3):
-        write_run(tmp_path, f"rope{seed}", "rope", seed, shift=0.01 * seed)
-        write_run(tmp_path, f"none{seed}", "none", seed, shift=0.01 * seed**2)
-    (said,) = section(gather("made_up", tmp_path, "rope")).findings
-    assert said.startswith(
-        "At this budget, each figure tested by itself, no arm is told apart from the reference in "
-    )
-
-
-def test_of_one_seed_no_figure_is_said_to_decide(tmp_path):
-    write(tmp_path, seeds=1)
-    results = gather("made_up", tmp_path, "rope")
-    assert {(one.seeds, one.apart, one.compared) for one in signals(results)} == {(None, 0, 0)}
-    shown = section(results)
-    assert "not known" in shown.findings[0]
-
-
-def test_a_reference_of_one_seed_beside_arms_of_several_is_no_study_of_one_seed(tmp_path):
-    write(tmp_path)
+@pytest.mark.parametrize(
+    ("arms", "seeds", "reference", "said"),
+    [
+        (("rope", "alibi"), 3, "rope", "an arm is told apart from the reference in "),
+        (("rope", "none"), 3, "rope", "no arm is told apart from the reference in "),
+        (("rope", "alibi"), 1, "rope", "not known"),
+        (("rope", "alibi"), 3, "t5", "No test over two seeds or more: "),  # a reference of one seed
+    ],
+)
+def test_the_sentence_says_no_more_than_the_tests(arms, seeds, reference, said, tmp_path):
+    write(tmp_path, seeds, arms)
     write_run(tmp_path, "t5-0", "t5")
-    (said,) = section(gather("made_up", tmp_path, "t5")).findings
-    assert said.startswith("No test over two seeds or more: ")
-
-
-def test_each_budget_has_its_own_noise(tmp_path):
-    """At the second, arms lie ten times as far apart."""
-    for steps, apart in ((100, 0.01), (400, 0.1)):
-        trainer = {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.1}
-        for i, pos in enumerate(("rope", "alibi")):
-            for seed, first in enumerate(LOSSES["rope"]):
-                loss = first + i * apart + i * seed * 0.001
-                facts = {"sliding": {1.0: loss, 2.0: loss}, "flops": 6e6 * steps}
-                write_run(tmp_path, f"{pos}{steps}{seed}", pos, seed, config={"trainer": trainer}, **facts)
-    at_length = [one for one in signals(gather("made_up", tmp_path, None)) if one.figure == "loss_1x"]
-    assert [round(one.spread, 2) for one in at_length] == [0.01, 0.1]
-    assert at_length[0].share == pytest.approx(at_length[1].share / 4)
-
-
-def test_pooled_leaves_out_what_groups_differ_by():
-    assert pooled([[1.0, 2.0], [11.0, 12.0]]) == pytest.approx(0.5**0.5)
-    assert pooled([[1.0], [2.0]]) is None
+    results = gather("made_up", tmp_path, reference)
+    assert said in section(results).findings[0]
+    if seeds == 1:
+        assert {(one.seeds, one.apart, one.compared) for one in signals(results)} == {(None, 0, 0)}

@@ -92,27 +92,19 @@ def test_the_variance_is_right_on_average_where_documents_vary_alike():
     assert summed == pytest.approx((shares**2).sum())
 
 
-@pytest.mark.parametrize("counts", [[3], [40, 1]], ids=["one document", "two of which one is all"])
-def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts):
-    random = np.random.default_rng(2)
-    mine, theirs = random.standard_normal((2, 3, len(counts)))
-    arms = arm(mine, counts, "alibi"), arm(theirs, counts, "rope")
-    assert difference(*arms, FIGURE) == paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
-
-
-def test_other_figures_and_older_records_have_the_noise_of_seeds_alone():
-    random = np.random.default_rng(3)
-    mine, theirs = random.standard_normal((2, 3, 20))
-    for figure, known in ((FIGURE, False), ("aulc", True)):
-        arms = arm(mine, ONE_EACH, "alibi", known), arm(theirs, ONE_EACH, "rope", known)
-        assert difference(*arms, figure) == paired(arms[0].by_seed(figure), arms[1].by_seed(figure))
-    half_known = arm(mine, ONE_EACH, "alibi", True), arm(theirs, ONE_EACH, "rope", False)
-    found = difference(*half_known, FIGURE)
-    assert found.documents is None
-
-
-def test_one_seed_has_no_interval():
-    random = np.random.default_rng(4)
-    mine, theirs = random.standard_normal((2, 1, 20))
-    found = difference(arm(mine, ONE_EACH, "alibi"), arm(theirs, ONE_EACH, "rope"), FIGURE)
-    assert (found.half_width, found.p) == (None, None)
+@pytest.mark.parametrize(
+    ("counts", "figure", "known"),
+    [
+        ([3], FIGURE, (True, True)),  # one document
+        ([40, 1], FIGURE, (True, True)),  # two of which one is all
+        (ONE_EACH, FIGURE, (False, False)),
+        (ONE_EACH, FIGURE, (True, False)),  # beside an older record
+        (ONE_EACH, "aulc", (True, True)),
+    ],
+)
+def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts, figure, known):
+    losses = np.random.default_rng(2).standard_normal((2, 3, len(counts)))
+    mine, theirs = (arm(each, counts, "alibi", says) for each, says in zip(losses, known, strict=True))
+    assert difference(mine, theirs, figure) == paired(mine.by_seed(figure), theirs.by_seed(figure))
+    alone = difference(*(arm(each[:1], counts, "alibi") for each in losses), figure)
+    assert (alone.half_width, alone.p) == (None, None)  # of one seed
