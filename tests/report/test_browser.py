@@ -1,7 +1,6 @@
 """The page as its readers have it, in Chromium: by mouse and keyboard, small, dark, printed."""
 
 import json
-import math
 import re
 from pathlib import Path
 
@@ -10,9 +9,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from poslab.analysis.palette import arm_numbers, look
+from poslab.analysis.results import gather
 from poslab.report.formatting import DASH, interval, multiple, quantity
-from support.browser import Scheme, started
-from support.pages import head, visits, write_page
+from poslab.report.render.page import page as whole_page
+from poslab.report.sections.contents import document
+from poslab.report.write import write_sheets
+from support.browser import Reader, Scheme, started
+from support.pages import write_study
 from support.records import read
 
 CHARTS = ["bits_per_byte_by_length", "sliding_loss_by_length", "loss_by_position", "validation_loss"]
@@ -28,12 +31,28 @@ def browser():
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    return write_page(tmp_path_factory.mktemp("page"))
+    """The page and the CSV files of a study; no paper figures, which take seconds."""
+    home = tmp_path_factory.mktemp("page")
+    write_study(home / "runs")
+    made = document(gather("made_up", home / "runs", None))
+    (home / "index.html").write_text(whole_page(made))
+    write_sheets(home, made.sheets)
+    return home
 
 
 @pytest.fixture
 def visit(browser, report):
-    yield from visits(browser, report / "index.html")
+    """Opens the page; at the end no page may have fetched, complained or asked anything."""
+    readers: list[Reader] = []
+
+    def opened(path: Path = report / "index.html", scheme: Scheme = "light", width: int = 1280) -> Page:
+        readers.append(Reader(browser, path, scheme, width))
+        return readers[-1].page
+
+    yield opened
+    for reader in readers:
+        reader.page.close()
+        assert reader.faults == []
 
 
 def colour(page: Page, figure: str, value: str) -> int:
@@ -67,10 +86,6 @@ def reading(page: Page, figure: str) -> tuple[str, list[str]]:
         figure,
     )
     return at.removeprefix("At ").removesuffix("."), values
-
-
-def place(page: Page, figure: str) -> str:
-    return reading(page, figure)[0]
 
 
 def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
@@ -163,7 +178,7 @@ def test_scales_change_the_axes_and_change_back(visit, report):
 
     def middle() -> float:
         plot.hover(position={"x": 260, "y": 100})
-        return float(place(page, "validation_loss").replace(" k", "e3"))
+        return float(reading(page, "validation_loss")[0].replace(" k", "e3"))
 
     logarithmic = middle()
     scale(page, "validation_loss", "x", "linear").click()
@@ -179,16 +194,15 @@ def edges(page: Page, figure: str) -> tuple[str, str]:
     """The first and the last x that the keys reach: those inside the frame."""
     page.locator(f"#{figure} .plot").first.focus()
     page.keyboard.press("Home")
-    first = place(page, figure)
+    first = reading(page, figure)[0]
     page.keyboard.press("End")
-    return first, place(page, figure)
+    return first, reading(page, figure)[0]
 
 
 def test_a_drag_zooms_and_resets(visit):
     page, figure = visit(), "validation_loss"
     plot = page.locator(f"#{figure} .plot")
     button = page.locator(f"#{figure} .tools").get_by_text("reset")
-    assert not button.is_visible()
     whole, start = edges(page, figure), drawn(page, figure)
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
@@ -197,6 +211,7 @@ def test_a_drag_zooms_and_resets(visit):
         lambda: plot.press("Escape"),
         button.click,
     ):
+        assert not button.is_visible()
         page.mouse.move(box["x"] + 200, box["y"] + 100)
         page.mouse.down()
         page.mouse.move(box["x"] + 330, box["y"] + 120, steps=3)
@@ -205,12 +220,10 @@ def test_a_drag_zooms_and_resets(visit):
         assert float(whole[0]) < first < last < float(whole[1].replace(" k", "e3"))
         assert drawn(page, figure) != start
         reset()
-        assert edges(page, figure) == whole
-        assert drawn(page, figure) == start
-        assert not button.is_visible()
+        assert (edges(page, figure), drawn(page, figure)) == (whole, start)
 
 
-def test_keys_zoom_about_the_cursor(visit):
+def test_keys_zoom_about_the_cursor_and_panels_zoom_together(visit):
     page, figure = visit(), "loss_by_position"
     whole = edges(page, figure)
     page.keyboard.press("+")
@@ -224,15 +237,12 @@ def test_keys_zoom_about_the_cursor(visit):
     for _ in range(20):
         page.keyboard.press("-")
     assert edges(page, figure) == whole
-
-
-def test_panels_zoom_together(visit):
-    page = visit()
-    before = drawn(page, "rescaled_loss_by_position")
-    page.locator("#rescaled_loss_by_position").get_by_role("button", name="Zoom in").click()
-    assert drawn(page, "rescaled_loss_by_position") != before
-    page.locator("#rescaled_loss_by_position .tools").get_by_text("reset").click()
-    assert drawn(page, "rescaled_loss_by_position") == before
+    panels = "rescaled_loss_by_position"
+    before = drawn(page, panels)
+    page.locator(f"#{panels}").get_by_role("button", name="Zoom in").click()
+    assert drawn(page, panels) != before
+    page.locator(f"#{panels} .tools").get_by_text("reset").click()
+    assert drawn(page, panels) == before
 
 
 def test_steps_and_values_below_zero(visit, report, tmp_path):
@@ -309,46 +319,29 @@ def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit):
     assert small == []
 
 
+def head(page: Page, table: str, title: str) -> Locator:
+    return page.locator(f"{table} th button", has_text=re.compile(f"^{re.escape(title)}$"))
+
+
 def order(page: Page, table: str) -> list[str]:
     return [text.strip() for text in page.locator(f"{table} tbody th[scope=row]").all_text_contents()]
-
-
-SORTED = {"4 L": "sliding_4x_mean", "Own loss": "usable_length_min", "Mean": "target"}
 
 
 def test_tables_sort_by_what_the_sheet_says(visit, report):
     page, rows = visit(), read(report / "arms.csv")
     reported = order(page, "#arms")
     assert reported == [row["arm"] for row in rows]
-
-    def key(row: dict[str, str], column: str) -> float | None:
-        if column != "target":
-            past = 0.5 if row.get("usable_length_min_at_least") == "true" and column.startswith("us") else 0
-            return float(row[column]) + past if row[column] else None
-        if row["tokens_to_target_mean"]:
-            return float(row["tokens_to_target_mean"])
-        hits = int(row["reached"] or 0)
-        return None if not row["reached"] else math.inf if not hits else 1e300 / hits
-
-    for title, column in SORTED.items():
-        found = {row["arm"]: key(row, column) for row in rows}
-        known = [arm for arm in reported if found[arm] is not None]
-        last = [arm for arm in reported if found[arm] is None]
-        ascending = sorted(known, key=lambda arm: found[arm] or 0.0)
-        descending = sorted(known, key=lambda arm: -(found[arm] or 0.0))
-        assert last
-        assert ascending not in (reported, descending)
-        button = head(page, "#arms", title)
-        cell = button.locator("..")
-        for state, expected in (
-            ("ascending", ascending + last),
-            ("descending", descending + last),
-            ("none", reported),
-        ):
-            button.focus()
-            page.keyboard.press("Enter")
-            assert cell.get_attribute("aria-sort") == state
-            assert order(page, "#arms") == expected
+    found = {row["arm"]: float(row["sliding_4x_mean"]) for row in rows if row["sliding_4x_mean"]}
+    last = [arm for arm in reported if arm not in found]  # not defined at 4 L
+    ascending = sorted(found, key=found.__getitem__)
+    assert last
+    assert reported not in (ascending + last, ascending[::-1] + last)
+    button = head(page, "#arms", "4 L")
+    expected = {"ascending": ascending + last, "descending": ascending[::-1] + last, "none": reported}
+    for state, arms in expected.items():
+        button.press("Enter")
+        assert button.locator("..").get_attribute("aria-sort") == state
+        assert order(page, "#arms") == arms
     head(page, "#arms", "Arm").click()
     button.click()
     assert page.locator("#arms [aria-sort=ascending], #arms [aria-sort=descending]").count() == 1
@@ -356,12 +349,8 @@ def test_tables_sort_by_what_the_sheet_says(visit, report):
 
 def test_a_grouped_table_sorts_inside_its_groups(visit):
     page = visit()
-    groups = page.locator("#rescaled tbody").all_inner_texts()
-    before = order(page, "#rescaled")
+    groups, before = page.locator("#rescaled tbody"), order(page, "#rescaled")
+    heads = [text.splitlines()[0] for text in groups.all_inner_texts()]
     head(page, "#rescaled", "8 L").click()
-    after = order(page, "#rescaled")
-    assert after == ["YaRN s=8", "interpolation s=8", "as trained"]
-    assert after != before
-    assert [text.splitlines()[0] for text in page.locator("#rescaled tbody").all_inner_texts()] == [
-        text.splitlines()[0] for text in groups
-    ]
+    assert order(page, "#rescaled") == ["YaRN s=8", "interpolation s=8", "as trained"] != before
+    assert [text.splitlines()[0] for text in groups.all_inner_texts()] == heads

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
 
 import pytest
 
@@ -14,7 +13,6 @@ from poslab.analysis.statistics import Estimate
 from poslab.paper import panels
 from poslab.report.charts import LineChart, Series
 from poslab.report.render import paper
-from poslab.report.render.canvas import save, style
 from poslab.report.render.paper import MANY, NAMED, draw, draw_all
 from poslab.report.write import write_report
 from support.commands import ROOT
@@ -63,56 +61,30 @@ def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path, monk
     assert "rope" in done.stdout
 
 
-def lines(n: int) -> LineChart:
+def lines(n: int, label: str = "arm-{}") -> LineChart:
     """`n` lines; the last one ends early and lowest, of the others a later one ends lower."""
     series = []
     for arm in range(n):
         ends = (1, 2) if arm < n - 1 else (1,)
         points = tuple(point(float(x), Estimate(2, 5 - arm / 100, 0.1, 4, 6), {"x": x}) for x in ends)
-        series.append(Series(arm, f"arm-{arm}", points))
+        series.append(Series(arm, label.format(arm), points))
     return LineChart("made_up", "", "", "x", "y", 2, ((1.0, "1"), (2.0, "2")), None, tuple(series))
 
 
 def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines():
-    few, whole, many = (drawn(lines(n)) for n in (NAMED, MANY, 40))
-    assert len(whole.named) == MANY
-    assert many.named == {f"arm-{arm}" for arm in range(39 - NAMED, 39)}
-    assert "32 others in grey" in many.text
-    assert many.height < few.height + 30
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The SVG file of a figure."""
-
-    text: str
-
-    @property
-    def named(self) -> set[str]:
-        # Text is drawn as outlines, each after a comment that says it.
-        return set(re.findall(r"<!-- (arm-\d+) -->", self.text))
-
-    @property
-    def height(self) -> float:
-        return float(re.search(r'height="([\d.]+)pt"', self.text)[1])
-
-
-def drawn(chart: LineChart) -> Drawn:
-    figure = paper.laid_out(chart)
-    with style():
-        return Drawn(save(figure, "svg").decode())
-
-
-def labelled(n: int) -> LineChart:
-    """`n` lines with labels as long as those of a study of four settings."""
-    chart = lines(n)
-    label = "rope_llama3 / performer L=64 width {}"
-    return replace(chart, series=tuple(replace(one, label=label.format(one.arm)) for one in chart.series))
+    drawn = {n: draw(lines(n))["svg"].decode() for n in (NAMED, MANY, 40)}
+    # Text is drawn as outlines, each after a comment that says it.
+    named = {n: set(re.findall(r"<!-- (arm-\d+) -->", text)) for n, text in drawn.items()}
+    assert len(named[MANY]) == MANY
+    assert named[40] == {f"arm-{arm}" for arm in range(39 - NAMED, 39)}
+    assert "32 others in grey" in drawn[40]
+    few, many = (float(re.search(r'height="([\d.]+)pt"', drawn[n])[1]) for n in (NAMED, 40))
+    assert many < few + 30
 
 
 @pytest.mark.parametrize(("n", "kit"), [(2, False), (MANY, True), (16, False), (40, False), (40, True)])
 def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n, kit):
-    chart = labelled(n)
+    chart = lines(n, "rope_llama3 / performer L=64 width {}")  # as of a study of four settings
     figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -140,6 +112,4 @@ FIRST = os.getpid()
 
 
 def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
-    if os.getpid() != FIRST:
-        os._exit(1)
-    return draw(chart)
+    return draw(chart) if os.getpid() == FIRST else os._exit(1)

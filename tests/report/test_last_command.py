@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import poslab
+from poslab.analysis.results import gather
 from poslab.commands.report import main
 from poslab.record.reader import ReportError
 from poslab.record.study_list import UNNAMED, enlist
-from poslab.report.render.terminal import show
+from poslab.report.sections.contents import document
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import read, write_run
@@ -33,67 +34,51 @@ def home(tmp_path):
     return tmp_path
 
 
-def test_the_terminal_says_that_a_reference_is_no_arm(tmp_path, capsys):
-    give(tmp_path / "runs", FIRST, ["rope", "alibi"], reference="rope width 64")
-    show(write_report(UNNAMED, tmp_path / "runs", tmp_path / "reports"))
-    assert "rope width 64" in capsys.readouterr().out
-
-
 def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home):
     """A run that both commands asked for is compared; nothing that the first one wished for stays."""
     report = write_report(UNNAMED, home / "runs", home / "reports")
     assert [row["scheme"] for row in report.document.terminal] == ["t5", "rope"]
-    assert report.document.title == "t5 and rope, one run each"
     assert [row["run"] for row in read(report.directory / "summary.csv")] == ["t5", "rope"]
     (earlier,) = read(report.directory / "earlier.csv")
     assert (earlier["run"], earlier["arm"], earlier["status"]) == ("alibi", "alibi", "done")
     assert float(earlier["sliding_8x"]) == pytest.approx(2.06)
     page = report.page.read_text()
-    for place in ("<title>t5 and rope, one run each", "<h1>t5 and rope, one run each</h1>"):
-        assert place in page
+    title = "t5 and rope, one run each"
+    for shown in (f"<title>{title}", f"<h1>{title}</h1>", "earlier=true", SECOND):
+        assert shown in page
     assert page.index("<summary>Earlier runs</summary>") > page.index('id="made"')
-    assert "earlier=true" in page
-    assert SECOND in page
-    assert FIRST not in page
-    assert "Which one?" not in page
-    assert (report.directory / "report.md").read_text().startswith("# t5 and rope, one run each\n")
-
-
-def test_the_first_command_again_is_reported_as_at_first(home):
+    assert not any(gone in page for gone in (FIRST, "Which one?"))
+    assert (report.directory / "report.md").read_text().startswith(f"# {title}\n")
+    # The first command again.
     give(home / "runs", FIRST, ["rope", "alibi"])
     report = write_report(UNNAMED, home / "runs", home / "reports")
     assert [row["scheme"] for row in report.document.terminal] == ["rope", "alibi"]
     assert [row["run"] for row in read(report.directory / "earlier.csv")] == ["t5"]
-    page = report.page.read_text()
-    assert FIRST in page
-    assert SECOND not in page
+    assert FIRST in report.page.read_text()
 
 
 def test_all_runs_are_reported_together_where_that_is_asked_for(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
-    assert main([f"study={UNNAMED}"]) == 0
-    assert (home / "reports" / UNNAMED / "earlier.csv").is_file()
     assert main([f"study={UNNAMED}", "earlier=true"]) == 0
     folder = home / "reports" / UNNAMED
     assert {row["run"] for row in read(folder / "summary.csv")} == {"rope", "alibi", "t5"}
     assert not (folder / "earlier.csv").exists()
     (again,) = [row["value"] for row in read(folder / "facts.csv") if row["key"] == "report_command"]
     assert " earlier=true " in again
-    give(home / "runs", FIRST, ["rope", "alibi"], study="mine")
+    give(home / "runs", FIRST, ["rope", "alibi"], study="mine", reference="rope width 64")
     capsys.readouterr()
     assert main(["study=mine", "earlier=true"]) == 2
     assert "all runs count anyway" in capsys.readouterr().err
+    assert main(["study=mine"]) == 0
+    assert "rope width 64" in capsys.readouterr().out  # which is no arm
 
 
 def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
-    runs = tmp_path / "runs"
-    give(runs, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
-    give(runs, SECOND, ["t5", "rope"], study="mine")
-    report = write_report("mine", runs, tmp_path / "reports")
-    assert [row["scheme"] for row in report.document.terminal] == ["rope", "alibi", "t5"]
-    assert report.document.title == "mine"
-    assert "rope, alibi and t5, one run each" in report.page.read_text()
-    assert not (report.directory / "earlier.csv").exists()
+    give(tmp_path, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
+    give(tmp_path, SECOND, ["t5", "rope"], study="mine")
+    made = document(gather("mine", tmp_path, None))
+    assert [row["scheme"] for row in made.terminal] == ["rope", "alibi", "t5"]
+    assert (made.title, "earlier" in made.sheets) == ("mine", False)
 
 
 def test_without_a_finished_run_of_the_last_command_the_earlier_ones_are_named(home):

@@ -1,12 +1,11 @@
 """What the schemes do, and its page with retrieval: figures computed by hand from made-up records."""
 
-import math
 import re
-from pathlib import Path
 
 import pytest
 
-from poslab.analysis.results import Results, gather
+from poslab.analysis.results import gather
+from poslab.measures.attention_distance import uniform
 from poslab.measures.retrieval import Retrieval
 from poslab.record.reader import ReportError
 from poslab.report.study_tables import StudyTables
@@ -17,6 +16,7 @@ from support.records import (
     biases,
     bounds,
     of_schemes,
+    reaches,
     scheme_section,
     seal,
     turns,
@@ -24,13 +24,7 @@ from support.records import (
     write_scheme,
 )
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
-T_1, T_2 = 12.706204736432102, 4.302652729911275  # Student t, 95 %, with one and two degrees of freedom
-
-
-def results_of(runs: Path) -> Results:
-    return gather("made_up", runs, None)
+T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
 
 
 def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval(tmp_path):
@@ -40,7 +34,12 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
         trained = biases([0.01 * (seed + 1)], distances)
         write_scheme(tmp_path, f"t{seed}", bias=trained, pos="t5", seed=seed)
         write_scheme(tmp_path, f"n{seed}", pos="none", seed=seed)
-    chart = of_schemes(results_of(tmp_path), "bias_by_distance")
+    results = gather("made_up", tmp_path, None)
+    assert (
+        "Neither a bias nor a rotation set by the distance in tokens: none."
+        in scheme_section(results).findings
+    )
+    chart = of_schemes(results, "bias_by_distance")
     alibi, t5 = chart.panels
     assert (alibi.title, t5.title) == ("alibi", "t5")
     steep, gentle = alibi.series
@@ -57,70 +56,58 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     assert "A line ends where it falls 12 nats under its highest." in chart.caption
 
 
-def test_schemes_that_differ_by_layer_show_the_first_and_the_last(tmp_path):
+def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_the_mean_bound(tmp_path):
     bias = [row for layer in range(3) for row in biases([0.1 * layer], [0, 1, 2], layer)]
-    bound = bounds({1: 0.8, 2: 0.5}, 0) + bounds({1: 0.6, 2: 0.3}, 2)
-    write_scheme(tmp_path, "a", bias=bias, bound=bound, rotation=turns([4.0], 0) + turns([9.0], 2))
-    results = results_of(tmp_path)
+    for seed, far in enumerate((0.5, 0.3)):
+        bound = bounds({0: 1.0, 1: 0.8, 8: far}, 0) + bounds({0: 1.0, 1: 0.6, 8: far}, 2)
+        rotation = turns([4.0], 0) + turns([9.0], 2)
+        write_scheme(tmp_path, f"a{seed}", bias=bias, bound=bound, rotation=rotation, seed=seed)
+        write_scheme(tmp_path, f"b{seed}", pos="alibi", seed=seed)
+    results = gather("made_up", tmp_path, None)
     chart, line = (of_schemes(results, name) for name in ("bias_by_distance", "rotation_bound"))
     assert [panel.title for panel in chart.panels] == ["rope, layer 0", "rope, layer 2"]
     assert {row["layer"] for row in chart.rows} == {0, 1, 2}
-    assert [point.mean for point in line.series[0].points] == pytest.approx([0.7, 0.4])
+    (rope,) = line.series  # the arm that turns
+    assert (rope.label, line.mark) == ("rope", L)
+    # Distance 0 is 1 by definition, and has no place on a logarithm.
+    near, far_point = rope.points
+    assert (near.x, near.mean, near.half_width) == (1.0, pytest.approx(0.7), None)
+    assert (far_point.x, far_point.mean, far_point.half_width) == (
+        8.0,
+        pytest.approx(0.4),
+        pytest.approx(T_1 * 0.1),
+    )
     assert "the mean over layers that have one of their own" in line.caption
 
 
-def test_the_bound_is_a_line_an_arm_that_turns(tmp_path):
-    for seed, far in enumerate((0.5, 0.3)):
-        bound = bounds({0: 1.0, 1: 0.9, 8: far})
-        write_scheme(tmp_path, f"a{seed}", bound=bound, rotation=turns([6.0]), seed=seed)
-        write_scheme(tmp_path, f"b{seed}", pos="alibi", seed=seed)
-    chart = of_schemes(results_of(tmp_path), "rotation_bound")
-    assert [series.label for series in chart.series] == ["rope"]
-    near, far_point = chart.series[0].points
-    # Distance 0 is 1 by definition, and has no place on a logarithm.
-    assert (near.x, near.mean, near.half_width) == (1.0, 0.9, None)
-    assert (far_point.x, far_point.mean) == (8.0, pytest.approx(0.4))
-    assert far_point.half_width == pytest.approx(T_1 * 0.1)
-    assert chart.mark == L
-
-
-def test_wavelengths_count_what_never_turned_whole(tmp_path):
-    """L = 8, evaluated to 8 L: 9 and 63 turn less than once within L, 65 never; the last does not turn."""
-    write_scheme(tmp_path, "a", rotation=turns([6.25, 8.0, 9.0, 63.0, 65.0, None]))
-    write_scheme(tmp_path, "b", pos="drawn", rotation=turns([math.inf, None]))
-    write_scheme(tmp_path, "c", pos="alibi")
-    table = of_schemes(results_of(tmp_path), "Wavelengths of the rotations")
-    texts = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
-    assert texts == {
-        "rope": ["6", "5", "6.250", "65", "3", "1"],
-        "drawn": ["2", "0", "–", "–", "0", "0"],
-    }
-    section = scheme_section(results_of(tmp_path))
-    _, pairs = section.sheets["wavelength_pairs"]
-    assert [row["wavelength"] for row in pairs if row["arm"] == "rope"] == [6.25, 8.0, 9.0, 63.0, 65.0, None]
-    assert section.findings[0] == "Neither a bias nor a rotation set by the distance in tokens: alibi."
-
-
-def test_seeds_with_trained_wavelengths_have_an_interval(tmp_path):
-    for seed in range(3):
-        write_scheme(tmp_path, f"a{seed}", rotation=turns([6.0 + seed, 7.5]), seed=seed)
-    table = of_schemes(results_of(tmp_path), "Wavelengths of the rotations")
-    # The fastest: 6, 7 and 7.5. The slowest: 7.5, 7.5 and 8; none is longer than L = 8.
-    deviation = math.sqrt(sum((value - 20.5 / 3) ** 2 for value in (6, 7, 7.5)) / 2)
-    assert table.rows[0][3].text == f"6.833 ± {T_2 * deviation / math.sqrt(3):.3f}"
-    assert table.rows[0][5].text == "0"
+def test_attention_distance_is_held_against_even_attention(tmp_path):
+    assert uniform(L) == pytest.approx((2 + 2.5 + 3 + 3.5) / 4)
+    for seed in (0, 1):
+        distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
+        write_scheme(tmp_path, f"a{seed}", distance=distance, seed=seed)
+    write_scheme(tmp_path, "b", pos="alibi", distance=reaches([[0.25]]))
+    section = scheme_section(gather("made_up", tmp_path, None))
+    (chart,) = section.charts
+    assert "Attention spread evenly would have a mean of 2.750 tokens." in chart.caption
+    panel = next(panel for panel in chart.panels if panel.label == "rope")
+    moved = panel.cells[0][1]
+    assert (moved.mean, moved.half_width) == (pytest.approx(2.5), pytest.approx(T_1 * 0.5))
+    assert chart.high == 3.0
+    _, arms = section.sheets["attention_distance_arms"]
+    rope = next(row for row in arms if row["arm"] == "rope")
+    assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
 
 
 def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
     write_run(tmp_path, "old")
-    assert Retrieval().section(StudyTables(results_of(tmp_path))) is None
-    assert scheme_section(results_of(tmp_path)) is None
+    assert Retrieval().section(StudyTables(gather("made_up", tmp_path, None))) is None
+    assert scheme_section(gather("made_up", tmp_path, None)) is None
     for seed in (0, 1):
         recorded = answers({(1.0, 0.0): 10}), biases([1.0], [0, 1])
         new = write_scheme(tmp_path, f"b{seed}", *recorded, pos="alibi", seed=seed)
     (new / "scheme_rotation.csv").unlink()
     seal(new)
-    section = scheme_section(results_of(tmp_path))
+    section = scheme_section(gather("made_up", tmp_path, None))
     assert set(section.findings) == {
         "Of some runs, no biases on record: rope.",
         "Of some runs, no rotations on record: alibi and rope.",
@@ -128,7 +115,7 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
         "Of some runs, no attention distance on record: rope.",
         "No attention distance, since the mixer has no matrix of weights: alibi.",
     }
-    retrieval = Retrieval().section(StudyTables(results_of(tmp_path)))
+    retrieval = Retrieval().section(StudyTables(gather("made_up", tmp_path, None)))
     assert "Not on record: rope (pass-key)." in retrieval.findings
 
 
@@ -137,7 +124,7 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path):
     (directory / "probe.csv").write_text("task,multiple\n")
     seal(directory)
     with pytest.raises(ReportError, match=r"a: probe.csv has no column length"):
-        Retrieval().section(StudyTables(results_of(tmp_path)))
+        Retrieval().section(StudyTables(gather("made_up", tmp_path, None)))
 
 
 def test_numbers_stand_out_from_every_shade():

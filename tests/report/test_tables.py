@@ -52,17 +52,6 @@ def test_every_cell_of_a_table_is_a_number_of_its_sheet(made):
         assert [value for value in values if value not in numbers] == [], table.title
 
 
-def test_a_table_shows_the_cells_of_its_sheet_and_no_others(made):
-    """Another number in a row of the CSV file is another text in the table."""
-    (table,) = made.sections[0].tables
-    changed = [{**row, "sliding_8x_mean": 123.456} for row in table.records]
-    column = next(i for i, column in enumerate(table.columns) if column.key == "sliding_8x")
-    for old, new in zip(table.rows, replace(table, records=changed).rows, strict=True):
-        assert new[column].text.startswith("123.")
-        assert new[:column] == old[:column]
-        assert new[column + 1 :] == old[column + 1 :]
-
-
 def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_path):
     """Nothing but the section itself is told about its figures, tables and files."""
     rows: list[Row] = [{"arm": "rope", "n": 2, "made_mean": 1.25, "made_half_width": 0.5, "made_n": 2}]

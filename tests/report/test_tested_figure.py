@@ -1,13 +1,14 @@
 """Which loss a report tests, and that all that it says and writes of a test is of that loss."""
 
 import math
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from poslab.analysis.facts import report_command
-from poslab.analysis.results import Results, gather
+from poslab.analysis.results import gather
 from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
 from poslab.record.seal import read_sealed
@@ -38,10 +39,6 @@ def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
     plan(runs, names, "rope", primary=primary)
 
 
-def rank_of(results: Results) -> dict[str, tuple[int, int]]:
-    return {label: (rank.best, rank.worst) for label, rank in results.ranks.items()}
-
-
 @pytest.mark.parametrize(
     ("lengths", "tested"),
     [
@@ -63,65 +60,59 @@ def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path
             plain = {1.0: 2.0 + seed / 50, 8.0: 2.5 + (pos == "rope") / 9 + seed / 30}
             write_protocols(tmp_path, f"{pos}-{seed}", {0.5: 2.0}, plain, pos=pos, seed=seed)
     results = gather("made_up", tmp_path, "rope")
-    assert results.primary is None
+    assert (results.primary, results.fixed_limit) == (None, None)
     assert next(sentences(results)) == "Nothing is compared: the reference, rope, has no sliding loss at L."
-    table = differences_table(results)
-    assert "Nothing is tested." in table.caption
+    assert "Nothing is tested." in differences_table(results).caption
     assert gather("made_up", tmp_path, "rope", "loss_8x").tested
-    assert results.fixed_limit is None
 
 
 @pytest.mark.parametrize(
-    ("primary", "words", "ranks"),
+    ("primary", "other", "words", "ranks"),
     [
-        ("sliding_8x", "sliding", {"alibi": (1, 1), "rope": (2, 2), "fox": (3, 3)}),
-        ("loss_8x", "non-overlapping", {"rope": (1, 1), "alibi": (2, 2), "fox": (3, 3)}),
+        ("sliding_8x", "loss_8x", "sliding", {"alibi": (1, 1), "rope": (2, 2), "fox": (3, 3)}),
+        ("loss_8x", "sliding_8x", "non-overlapping", {"rope": (1, 1), "alibi": (2, 2), "fox": (3, 3)}),
     ],
 )
-def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary, words, ranks):
-    other, other_words = {"sliding": ("loss_8x", "non-overlapping")}.get(words, ("sliding_8x", "sliding"))
+def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary, other, words, ranks):
+    """The figure is the study's own choice; a command's goes before it, L/2 too."""
     opposed(tmp_path / "runs", primary=primary)
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     results = gather("made_up", tmp_path / "runs", None)
-    assert rank_of(results) == ranks
-    assert {row["figure"] for row in read(report.directory / "pairs.csv")} == {primary}
-    assert {row["counterpart"] for row in read(report.directory / "pairs.csv")} == {other}
+    assert {label: (rank.best, rank.worst) for label, rank in results.ranks.items()} == ranks
+    tested = {(row["figure"], row["counterpart"]) for row in read(report.directory / "pairs.csv")}
+    assert tested == {(primary, other)}
     rows = read(report.directory / "differences.csv")
     assert {row["figure"] for row in rows if row["primary"] == "true"} == {primary}
     # At L the verdict speaks of whole windows, whichever protocol is tested past it.
     assert {row["figure"] for row in rows if row["p"] or row["p_holm"]} == {primary, "loss_1x"}
     facts = {row["key"]: row["value"] for row in read(report.directory / "facts.csv")}
     assert facts["primary"] == primary
-    assert f"primary={primary}" in facts["report_command"].split()
+    assert facts["report_command"] == f"python report.py study=made_up reference=rope primary={primary}"
     for name in ("index.html", "report.md"):
-        text = (report.directory / name).read_text()
-        assert f"The rank is by the {words} loss at 8 L: " in text, name
-        assert f"The rank is by the {other_words}" not in text, name
+        ranked = set(
+            re.findall(r"The rank is by the (\S+) loss at 8 L: ", (report.directory / name).read_text())
+        )
+        assert ranked == {words}, name
     # The losses of the arms are those that rank them; those of the other protocol are in the other table.
     for table, figure in ((arms_table(results), primary), (protocols(results).tables[0], other)):
         assert figure in {column.key for column in table.columns}
         assert {primary, other} - {figure} - {column.key for column in table.columns}
     terminal = {row["scheme"]: row["8 L"] for row in document(results).terminal}
-    expected = results.reference.mean(primary)
-    assert terminal["rope"].startswith(f"{expected:.3f}")
+    assert terminal["rope"].startswith(f"{results.reference.mean(primary):.3f}")
+    half = gather("made_up", tmp_path / "runs", None, "sliding_0.5x")
+    assert {item.figure for item in half.comparisons if item.p_holm is not None} == {
+        "sliding_0.5x",
+        "loss_1x",
+    }
 
 
 def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp_path):
     lengths = {k: 2.0 + k / 100 for k in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)}
     for pos in ("rope", "alibi"):
         write_protocols(tmp_path, pos, lengths, lengths, pos=pos)
-    plan(tmp_path, ["rope", "alibi"], "rope", primary="sliding_64x")
-    row = document(gather("made_up", tmp_path, None)).terminal[0]
+    row = document(gather("made_up", tmp_path, "rope", "sliding_64x")).terminal[0]
     assert row["64 L"].startswith("2.640")
     assert [title for title in row if title.endswith(" L")] == ["sliding loss at L", "4 L", "16 L", "64 L"]
-
-
-def test_a_command_s_figure_goes_before_the_study_s(tmp_path):
-    opposed(tmp_path, 2, "loss_4x")
-    assert gather("made_up", tmp_path, None).primary == "loss_4x"
-    results = gather("made_up", tmp_path, None, "sliding_2x")
-    assert results.primary == "sliding_2x"
-    assert report_command(results) == "python report.py study=made_up reference=rope primary=sliding_2x"
 
 
 @pytest.mark.parametrize(
@@ -163,44 +154,30 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     assert tested.reading == "lower"
     nats = [(2.0 + seed / 100 + seed / 50) / 4 - (1.0 + seed / 50) for seed in range(5)]
     assert tested.difference.mean == pytest.approx(sum(nats) / 5 / math.log(2))
-    in_bits = [item.figure for item in results.comparisons]
-    assert all(
-        "bits_per_byte" in figure for figure in in_bits
-    )  # nats a token of the two mean different things
+    # Nats a token of the two mean different things.
+    assert all("bits_per_byte" in item.figure for item in results.comparisons)
     assert {test.figure for test in results.claims if test.against} == {primary, "bits_per_byte_1x"}
     assert set(results.ranks) == {"rope vocabulary=bytes", "rope vocabulary=512"}
-    made = write_report("made_up", tmp_path, tmp_path / "reports")
-    assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(
-        made.document.summary.split()
-    )
-    page = (tmp_path / "reports" / "made_up" / "index.html").read_text()
-    assert "Bits per byte by evaluation length" in page
-    assert "not compared" not in page
-
-
-@pytest.mark.parametrize("other", [{"documents": 8}, {"name": "another book"}])
-def test_tokens_of_another_text_are_not_compared_in_bits_per_byte(other, tmp_path):
-    results = gather("made_up", tokenizers(tmp_path, **other), None)
-    assert not results.tested
-    assert "another text" in words(results)
-
-
-def test_tokenizers_are_not_compared_in_nats_a_token(tmp_path):
-    results = gather("made_up", tokenizers(tmp_path, primary="sliding_8x"), None)
-    assert not results.tested
-    assert "another vocabulary" in words(results)
-
-
-def test_losses_of_one_seed_have_their_unit_where_they_are_in_bits(tmp_path):
-    (said, *_) = sentences(gather("made_up", tokenizers(tmp_path, seeds=1), None))
+    made = document(results)
+    assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(made.summary.split())
+    assert "bits_per_byte_by_length" in {chart.name for chart in made.charts}
+    assert "not compared" not in words(results)
+    (said, *_) = sentences(gather("made_up", tokenizers(tmp_path / "one", seeds=1), None))
     assert "the loss in bits per byte in sliding windows at 8 L lies between" in said
 
 
-def test_half_of_L_can_be_tested(tmp_path):
-    opposed(tmp_path, 3)
-    results = gather("made_up", tmp_path, None, "sliding_0.5x")
-    tested = {item.figure for item in results.comparisons if item.p_holm is not None}
-    assert tested == {"sliding_0.5x", "loss_1x"}
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"documents": 8}, "another text"),
+        ({"name": "another book"}, "another text"),
+        ({"primary": "sliding_8x"}, "another vocabulary"),  # which is in nats a token
+    ],
+)
+def test_tokens_of_another_text_are_not_compared(other, reason, tmp_path):
+    results = gather("made_up", tokenizers(tmp_path, **other), None)
+    assert not results.tested
+    assert reason in words(results)
 
 
 def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
@@ -211,16 +188,11 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
     assert results.leading == ["alibi"]
     assert "learned (not defined there)" in words(results)
     assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
-
-
-def test_two_arms_whose_reference_lacks_the_figure_are_not_compared_for_that_reason(tmp_path):
-    for seed in range(3):
-        write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
-        write_run(tmp_path, f"rope-{seed}", "rope", seed, shift=seed / 9)
+    for run in (tmp_path / "made_up").glob("[af]*-*"):
+        shutil.rmtree(run)  # of rope and learned nothing is compared
     results = gather("made_up", tmp_path, "learned", "sliding_8x")
-    assert [*sentences(results)] == [
-        "Nothing is compared: the reference, learned, has no sliding loss at 8 L."
-    ]
+    (said,) = sentences(results)
+    assert said == "Nothing is compared: the reference, learned, has no sliding loss at 8 L."
     assert "Tested" not in dict(answer(results).belief)
 
 
@@ -229,16 +201,11 @@ def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path):
     write_run(tmp_path, "rope")
     for primary, kept in ((None, None), ("loss_4x", "loss_4x"), (None, "loss_4x"), ("loss_8x", "loss_8x")):
         enlist(folder, ["rope"], "python train.py", primary=primary)
-        listed = read_study_list(folder)
-        assert listed.primary == kept
-
-
-def test_lists_from_before_there_was_a_choice_are_read_and_get_the_default(tmp_path):
-    listed = read_study_list(GOLDEN / "format3")
-    assert listed.primary is None
-    assert gather("format3", GOLDEN, None).primary == "sliding_2x"
-    write_run(tmp_path, "rope")
-    plan(tmp_path, ["rope"])
-    path = tmp_path / "made_up" / "study.json"
+        assert read_study_list(folder).primary == kept
+    path = folder / "study.json"
     write_sealed(path, {**read_sealed(path), "primary": 8})  # of a wrong type: as if it were not there
     assert gather("made_up", tmp_path, None).primary == "sliding_8x"
+
+
+def test_lists_from_before_there_was_a_choice_get_the_default():
+    assert gather("format3", GOLDEN, None).primary == "sliding_2x"
