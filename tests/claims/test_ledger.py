@@ -18,6 +18,13 @@ ARMS = ("rope", "alibi", "t5", "learned", "sinusoidal")
 READ = [28, 26, 36, 30, 37, 43]  # by the study extrapolation
 
 
+def judged(folder: Path, study: str, number: int, reference: str = "rope") -> Judgement:
+    """A claim by the runs that are there of one study."""
+    names = sorted(path.name for path in (folder / "runs" / study).iterdir())
+    plan(folder / "runs", names, reference, study=study)
+    return judge(CLAIMS[number], Studies(folder / "runs", folder / "reports"))
+
+
 def write_study(
     folder: Path,
     losses: Mapping[str, Mapping[float, float]],
@@ -33,8 +40,7 @@ def write_study(
             sliding = {k: loss + k * noise / 10 for k, loss in losses.get(pos, FLAT).items()}
             facts = {"study": study, "sliding": sliding, "shift": noise, **manifest}
             write_run(folder / "runs", f"{pos}-{seed}", pos, seed, **facts)
-    names = [f"{pos}-{seed}" for pos in arms for seed in range(seeds)]
-    plan(folder / "runs", names, "rope", study=study)
+    plan(folder / "runs", [f"{pos}-0" for pos in arms], "rope", study=study)
     return Studies(folder / "runs", folder / "reports")
 
 
@@ -88,18 +94,18 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path):
     arms = ("rope", "t5", "inkling", "ssmax", "rope_partial")
     above, below = {1.0: 2.3, 8.0: 2.3}, {1.0: 1.7, 8.0: 1.7}  # the others have 2.0 and 2.06
 
-    def judged(name: str, losses: Mapping[str, Mapping[float, float]]) -> dict[int, Judgement]:
+    def on_layers(name: str, losses: Mapping[str, Mapping[float, float]]) -> dict[int, Judgement]:
         studies = write_study(tmp_path / name, losses, study=PARTS.study, arms=arms)
         return {number: judge(CLAIMS[number], studies) for number in (47, 51, 53)}
 
-    up = judged("above", dict.fromkeys(arms[2:], above))
-    down = judged("below", dict.fromkeys(arms[2:], below))
+    up = on_layers("above", dict.fromkeys(arms[2:], above))
+    down = on_layers("below", dict.fromkeys(arms[2:], below))
     assert (up[47].verdict, down[47].verdict) == (Verdict.REFUTED_HERE, Verdict.HOLDS_HERE)
     for part in "bc":
         assert up[51].part(part).verdict is Verdict.REFUTED_HERE
         assert down[51].part(part).verdict is Verdict.HOLDS_HERE
     assert (up[53].verdict, down[53].verdict) == (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE)
-    flat = judged("flat", {"rope": FLAT})
+    flat = on_layers("flat", {"rope": FLAT})
     assert flat[47].verdict is Verdict.UNDECIDED
     assert flat[53].part("a").verdict is Verdict.HOLDS_HERE  # no gain of 0.02 nats
     assert flat[53].part("b").verdict is Verdict.UNDECIDED
@@ -107,17 +113,13 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path):
 
 @pytest.mark.parametrize(("faster", "verdict"), [(True, Verdict.HOLDS_HERE), (False, Verdict.REFUTED_HERE)])
 def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(tmp_path, faster, verdict):
-    names = []
     for pos in ("learned", "rope"):
         for seed in range(5):
             quick = (pos == "rope") is faster
             noise = NOISE[(seed + (pos == "rope")) % 5]
             curve = [3.0 - (1 - (1 - i / 100) ** (3 if quick else 2)) + noise / 4 for i in range(101)]
-            names.append(f"{pos}-{seed}")
-            write_run(tmp_path / "runs", names[-1], pos=pos, seed=seed, study=MASKED.study, curve=curve)
-    plan(tmp_path / "runs", names, "learned", study=MASKED.study)
-    judgement = judge(CLAIMS[32], Studies(tmp_path / "runs", tmp_path / "reports"))
-    assert judgement.verdict is verdict
+            write_run(tmp_path / "runs", f"{pos}-{seed}", pos, seed, study=MASKED.study, curve=curve)
+    assert judged(tmp_path, MASKED.study, 32, "learned").verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -133,20 +135,17 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
     loss, past, verdict, parts, tmp_path
 ):
     """Attention has 2.0 with RoPE and 2.4 without; the mixers `loss` at L, and `past` more at 8 L."""
-    arms = {("rope", "flash"): 2.0, ("none", "flash"): 2.4, ("none", "gated_linear"): loss}
-    arms["none", "gated_delta"] = loss
-    names = []
+    arms = {("rope", "flash"): 2.0, ("none", "flash"): 2.4}
+    arms |= {("none", mixer): loss for mixer in ("gated_linear", "gated_delta")}
     for place, ((pos, attention), at_length) in enumerate(arms.items()):
         more = past if attention.startswith("gated") else 0.0
         for seed in range(5):
             noise = NOISE[(seed + place) % len(NOISE)]
-            names.append(f"{pos}-{attention}-{seed}")
             sliding = {k: at_length + noise + more * (k > 1) + k * noise / 100 for k in (0.5, 1.0, 8.0)}
             config = {"pos": {"scheme": pos}, "attention": {"kind": attention}}
             facts = {"study": MIXERS.study, "attention": attention, "sliding": sliding, "config": config}
-            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
-    plan(tmp_path / "runs", names, "rope / flash", study=MIXERS.study)
-    judgement = judge(CLAIMS[39], Studies(tmp_path / "runs", tmp_path / "reports"))
+            write_run(tmp_path / "runs", f"{pos}-{attention}-{seed}", pos, seed, **facts)
+    judgement = judged(tmp_path, MIXERS.study, 39, "rope / flash")
     assert judgement.verdict is verdict
     words = {"here": Verdict.HOLDS_HERE, "refuted": Verdict.REFUTED_HERE}
     expected = [words[word] for word in parts.split()]
@@ -158,23 +157,17 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
 )
 def test_models_without_positions_are_held_against_others_on_tasks(none, verdict, tmp_path):
     """Eight seeds: rope answers up to 32, none up to `none`, 0 being that it has not learned the task."""
-    names = []
     for pos, upto in (("rope", 32), ("none", none), ("learned", 16)):
+        sizes = [16] if pos == "learned" else [16, 32, 48, 64]  # undefined past it
+        counts = {"task": "copy", "longest": 16, "samples": 100, "tokens": 100, "nll": 1.0}
+        table = [
+            {**counts, "size": k, "exact": 100 * (k <= upto), "correct": 100 * (k <= upto)} for k in sizes
+        ]
+        config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16, "tested": 64}}
+        facts = {"config": {**config, "pos": {"scheme": pos}}, "tables": {Task.table: table}}
         for seed in range(8):
-            names.append(f"{pos}-{seed}")
-            shares = {size: 100 * (size <= upto) for size in (16, 32, 48, 64)}
-            table = [
-                {"task": "copy", "size": size, "longest": 16, "samples": 100, "exact": right}
-                | {"correct": right, "tokens": 100, "nll": 1.0}
-                for size, right in shares.items()
-                if pos != "learned" or size == 16  # undefined past it
-            ]
-            config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 16, "tested": 64}}
-            config["pos"] = {"scheme": pos}
-            facts = {"study": TASKS.study, "config": config, "tables": {Task.table: table}}
-            write_run(tmp_path / "runs", names[-1], pos, seed, **facts)
-    plan(tmp_path / "runs", names, "rope", study=TASKS.study)
-    judgement = judge(CLAIMS[46], Studies(tmp_path / "runs", tmp_path / "reports"))
+            write_run(tmp_path / "runs", f"{pos}-{seed}", pos, seed, study=TASKS.study, **facts)
+    judgement = judged(tmp_path, TASKS.study, 46)
     assert judgement.verdict is verdict
     assert next(iter(judgement.parts.values())).statement == "On copy."
     assert "learned 1.00" not in judgement.numbers
@@ -221,8 +214,7 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
         facts = {"study": "denominators", "attention": "linear", "seed": seed}
         layers = [head(0, 0, 0.4), head(1, 3 + seed, -0.25)]
         write_scheme(tmp_path / "runs", f"d{seed}", denominators=layers, **facts)
-    plan(tmp_path / "runs", ["d0", "d1"], "rope / linear", study="denominators")
-    judgement = judge(CLAIMS[18], Studies(tmp_path / "runs", tmp_path / "reports"))
+    judgement = judged(tmp_path, "denominators", 18, "rope / linear")
     assert judgement.verdict is without.verdict is Verdict.HOLDS
     assert not judgement.missing
     # 7 of the 400 queries of layer 1, none of layer 0's; 120 of 4,000 weights.
@@ -242,17 +234,14 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
     ],
 )
 def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(shares, control, verdict, tmp_path):
-    shuffled = {"fitted_windows": 1000, "penalty": 0.01, "shuffled_error": 1.0} if control else {}
-
-    def layer(number: int, share: float) -> dict[str, float]:
-        sums = {"layer": number, "tokens": 80, "squared_error": 1 - share, "squared_deviation": 1.0}
-        return sums | shuffled
-
+    sums = {"tokens": 80, "squared_deviation": 1.0}
+    if control:
+        sums |= {"fitted_windows": 1000, "penalty": 0.01, "shuffled_error": 1.0}
     for seed, share in enumerate(shares):
         facts = {"study": CANON.study, "seed": seed, "config": {"pos": {"scheme": "rope"}}}
-        places = [layer(0, share / 2), layer(1, share)]
+        errors = (1 - share / 2, 1 - share)
+        places = [{"layer": layer, "squared_error": error, **sums} for layer, error in enumerate(errors)]
         write_scheme(tmp_path / "runs", f"v{seed}", places=places, distance=reaches([[3.0]]), **facts)
-    plan(tmp_path / "runs", [f"v{seed}" for seed in range(len(shares))], "rope", study=CANON.study)
-    judgement = judge(CLAIMS[38], Studies(tmp_path / "runs", tmp_path / "reports"))
+    judgement = judged(tmp_path, CANON.study, 38)
     assert judgement.verdict is verdict
     assert bool(judgement.missing) is (len(shares) < 5 or not control)

@@ -18,7 +18,7 @@ from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
 from support.commands import ROOT
-from support.records import BATCH, STEPS, L, plan, write_run
+from support.records import BATCH, STEPS, L, contents, plan, write_run
 
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
 TEX = shutil.which("pdflatex") and shutil.which("bibtex")
@@ -70,30 +70,34 @@ def _rows(kit: Path) -> list[list[str]]:
     return [line.removesuffix(r"\\").strip().split(" & ") for line in lines]
 
 
-def test_the_methods_name_the_optimizer_and_its_source(results, tmp_path):
-    kit = undrawn(results, tmp_path / "adamw")
-    assert "Muon" not in (kit / "methods.tex").read_text() + (kit / "references.bib").read_text()
-    trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002, "optimizer": "muon"}
-    write_run(tmp_path / "other", "a", config={"trainer": trainer})
-    kit = undrawn(gather("made_up", tmp_path / "other", None), tmp_path / "muon")
-    assert "Muon" in (kit / "methods.tex").read_text()
-    assert set(cited("optimizer", "muon")) <= set(
-        re.findall(r"^@\w+\{([^,]+),", (kit / "references.bib").read_text(), re.MULTILINE)
-    )
+def test_the_methods_say_how_it_was_trained_and_which_lengths_were_measured(tmp_path):
+    trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002}
+    config = {"trainer": trainer, "model": {"layers": 1, "width": 32, "heads": 2}}
+    texts = {}
+    for optimizer in ("adamw", "muon"):
+        config["trainer"] = {**trainer, "optimizer": optimizer}
+        write_run(tmp_path / optimizer, "a", config=config, sliding={1.0: 2.0, 2.0: 2.1})
+        kit = undrawn(gather("made_up", tmp_path / optimizer, None), tmp_path / f"kit of {optimizer}")
+        texts[optimizer] = (kit / "methods.tex").read_text() + (kit / "references.bib").read_text()
+    assert ["Muon" in text for text in texts.values()] == [False, True]
+    assert all(f"{{{key}," in texts["muon"] for key in cited("optimizer", "muon"))
+    assert "at lengths of L and 2 L" in texts["muon"]
+    assert "with 1 layer, width 32 and 2 heads" in texts["muon"]
 
 
 def test_the_table_has_the_numbers_of_arms_csv(results, tmp_path):
-    kit = undrawn(results, tmp_path, ["sliding_1x", "loss_8x", "difference", "seeds"])
-    rows = _rows(kit)
-    assert len(rows) == 3
+    rows = _rows(undrawn(results, tmp_path, ["sliding_1x", "loss_8x", "difference", "seeds"]))
     by_arm = {str(row["arm"]): row for row in arms_sheet(results)[1]}
     (hostile,) = by_arm.keys() - {"rope", "t5"}
+    assert [row[4] for row in rows] == ["3"] * 3
     for row in rows:
-        arm = row[0] if row[0] in by_arm else hostile
+        figures = by_arm[row[0] if row[0] in by_arm else hostile]
         for text, key in ((row[1], "sliding_1x"), (row[2], "loss_8x")):
-            mean, half = by_arm[arm][f"{key}_mean"], by_arm[arm][f"{key}_half_width"]
-            assert f"{mean:.3f} $\\pm$ {half:.3f}" in text
-        assert row[4] == "3"
+            assert f"{figures[f'{key}_mean']:.3f} $\\pm$ {figures[f'{key}_half_width']:.3f}" in text
+    table = paper_table(results, list(choices(results)))  # every column can be set
+    assert {len(row) for _, rows in table.blocks for row in rows} == {len(choices(results)) + 1}
+    with pytest.raises(ReportError, match=r"columns=nope: .*there are rank, .*tokens_to_target"):
+        paper_table(results, ["rank", "nope"])
 
 
 def test_bold_and_stars_are_no_more_than_the_tests_allow(results, tmp_path):
@@ -105,68 +109,26 @@ def test_bold_and_stars_are_no_more_than_the_tests_allow(results, tmp_path):
     claimed = {item.arm.label for item in tested if item.p_holm < 0.05}
     assert "t5" in claimed
     assert len(starred) == len(claimed)
+    for run in (tmp_path / "runs" / "made_up").glob("*-[12]"):
+        shutil.rmtree(run)
+    kit = undrawn(gather("made_up", tmp_path / "runs", None), tmp_path / "one seed")
+    assert "bfseries" not in (kit / "table.tex").read_text()
+    assert "no winner claimed" in (kit / "table.tex").read_text()
 
 
 def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path):
+    """One of another length; and one that is not defined at 8 L has the lowest loss at L."""
     runs = tmp_path / "runs"
     for seed in (0, 1, 2):
         write_run(runs, f"rope-{seed}", "rope", seed, shift=0.01 * seed)
         write_run(runs, f"t5-{seed}", "t5", seed, shift=-1.0 + 0.011 * seed)
         longer = {"context_length": 2 * L}
         write_run(runs, f"none-{seed}", "none", seed, config=longer, sliding={1.0: 0.1, 8.0: 0.1})
-    plan(runs, ["rope-0"], "rope")
-    results = gather("made_up", runs, f"rope L={L}")
-    rows = _rows(undrawn(results, tmp_path, ["sliding_1x", "sliding_8x"]))
-    assert [row[0] for row in rows if "bfseries" in "".join(row)] == [f"t5 L={L}"]
-
-
-def test_only_lengths_that_were_measured_are_named_and_one_layer_is_singular(tmp_path):
-    runs = tmp_path / "runs"
-    model = {"layers": 1, "width": 32, "heads": 2}
-    for seed in (0, 1):
-        write_run(
-            runs,
-            f"rope-{seed}",
-            seed=seed,
-            shift=0.01 * seed,
-            config={"model": model},
-            sliding={1.0: 2.0, 2.0: 2.1},
-        )
-    kit = undrawn(gather("made_up", runs, None), tmp_path)
-    text = (kit / "methods.tex").read_text()
-    assert "at lengths of L and 2 L" in text
-    assert "with 1 layer, width 32 and 2 heads" in text
-
-
-def test_a_lower_mean_of_an_arm_without_a_rank_is_not_denied(tmp_path):
-    """An arm that is not defined at the tested length has the lowest loss at L."""
-    runs = tmp_path / "runs"
-    for seed in (0, 1, 2):
-        write_run(runs, f"rope-{seed}", "rope", seed, shift=0.01 * seed)
-        write_run(runs, f"t5-{seed}", "t5", seed, shift=0.5 + 0.011 * seed)
         write_run(runs, f"learned-{seed}", "learned", seed, shift=0.01 * seed, sliding={1.0: 0.1})
-    plan(runs, ["rope-0"], "rope")
-    text = (undrawn(gather("made_up", runs, "rope"), tmp_path) / "table.tex").read_text()
-    assert "Bold: the lowest mean of a column over the arms that have a rank" in text
-
-
-def test_of_one_seed_nothing_is_bold(tmp_path):
-    write_run(tmp_path / "runs", "a")
-    write_run(tmp_path / "runs", "b", pos="t5", shift=0.5)
-    plan(tmp_path / "runs", ["a", "b"], "rope")
-    text = (undrawn(gather("made_up", tmp_path / "runs", None), tmp_path) / "table.tex").read_text()
-    assert "bfseries" not in text
-    assert "no winner claimed" in text
-
-
-def test_an_unknown_column_is_refused_with_those_that_there_are(results):
-    with pytest.raises(ReportError, match=r"columns=nope: .*there are rank, .*tokens_to_target"):
-        paper_table(results, ["rank", "nope"])
-
-
-def test_every_column_that_can_be_chosen_can_be_set(results):
-    table = paper_table(results, list(choices(results)))
-    assert {len(row) for _, rows in table.blocks for row in rows} == {len(choices(results)) + 1}
+    kit = undrawn(gather("made_up", runs, f"rope L={L}"), tmp_path, ["sliding_1x", "sliding_8x"])
+    assert [row[0] for row in _rows(kit) if "bfseries" in "".join(row)] == [f"t5 L={L}"]
+    told = "Bold: the lowest mean of a column over the arms that have a rank"
+    assert told in (kit / "table.tex").read_text()
 
 
 def test_every_scheme_and_attention_of_conf_has_a_source():
@@ -181,15 +143,13 @@ def test_every_scheme_and_attention_of_conf_has_a_source():
 
 def test_all_that_is_cited_is_in_the_bibliography(results, tmp_path):
     kit = undrawn(results, tmp_path)
-    keys = {
-        key
-        for group in re.findall(r"\\cite\{([^}]*)\}", (kit / "methods.tex").read_text())
-        for key in group.split(",")
-    }
-    entries = set(re.findall(r"^@\w+\{([^,]+),", (kit / "references.bib").read_text(), re.MULTILINE))
+    groups = re.findall(r"\\cite\{([^}]*)\}", (kit / "methods.tex").read_text())
+    keys = {key for group in groups for key in group.split(",")}
+    bibliography = (kit / "references.bib").read_text()
+    entries = set(re.findall(r"^@\w+\{([^,]+),", bibliography, re.MULTILINE))
     cited_here = {"radford2019language", "poslab", "holm1979simple", "su2021roformer", "raffel2020exploring"}
     assert cited_here <= keys <= entries
-    assert "keywords" not in (kit / "references.bib").read_text()
+    assert "keywords" not in bibliography
     assert len({one.key for one in references()}) == len(references())
 
 
@@ -201,13 +161,10 @@ def test_of_other_objectives_no_sentences_are_written(tmp_path):
 
 
 def test_the_same_records_give_the_same_bytes(results, tmp_path):
-    first, second = write_paper(results, tmp_path / "a"), write_paper(results, tmp_path / "b")
-    names = sorted(path.name for path in first.iterdir())
-    assert {"figure.pdf", "methods.tex", "paper.tex", "references.bib", "settings.tex", "table.tex"} <= set(
-        names
-    )
-    assert names == sorted(path.name for path in second.iterdir())
-    assert all((first / name).read_bytes() == (second / name).read_bytes() for name in names)
+    first, second = (contents(write_paper(results, tmp_path / name)) for name in "ab")
+    assert first == second
+    parts = ("figure.pdf", "methods.tex", "paper.tex", "references.bib", "settings.tex", "table.tex")
+    assert first.keys() >= {*parts}
 
 
 @pytest.mark.skipif(not TEX, reason="no LaTeX here")
