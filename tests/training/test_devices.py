@@ -41,14 +41,8 @@ def curve(told, after=0):
     ]
 
 
-@pytest.mark.parametrize(
-    ("device", "precision"),
-    [
-        ("cpu", "float32"),  # to the bit, and in bfloat16: test_training.py
-        pytest.param("cuda", "float32", marks=CUDA.marks),
-        pytest.param("cuda", "bfloat16", marks=CUDA.marks),
-    ],
-)
+@pytest.mark.parametrize("device", [CUDA])  # on a CPU to the bit: test_training.py
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_training_goes_on_from_a_state(device, precision):
     wanted = on(device, trainer__precision=precision, trainer__accumulate=2, pos=POSITIONS["rope_randomised"])
     _, whole = trained(wanted, keep=(8,))
@@ -96,8 +90,9 @@ def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
     assert manifest.kernel
     directory = plan(wanted, tmp_path).directory
     assert all(float(row["nll"]) > 0 for row in rows(directory / "extrapolation.csv"))
-    for table in ("probe.csv", "attention_distance.csv", "position.csv"):
-        assert rows(directory / table)
+    tables = ["probe", "attention_distance", "position", "position_probe"]
+    tables += ["scheme_rotation", "scheme_bound"] if pos == "rope" else ["scheme_bias"]
+    assert all(rows(directory / f"{table}.csv") for table in tables)
     if pos == "rope":
         assert {row["rescale"] for row in rows(directory / "rescaled.csv")} == {"ntk", "drop"}
 

@@ -63,26 +63,6 @@ def _gpt(config, vocabulary):
     return gpt
 
 
-def test_processes_share_the_targets_of_one_batch():
-    config = request(objective=MASKED).config
-    corpus = prepare(config.data)
-    whole = TrainingBatches(config, corpus)[3]
-    shares = [TrainingBatches(config, corpus, 3, rank, 2)[0] for rank in (0, 1)]
-    assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
-    assert {share.scored_by_all for share in shares} == {whole.scored}
-    assert sum(share.weight for share in shares) == pytest.approx(2)
-
-
-def test_what_is_masked_depends_on_the_seed_and_the_step_only():
-    def hidden(step, seed=0):
-        config = request(objective=MASKED, seed=seed).config
-        return TrainingBatches(config, prepare(config.data))[step].targets == UNSCORED
-
-    assert torch.equal(hidden(3), hidden(3))
-    assert not torch.equal(hidden(3), hidden(4))
-    assert not torch.equal(hidden(3), hidden(3, seed=1))
-
-
 def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path, undrawn):
     requests = [
         inline(tmp_path, pos, objective=MASKED, attention="softmax", evaluate__rescale=["none"])

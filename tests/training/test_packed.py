@@ -64,28 +64,6 @@ def test_the_step_is_that_of_each_document_by_itself(text, pos, attention):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-9)
 
 
-def test_no_document_sees_another(text):
-    """A change of one token changes the logits of its own row alone."""
-    config, corpus = training(text, pos=POSITIONS["none"])
-    batch = TrainingBatches(config, corpus)[0]
-    gpt = build(config, corpus.vocabulary).double().eval()
-    gpt.initialise(0)
-    changed = batch.tokens.clone()
-    changed[3, 0] = ord("#")
-    differ = (gpt(batch.tokens) != gpt(changed)).flatten(1).any(1)
-    assert differ.nonzero().flatten().tolist() == [3]
-    assert ((batch.tokens[:, 1:] == corpus.separator) <= (batch.targets[:, 1:] < 0)).all()
-
-
-def test_processes_and_microbatches_share_the_targets_of_one_step(text):
-    config, corpus = training(text)
-    whole = TrainingBatches(config, corpus)[1]
-    shares = [TrainingBatches(config, corpus, 1, rank, 2)[0] for rank in (0, 1)]
-    assert torch.equal(torch.cat([share.tokens for share in shares]), whole.tokens)
-    assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
-    assert sum(share.weight for share in shares) == pytest.approx(2)
-
-
 def test_rows_of_another_number_at_each_step_are_not_compiled(text, tmp_path, monkeypatch):
     packed = {**text, "windows": "packed"}
     with pytest.raises(ConfigError, match=r"trainer\.compile=false"):

@@ -219,14 +219,15 @@ def _children(process):
     return sorted(found)
 
 
-def test_a_batch_that_does_not_divide_is_refused(tmp_path):
-    ended = called(*tiny(trainer__devices=3), cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("trainer.devices=3", "batch_size=4 is not a multiple of devices=3"),
+        ("trainer.nodes=2", "launcher=slurm for several nodes"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused_in_a_line(setting, said, tmp_path):
+    ended = called(*tiny(), setting, cwd=tmp_path)
     assert ended.returncode == 2
-    assert "batch_size=4 is not a multiple of devices=3" in ended.stderr
-
-
-def test_several_machines_need_a_cluster(tmp_path):
-    ended = called(*tiny(trainer__nodes=2), cwd=tmp_path)
-    assert ended.returncode == 2
-    assert "launcher=slurm for several nodes" in ended.stderr
+    assert said in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

@@ -9,6 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 import poslab
+from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.windows import windows_at
@@ -18,8 +19,9 @@ from poslab.study.run.plan import resolve
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
 from poslab.training.module import LanguageModel, learning_rate_share
 from poslab.training.observer import DivergedError
-from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES
 from support.runs import request, trained
+from support.texts import options, write_short_documents
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +79,7 @@ CHANGES = {
     "beta2": 0.5,
     "clip_norm": 1e-3,
     "precision": "bfloat16",
+    "scheme_rate": 2.0,
 }
 BY_DESIGN_WITHOUT_EFFECT = {
     "accumulate",
@@ -88,16 +91,16 @@ BY_DESIGN_WITHOUT_EFFECT = {
     "recompute",
     "checkpoint_seconds",
 }
-OF_LEARNED_SCHEMES = {"scheme_rate"}  # test_a_rate_changes_what_its_scheme_learns
 
 
 def test_every_setting_of_the_trainer_changes_the_curve():
-    config = request().config
-    fields = type(config.trainer).model_fields
-    assert fields.keys() == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT | OF_LEARNED_SCHEMES
-    before = curve(brief())
+    fields = type(request().config.trainer).model_fields
+    assert fields.keys() == CHANGES.keys() | BY_DESIGN_WITHOUT_EFFECT
+    t5 = SCHEMES["t5"]  # which learns
+    before = curve(brief(pos=t5))
     for key, value in CHANGES.items():
-        assert curve(brief(**{f"trainer__{key}": value})) != before, key
+        assert curve(brief(pos=t5, **{f"trainer__{key}": value})) != before, key
+    assert curve(brief(pos={**t5, "rate": 2 * t5["rate"]})) != before
 
 
 def test_accumulating_changes_memory_alone():
@@ -106,32 +109,49 @@ def test_accumulating_changes_memory_alone():
         assert one == pytest.approx(other, rel=1e-4)
 
 
-def test_batches_are_a_function_of_seed_and_step():
-    config = request(trainer__accumulate=2).config
-    batches = TrainingBatches(config, prepare(config.data))
+def batches_of(accumulate=1, *share, **changes):
+    config = request(trainer__accumulate=accumulate, **changes).config
+    return TrainingBatches(config, prepare(config.data), *share)
+
+
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+def test_batches_are_a_function_of_seed_and_step(objective):
+    section = {"objective": arms(CONF / "objective")[objective]}
+    batches, again = batches_of(2, **section), batches_of(2, **section)
     assert len(batches) == 40
-    again = TrainingBatches(config, prepare(config.data))
     for index in (39, 0, 17):  # in any order
-        assert torch.equal(batches[index][0], again[index][0])
+        assert torch.equal(batches[index].tokens, again[index].tokens)
+        assert torch.equal(batches[index].targets, again[index].targets)
         assert batches[index].digest == again[index].digest
-    whole = TrainingBatches(request().config, prepare(config.data))
-    assert torch.equal(torch.cat([batches[6][0], batches[7][0]]), whole[3][0])
-    others = [TrainingBatches(config, prepare(config.data), 3, rank, 2)[0][0] for rank in (0, 1)]
-    assert torch.equal(torch.cat(others), batches[6][0])
+    for other in (batches[1], batches_of(2, seed=1, **section)[0]):
+        assert not torch.equal(batches[0].targets, other.targets)
+        assert batches[0].digest != other.digest
 
 
-def test_a_process_reads_its_own_windows_alone(monkeypatch):
-    read = []
+@pytest.mark.parametrize(
+    ("objective", "windows"), [("causal", "joined"), ("causal", "packed"), ("masked", "joined")]
+)
+def test_processes_and_microbatches_share_one_batch(objective, windows, tmp_path, monkeypatch):
+    """Each reads its own windows alone; unequal numbers of targets count by their number."""
+    path = write_short_documents(tmp_path / "short")
+    changes = {"data": {**options("text", path=str(path)), "windows": windows}}
+    changes |= {"objective": arms(CONF / "objective")[objective]}
+    whole, halves, read = batches_of(**changes)[3], batches_of(2, **changes), []
 
     def counted(tokens, starts, size):
         read.append(len(starts))
         return windows_at(tokens, starts, size)
 
     monkeypatch.setattr("poslab.data.windows.windows_at", counted)
-    config = request(trainer__accumulate=2).config
-    batches = TrainingBatches(config, prepare(config.data), rank=1, world=2)
-    assert [len(batches[index].tokens) for index in (0, 1)] == [2, 2]
-    assert read == [config.trainer.batch_size // 2]
+    for parts in (
+        [halves[6], halves[7]],
+        [batches_of(1, 3, rank, 2, **changes)[0] for rank in (0, 1)],
+    ):
+        assert torch.equal(torch.cat([part.tokens for part in parts]), whole.tokens)
+        assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
+    assert read == [8, 4, 4]
+    assert {part.scored_by_all for part in parts} == {whole.scored}
+    assert sum(part.weight for part in parts) == pytest.approx(2)
 
 
 def test_batches_made_ahead_are_the_same_and_end_with_the_training():
@@ -203,24 +223,23 @@ def _same_weights(one, other):
         assert torch.equal(tensor, same), name
 
 
-def test_the_batches_of_a_run_are_digested_in_their_order():
-    wanted = request(trainer__max_steps=4, trainer__warmup_steps=1, evaluate__validations=2)
-    batches, expected = TrainingBatches(wanted.config, prepare(wanted.config.data)), ""
-    for index in range(4):
-        expected = sha256(expected.encode() + batches[index].digest).hexdigest()
-    assert trained(wanted)[1].ended.batches == expected
+def test_a_training_tells_every_step_its_batches_and_validations_up_to_the_last_step():
+    wanted = request(trainer__max_steps=17, evaluate__validations=5, trainer__accumulate=2)
+    told = trained(wanted)[1]
+    assert [step for step, _ in told.steps] == list(range(1, 18))
+    assert told.steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
+    assert [row["step"] for row in told.rows] == [4, 7, 11, 14, 17]
+    assert told.rows[-1]["tokens"] == 17 * 8 * 32
+    assert sum(row["train_tokens"] for row in told.rows) == 17 * 8 * 32
+    batches, digest = TrainingBatches(wanted.config, prepare(wanted.config.data)), ""
+    for index in range(2 * 17):
+        digest = sha256(digest.encode() + batches[index].digest).hexdigest()
+    assert told.ended.batches == digest
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
     with pytest.raises(DivergedError, match="not a number at step"):
         curve(request(trainer__learning_rate=1e30, trainer__warmup_steps=0))
-
-
-def test_validations_are_spread_and_end_with_the_last_step():
-    rows = trained(request(trainer__max_steps=17, evaluate__validations=5))[1].rows
-    assert [row["step"] for row in rows] == [4, 7, 11, 14, 17]
-    assert rows[-1]["tokens"] == 17 * 8 * 32
-    assert sum(row["train_tokens"] for row in rows) == 17 * 8 * 32
 
 
 def groups(**settings):
@@ -263,13 +282,6 @@ def test_schemes_inside_a_scheme_keep_their_rates():
     assert high["params"][0] is gpt.scheme.layer(0).bucket_bias
 
 
-def test_a_rate_changes_what_its_scheme_learns():
-    t5 = SCHEMES["t5"]
-    before = curve(brief(pos=t5))
-    assert curve(brief(pos=t5, trainer__scheme_rate=2.0)) != before
-    assert curve(brief(pos={**t5, "rate": 2 * t5["rate"]})) != before
-
-
 def test_a_rate_for_a_scheme_without_parameters_is_refused():
     with pytest.raises(ConfigError, match=r"scheme_rate=3 is for .* pos.scheme=rope has none: leave it at 1"):
         request(trainer__scheme_rate=3.0)
@@ -289,12 +301,6 @@ def test_schedules():
     assert wsd[5:85] == [1.0] * 80
     assert wsd[95] == pytest.approx(0.5)
     assert 0 < wsd[-1] < 0.06
-
-
-def test_the_bar_is_told_every_step():
-    steps = trained(brief(trainer__accumulate=2))[1].steps
-    assert [step for step, _ in steps] == list(range(1, 9))
-    assert steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
 
 
 @pytest.mark.parametrize(
