@@ -5,28 +5,32 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import torch
 
 from poslab.analysis.results import Results, gather
 from poslab.data.windows import validation_windows
-from poslab.evaluation.losses import in_precision, token_losses
+from poslab.evaluation.losses import in_precision
 from poslab.measures import context_used as measure
 from poslab.measures.context_used import ContextUsed, contexts, ends
 from poslab.record.writer import RunRecord
 from poslab.report.sections.answer import sentences
 from poslab.report.study_tables import StudyTables
 from poslab.report.verdict import context_used
-from support.evaluation import examples, plain_losses, trained
+from support.evaluation import plain_losses, trained
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.records import L, plan, seal, write_protocols, write_run
 
 LENGTH = 64
 
 
-def test_the_same_targets_are_scored_in_every_context(monkeypatch):
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_same_targets_are_scored_in_every_context(precision, monkeypatch):
+    """In the precision of the training."""
     monkeypatch.setattr(measure, "WINDOWS", 5)
     text = np.random.default_rng(0).integers(0, 50, 1000)
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
+    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH, dtype=torch.float32)
     model = trained(gpt, LENGTH, text, np.array([[0, 1000]]))
+    model.config.trainer.precision = precision
     windows = validation_windows(model.corpus, 5, LENGTH)
     starts = [
         place
@@ -39,21 +43,10 @@ def test_the_same_targets_are_scored_in_every_context(monkeypatch):
         scored = max(1, context // 8)
         places = [place + end for place in starts for end in range(LENGTH - 8 + scored, LENGTH + 1, scored)]
         cut = np.stack([text[place - context : place + 1] for place in places])
+        with in_precision(model.config):
+            expected = plain_losses(gpt, cut, scored).sum()
         assert row["tokens"] == 5 * 8
-        assert row["nll"] == pytest.approx(plain_losses(gpt, cut, scored).sum())
-
-
-def test_losses_are_in_the_precision_of_the_training(monkeypatch):
-    monkeypatch.setattr(measure, "WINDOWS", 5)
-    text = np.random.default_rng(0).integers(0, 50, 1000)
-    gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH).float()
-    model = trained(gpt, LENGTH, text, np.array([[0, 1000]]))
-    model.config.trainer.precision = "bfloat16"
-    windows = validation_windows(model.corpus, 5, LENGTH)
-    with in_precision(model.config):
-        expected = token_losses(gpt, *examples(windows), 8)
-    *_, longest = ContextUsed().measure(model)
-    assert longest["nll"] == expected.sum()
+        assert row["nll"] == pytest.approx(expected, rel=1e-5 if precision == "float32" else 1e-3)
 
 
 @pytest.mark.parametrize("length", [128, 64, 48, 100, 7, 1])
@@ -77,8 +70,13 @@ def test_used_is_the_shortest_context_within_the_tolerance():
     assert dict(ContextUsed().summarise(table).context_used) == {"a": 64, "b": 32}
 
 
-def study(runs: Path, lost: dict[str, float], measured: bool = True, short: float = 2.0) -> Results:
-    """Arms that lose so many nats with L/2 in place of L tokens, and use half of it by their own tables."""
+def study(
+    runs: Path, lost: dict[str, float], measured: bool = True, short: float = 2.0, without: str = ""
+) -> Results:
+    """Arms that lose so many nats with L/2 in place of L tokens, and use half of it by their own tables.
+
+    One arm `without` has no loss in half of the length.
+    """
     names = []
     for pos, more in lost.items():
         for seed in range(5):
@@ -91,19 +89,46 @@ def study(runs: Path, lost: dict[str, float], measured: bool = True, short: floa
                 RunRecord(directory).write_table(ContextUsed.table, table)
                 seal(directory)
     plan(runs, names, "rope")
-    return gather("made_up", runs, None)
+    if without:
+        write_run(runs, f"{without}-0", without, sliding={1.0: 2.0, 8.0: 2.0})
+    return gather("made_up", runs, "rope" if without else None)
 
 
-def test_no_arm_that_would_not_miss_its_context_is_said_to_keep_its_loss(tmp_path):
-    said = " ".join(sentences(study(tmp_path / "a", {"rope": 0.001, "alibi": -0.01})))
-    assert "stays within" not in said
-    assert "No arm needs a context of L" in said
-    assert "4 tokens are enough" in said
-    all_of_it = " ".join(sentences(study(tmp_path / "c", {"rope": 0.001, "alibi": -0.01}, short=2.5)))
-    assert "are enough" not in all_of_it
-    older = study(tmp_path / "b", {"rope": 0.001, "alibi": -0.01}, measured=False)  # by its losses at L/2
-    assert "No arm needs a context of L" in " ".join(sentences(older))
-    assert StudyTables(older).table(ContextUsed()) is None
+FEW = {"rope": 0.001, "alibi": -0.01}
+MOST = {"rope": 0.1, "alibi": 0.1}
+KEEP = "Of the arms that need a context of L, the loss stays within 5 % of its value at L for rope"
+
+
+@pytest.mark.parametrize(
+    ("lost", "how", "said", "not_said"),
+    [
+        (FEW, {}, ["No arm needs a context of L", "4 tokens are enough"], ["stays within"]),
+        (FEW, {"short": 2.5}, [], ["are enough"]),
+        (FEW, {"measured": False}, ["No arm needs a context of L"], []),  # by its losses at L/2
+        (
+            FEW,
+            {"without": "none"},
+            ["The arms rope and alibi do not need a context of L: half of it costs less"],
+            ["stays within"],
+        ),
+        (MOST, {"without": "none"}, [KEEP], []),
+        (MOST | {"none": 0.001}, {}, [f"{KEEP} and", "The arm none does not need a context of L"], []),
+        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["No arm but rope needs a context of L"], []),
+    ],
+)
+def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(lost, how, said, not_said, tmp_path):
+    text = " ".join(sentences(study(tmp_path, lost, **how)))
+    assert [part for part in said if part not in text] == []
+    assert [part for part in not_said if part in text] == []
+
+
+def test_records_without_half_the_length_are_judged_as_before(tmp_path):
+    for pos in ("rope", "alibi"):
+        for seed in range(2):
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed)
+    results = gather("made_up", tmp_path, None)
+    assert "a context of L" not in " ".join(sentences(results))
+    assert StudyTables(results).table(ContextUsed()) is None
 
 
 def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_length(tmp_path):
@@ -122,35 +147,6 @@ def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_leng
             )
     plan(tmp_path, names, f"rope L={L}")
     assert "less than 0.02 nats. So" in context_used([gather("made_up", tmp_path, None)])
-
-
-def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(tmp_path):
-    said = " ".join(sentences(study(tmp_path, {"rope": 0.1, "alibi": 0.1, "none": 0.001})))
-    assert "Of the arms that need a context of L, the loss stays within 5 %" in said
-    assert said.index("5 % of its value at L for rope and") < said.index("The arm none does not need")
-    assert "The arm none does not need a context of L" in said
-    lost = {"rope": 0.1, "alibi": 0.001, "t5": 0.001, "none": 0.001}
-    assert "No arm but rope needs a context of L" in " ".join(sentences(study(tmp_path / "one", lost)))
-
-
-def test_nothing_is_said_of_the_context_of_arms_where_it_was_not_measured(tmp_path):
-    study(tmp_path, {"rope": 0.001, "alibi": 0.001})
-    write_run(tmp_path, "none-0", "none", sliding={1.0: 2.0, 8.0: 2.0})
-    said = " ".join(sentences(gather("made_up", tmp_path, "rope")))
-    assert "The arms rope and alibi do not need a context of L: half of it costs less" in said
-    study(tmp_path / "needed", {"rope": 0.1, "alibi": 0.1})
-    write_run(tmp_path / "needed", "none-0", "none", sliding={1.0: 2.0, 8.0: 2.0})
-    said = " ".join(sentences(gather("made_up", tmp_path / "needed", "rope")))
-    assert (
-        "Of the arms that need a context of L, the loss stays within 5 % of its value at L for rope" in said
-    )
-
-
-def test_records_without_half_the_length_are_judged_as_before(tmp_path):
-    for pos in ("rope", "alibi"):
-        for seed in range(2):
-            write_run(tmp_path, f"{pos}-{seed}", pos, seed)
-    assert "a context of L" not in " ".join(sentences(gather("made_up", tmp_path, None)))
 
 
 def test_the_section_has_what_each_arm_loses_with_less(tmp_path):

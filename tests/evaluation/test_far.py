@@ -1,31 +1,16 @@
 """Evaluation at 64 times the training length: no tensor has a number for each pair of tokens."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from poslab.evaluation.extrapolation import extrapolate
 from support.evaluation import examples
 from support.models import ATTENTIONS, POSITIONS, make_gpt
+from support.tensors import Largest
 
 CONTEXT, LONGEST = 32, 64 * 32
 PAIRS = LONGEST * LONGEST
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers of any tensor that an operation returns."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        returned = function(*args, **(kwargs or {}))
-        for value in returned if isinstance(returned, tuple | list) else (returned,):
-            if isinstance(value, torch.Tensor):
-                self.numbers = max(self.numbers, value.untyped_storage().nbytes() // value.element_size())
-        return returned
 
 
 def largest(scheme: str, attention: str, length: int) -> int:

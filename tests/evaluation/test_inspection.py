@@ -11,9 +11,7 @@ from poslab.config.schema import Options
 from poslab.evaluation.inspection import _bias, inspect, spaced, upper_bound
 from poslab.model.attention import Mixer
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES, make_gpt
-from support.runs import make, request
 
 L = 32
 DISTANCE = torch.arange(L)  # at the training length: past it dynamic scaling changes frequencies
@@ -100,26 +98,24 @@ def test_wavelengths_are_two_pi_over_the_frequency():
     assert None in [row["wavelength"] for row in looked_at("rope_p")[1][1]]
 
 
-def test_gates_take_what_they_take_on_average():
-    gpt, (bias, *_) = looked_at("fox")
-    assert {row["layer"] for row in bias} == {0, 1, 2, 3}
-    at = {(row["layer"], row["head"], row["distance"]): row["bias"] for row in bias}
-    x = gpt.blocks[0].norm_attention(gpt.embedding(torch.from_numpy(windows()[:, :-1])))
-    gates = gpt.scheme.layer(0).log_gates(x).detach()
-    one_back = gates[:, :, L // 2 :].mean(dim=(0, 2))
-    assert [at[0, head, 1] for head in range(4)] == pytest.approx(one_back.tolist())
-    assert at[0, 0, 8] < at[0, 0, 1] < at[0, 0, 0] == 0
-
-
-def test_a_bias_by_content_is_recorded_as_it_is_on_average():
-    gpt, (bias, rotation, *_) = looked_at("inkling")
+@pytest.mark.parametrize("pos", ["fox", "inkling"])
+def test_what_content_adds_to_logits_is_recorded_as_it_is_on_average(pos):
+    gpt, (bias, rotation, *_) = looked_at(pos)
     assert rotation == []
     assert {row["layer"] for row in bias} == {0, 1, 2, 3}
     at = {(row["layer"], row["head"], row["distance"]): row["bias"] for row in bias}
     x = gpt.blocks[0].norm_attention(gpt.embedding(torch.from_numpy(windows()[:, :-1])))
-    r, table = gpt.scheme.layer(0).content_bias(x, torch.arange(x.shape[1]))
-    three_back = (r @ table[:, 3])[..., L // 2 :].mean(dim=(0, 2))
-    assert [at[0, head, 3] for head in range(4)] == pytest.approx(three_back.tolist())
+    if pos == "fox":
+        distance, added = 1, gpt.scheme.layer(0).log_gates(x).detach()
+        assert at[0, 0, 8] < at[0, 0, 1] < at[0, 0, 0] == 0
+    else:
+        r, table = gpt.scheme.layer(0).content_bias(x, torch.arange(x.shape[1]))
+        distance, added = 3, r @ table[:, 3]
+    mean = added[..., L // 2 :].mean(dim=(0, 2))
+    assert [at[0, head, distance] for head in range(4)] == pytest.approx(mean.tolist())
+
+
+def test_a_bias_by_content_is_recorded_up_to_its_end():
     _, (bias, *_) = looked_at({**SCHEMES["inkling"], "extent": 0.25})
     assert {row["bias"] == 0 for row in bias if row["distance"] >= L // 4} == {True}
     assert all(row["bias"] != 0 for row in bias if row["distance"] < L // 4)
@@ -167,17 +163,6 @@ class Still(Mixer):
 
     def forward(self, x, site):
         return x if site.last is None else x[:, -site.last :]
-
-
-def test_a_run_records_it(tmp_path):
-    asked = request(trainer__max_steps=6, evaluate__validations=1)
-    manifest = make(asked, tmp_path)
-    kept = {"scheme_bias.csv", "scheme_rotation.csv", "scheme_bound.csv", "attention_distance.csv"}
-    kept |= {"position_probe.csv"}
-    assert kept <= manifest.files.keys()
-    lines = (plan(asked, tmp_path).directory / "attention_distance.csv").read_text().splitlines()
-    assert lines[0] == "layer,head,queries,distance"
-    assert len(lines) == 1 + 2 * 2
 
 
 def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):

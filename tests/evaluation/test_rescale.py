@@ -70,11 +70,11 @@ def test_the_run_itself_is_the_same_with_and_without(rescaled, tmp_path):
     assert not (alone.directory / "rescaled.csv").exists()
 
 
-@pytest.mark.parametrize("method", ["pi", "ntk", "yarn"])
+@pytest.mark.parametrize("method", ["pi", "ntk", "dynamic", "yarn"])
 def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
-    """The weights trained under rope, evaluated as rope_pi, rope_ntk, rope_yarn."""
+    """The weights trained under rope, evaluated as rope_pi, rope_ntk, rope_yarn, and rope_dynamic."""
     config = rescaled.config
-    section = {**POSITIONS[f"rope_{method}"], "factor": 4.0}
+    section = {**POSITIONS[f"rope_{method}"], "factor": 1.0 if method == "dynamic" else 4.0}
     other = build(config.model_copy(update={"pos": section}), rescaled.corpus.vocabulary)
     other.load_state_dict(load_model(rescaled.directory).state_dict())
     found = evaluate(other, config, rescaled.corpus)
