@@ -7,6 +7,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.rescaling import METHODS, Rescaling
+from support.gradients import assert_same_with_gradients
 from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
@@ -19,16 +20,13 @@ RESCALABLE = [
 @pytest.mark.parametrize("laid_out", ["B H T W", "B T H W"])
 def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients(pairing, laid_out):
     generator = torch.Generator().manual_seed(0)
-    x, weights = torch.randn(2, 2, 3, 7, 10, dtype=torch.float64, generator=generator)
+    x = torch.randn(2, 3, 7, 10, dtype=torch.float64, generator=generator)
     if laid_out == "B T H W":
-        x, weights = (each.transpose(1, 2).contiguous().transpose(1, 2) for each in (x, weights))
+        x = x.transpose(1, 2).contiguous().transpose(1, 2)
     phase = 10 * torch.randn(7, 5, dtype=torch.float64, generator=generator)
     x.requires_grad_()
     fast, plain = turn(x, phase, pairing), turn(x, phase.clone().requires_grad_(), pairing)
-    torch.testing.assert_close(fast, plain, rtol=1e-13, atol=1e-14)
-    (gradient,) = torch.autograd.grad(fast, x, weights)
-    (reference,) = torch.autograd.grad(plain, x, weights)
-    torch.testing.assert_close(gradient, reference, rtol=1e-13, atol=1e-14)
+    assert_same_with_gradients(fast, plain, [x], tolerance=1e-13)
 
 
 def test_a_model_can_be_trained_after_it_was_evaluated():
@@ -74,24 +72,6 @@ def test_a_schedule_keeps_gates_apart_by_layer():
     assert sum(parameter.numel() for parameter in scheme.parameters()) == 2 * (4 * 64 + 4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"layers": ["rope", "alibi"]}, "names 'alibi'"),
-        ({"layers": ["rope"]}, "'none', which no layer uses"),
-        ({"layers": []}, "at least 1"),
-        ({"schemes": {"rope": POSITIONS["rope"], "none": POSITIONS["learned"]}}, "acts on the input"),
-        (
-            {"schemes": {"rope": {**POSITIONS["rope"], "bass": 1}, "none": POSITIONS["none"]}},
-            "schemes.rope.bass",
-        ),
-    ],
-)
-def test_a_schedule_that_cannot_be_is_refused(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        build_scheme({**POSITIONS["rope_none"], **changes}, GEOMETRY)
-
-
 def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream():
     scheme = build_scheme(POSITIONS["rope_randomised"], GEOMETRY)
     drawn = [scheme.place(64, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
@@ -101,25 +81,6 @@ def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream
     assert drawn[0].max() < scheme.max_length == 16 * 64
     assert torch.equal(scheme.place(64, None), scheme.place(64, None))
     assert scheme.place(1024, None).tolist() == list(range(1024))
-
-
-@pytest.mark.parametrize("inner", ["none", "fox", "carope", "rope_randomised", "rope_dynamic", "ssmax"])
-def test_randomised_positions_of_what_would_not_see_them_are_refused(inner):
-    with pytest.raises(ConfigError, match="choose"):
-        build_scheme({"scheme": "randomised", "stretch": 4, "of": SCHEMES[inner]}, GEOMETRY)
-
-
-def test_randomised_positions_reach_less_far_than_a_bias():
-    """T5's horizon of 113 lies past all positions that are drawn from 2 x 16."""
-    section = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
-    gpt = make_gpt(section, ATTENTIONS["linear"], context_length=16)
-    assert torch.isfinite(gpt(torch.zeros(1, 32, dtype=torch.long))).all()
-
-
-@pytest.mark.parametrize("name", ["rope_ntk", "rope_dynamic"])
-def test_ntk_of_a_single_pair_is_refused(name):
-    with pytest.raises(ConfigError, match="leaves the fastest pair unchanged"):
-        build_scheme(POSITIONS[name], Geometry(8, 4, 64, layers=1))
 
 
 def test_kerples_parameters_come_back_from_below_their_least():
@@ -142,7 +103,7 @@ def test_xpos_ends_where_float32_does():
     assert 60_000 < scheme.max_length < 70_000
 
 
-@pytest.mark.parametrize("name", ["xpos", "rope_learned"])
+@pytest.mark.parametrize("name", ["rope", "xpos", "rope_learned"])
 def test_dropping_positions_drops_all_of_them(name):
     gpt = make_gpt(POSITIONS[name], ATTENTIONS["softmax"])
     tokens = torch.randint(0, 50, (1, 30), generator=torch.Generator().manual_seed(0))
@@ -150,8 +111,8 @@ def test_dropping_positions_drops_all_of_them(name):
     gpt(tokens, targets=tokens).backward()
     assert all(parameter.grad is not None for parameter in gpt.parameters())  # as several devices need
     assert gpt.scheme.max_length is None or name == "xpos"
-    moved = torch.arange(30) * 2
-    torch.testing.assert_close(gpt(tokens), gpt(tokens, positions=moved), atol=1e-12, rtol=0)
+    without = make_gpt(POSITIONS["none"], ATTENTIONS["softmax"])
+    torch.testing.assert_close(gpt(tokens), without(tokens), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("names", [("keys", "scheme"), ("b", "a")])
@@ -172,25 +133,18 @@ def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
 @pytest.mark.parametrize("attention", ["flash", "linear"])
 @pytest.mark.parametrize("inner", ["learned", "t5", "alibi", "rope", "kerple", "rope_none", "inkling"])
 def test_randomised_positions_go_with_any_scheme(inner, attention):
+    """T5's horizon of 113 lies past all positions that are drawn from 4 x 16."""
     section = {"scheme": "randomised", "stretch": 4, "of": POSITIONS[inner]}
     if inner in ("kerple", "inkling") and attention == "linear":
         with pytest.raises(ConfigError, match="choose"):
             make_gpt(section, ATTENTIONS[attention])
         return
-    gpt, reference = make_gpt(section, ATTENTIONS[attention]), make_gpt(section, ATTENTIONS["softmax"])
-    tokens = torch.randint(0, 50, (1, 64), generator=torch.Generator().manual_seed(0))
-    consecutive = gpt(tokens, positions=torch.arange(64))
+    gpt, reference = (
+        make_gpt(section, ATTENTIONS[kind], context_length=16) for kind in (attention, "softmax")
+    )
+    tokens = torch.randint(0, 50, (1, 16), generator=torch.Generator().manual_seed(0))
+    consecutive = gpt(tokens, positions=torch.arange(16))
+    assert torch.isfinite(gpt(tokens)).all()
     assert not torch.allclose(gpt(tokens), consecutive)
     if attention == "flash":
         torch.testing.assert_close(gpt(tokens), reference(tokens), atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["rope", "sinusoidal", "carope"])
-def test_odd_widths_are_refused(name):
-    with pytest.raises(ConfigError, match="even"):
-        build_scheme(POSITIONS[name], Geometry(width=15, heads=3, context_length=8, layers=1))
-
-
-def test_unknown_scheme_names_those_there_are():
-    with pytest.raises(ConfigError, match="alibi, bipe, carope, cope, fire"):
-        build_scheme({"scheme": "rotery"}, GEOMETRY)

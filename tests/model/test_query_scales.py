@@ -6,11 +6,10 @@ from itertools import cycle
 import pytest
 import torch
 
-from poslab.config.schema import PairError
-from poslab.model.attention import build_attention
 from poslab.model.positions import Geometry, build_scheme
-from support.formulas import HEADS, WIDTH, assert_same_with_gradients, small
-from support.models import ATTENTIONS, SCHEMES
+from support.formulas import HEADS, WIDTH, small
+from support.gradients import assert_same_with_gradients
+from support.models import SCHEMES
 from support.parity import scores
 
 TOKENS = 40
@@ -72,10 +71,3 @@ def test_ssmax_counts_the_keys_in_a_window():
     layer = build_scheme(SCHEMES["ssmax"], geometry).layer(0)
     keys = torch.tensor([1, 2, 3, 4, 4, 4])
     torch.testing.assert_close(layer.factor(torch.arange(6)), layer.scale[:, None] * keys.log())
-
-
-def test_linear_attention_refuses_them():
-    geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=1)
-    layer = build_scheme(SCHEMES["ssmax"], geometry).layer(0)
-    with pytest.raises(PairError, match="flash or softmax"):
-        build_attention(ATTENTIONS["linear"], geometry, layer)
