@@ -11,6 +11,7 @@ def in_float64(monkeypatch):
 
     for module in IN_FLOAT32:
         monkeypatch.setattr(module, "torch", TorchInFloat64())
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)

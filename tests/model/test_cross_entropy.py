@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from poslab.model.kernels import cross_entropy as in_blocks
 from poslab.objectives import UNSCORED
 from support.devices import CUDA
+from support.gradients import assert_same_with_gradients
+from support.tensors import Largest
 
 TOKENS, WIDTH, VOCABULARY = 96, 8, 300
 
@@ -23,29 +23,13 @@ def given():
     return x, weight, targets
 
 
-class LargestTensor(TorchDispatchMode):
-    """Remember the most elements that a tensor had."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.elements = max(self.elements, *sizes, 0)
-        return result
-
-
 @pytest.mark.parametrize("logits", [1, 1000, 7 * VOCABULARY, TOKENS * VOCABULARY])
 def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, given, logits):
     monkeypatch.setattr(in_blocks, "LOGITS", logits)
     x, weight, targets = given
     expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
     found = in_blocks.mean_loss(x, weight, targets)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    # Scaled, as by the weight of a share of the batch.
-    pairs = (torch.autograd.grad(0.3 * loss, (x, weight)) for loss in (found, expected))
-    for gradient, plain in zip(*pairs, strict=True):
-        torch.testing.assert_close(gradient, plain, rtol=1e-12, atol=1e-15)
+    assert_same_with_gradients(found, expected, [x, weight], tolerance=1e-13)
     each = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED, reduction="none")
     torch.testing.assert_close(in_blocks.losses(x, weight, targets), each, rtol=1e-12, atol=0)
 
@@ -53,10 +37,10 @@ def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, given, logits):
 def test_no_tensor_is_as_large_as_all_logits(monkeypatch, given):
     monkeypatch.setattr(in_blocks, "LOGITS", 10 * VOCABULARY)
     x, weight, targets = given
-    with LargestTensor() as seen:
+    with Largest() as seen:
         in_blocks.mean_loss(x, weight, targets).backward()
         in_blocks.losses(x, weight, targets)
-    assert seen.elements == 10 * VOCABULARY
+    assert seen.numbers == 10 * VOCABULARY
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])

@@ -1,4 +1,4 @@
-"""The GPT: sizes, initialisation, and equality with the transformers library's GPT-2."""
+"""The GPT: sizes, initialisation, weights of older checkpoints. Others' models: test_parity_models.py."""
 
 import copy
 from functools import partial
@@ -58,30 +58,6 @@ def test_initial_weights_have_gpt2s_deviations():
     assert deviations["embedding.weight"] == pytest.approx(0.02, rel=0.05)
     assert deviations["blocks.3.attention.query_key_value.weight"] == pytest.approx(0.02, rel=0.05)
     assert deviations["blocks.3.attention.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
-
-
-def test_equal_to_gpt2_with_the_same_weights():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    without_dropout = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-    config = GPT2Config(vocab_size=50, n_positions=64, n_embd=32, n_layer=4, n_head=4, **without_dropout)
-    theirs = GPT2LMHeadModel(config).double().eval()
-    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"])
-    body = theirs.transformer
-    with torch.no_grad():
-        body.wte.weight.copy_(gpt.embedding.weight)
-        body.wpe.weight.copy_(gpt.scheme.table)
-        for ours, block in zip(gpt.blocks, body.h, strict=True):
-            for mine, there in (
-                (ours.attention.query_key_value, block.attn.c_attn),
-                (ours.attention.project_attention, block.attn.c_proj),
-                (ours.perceptron.expand, block.mlp.c_fc),
-                (ours.perceptron.project_perceptron, block.mlp.c_proj),
-            ):
-                there.weight.copy_(mine.weight.T)  # GPT-2's Conv1D keeps its matrices transposed
-                there.bias.copy_(mine.bias)
-    tokens = torch.randint(0, 50, (3, 64), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(gpt(tokens), theirs(tokens).logits, atol=1e-10, rtol=1e-10)
 
 
 def test_a_scheme_refuses_lengths_that_it_has_no_value_for():

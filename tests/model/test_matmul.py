@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from poslab.model.kernels import matmul
 from poslab.model.kernels.matmul import GeluLinear, linear
+from support.gradients import assert_same_with_gradients
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -20,12 +21,7 @@ def test_a_product_and_its_gradients_are_pytorchs(shape, strided, with_bias):
     leaves = [x.requires_grad_(), drawn(6, 8, seed=1).requires_grad_()]
     if with_bias:
         leaves.append(drawn(6, seed=2).requires_grad_())
-    output, expected = linear(*leaves), functional.linear(*leaves)
-    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
-    weights = drawn(*shape[:-1], 6, seed=3)
-    gradients = torch.autograd.grad(output, leaves, weights)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, weights), strict=True):
-        torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-5)
+    assert_same_with_gradients(linear(*leaves), functional.linear(*leaves), leaves, tolerance=1e-6)
 
 
 def test_products_keep_their_precision():
@@ -41,13 +37,9 @@ def test_gelu_within_a_product_is_gelu_after_it(shape, elements, monkeypatch):
     monkeypatch.setattr(matmul, "ELEMENTS", elements)  # of a part: its size has no effect
     layer = GeluLinear(8, 32)
     leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
-    weights = drawn(*shape[:-1], 32, seed=1)
     output = layer(leaves[0])
     expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
-    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
-    gradients = torch.autograd.grad(output, leaves, weights)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected, leaves, weights), strict=True):
-        torch.testing.assert_close(gradient, reference, rtol=1e-5, atol=1e-4)
+    assert_same_with_gradients(output, expected, leaves, tolerance=1e-5)
     with torch.no_grad():
         torch.testing.assert_close(layer(leaves[0]), output.detach(), rtol=1e-5, atol=1e-6)
 
@@ -58,10 +50,7 @@ def test_gelu_within_a_product_is_right_far_out_and_to_the_last_digits_of_float6
     leaves = [x[:, None].requires_grad_(), *layer.parameters()]
     output = layer(leaves[0])
     expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
-    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-14)
-    pairs = (torch.autograd.grad(each, leaves, torch.ones_like(each)) for each in (output, expected))
-    for gradient, reference in zip(*pairs, strict=True):
-        torch.testing.assert_close(gradient, reference, rtol=1e-11, atol=1e-12)
+    assert_same_with_gradients(output, expected, leaves, tolerance=1e-12)
     low = drawn(3, 1).bfloat16()
     expected = functional.gelu(functional.linear(low, *layer.bfloat16().parameters()), approximate="tanh")
     assert torch.equal(layer(low), expected)

@@ -20,13 +20,14 @@ from support.formulas import (
     TOKENS,
     WIDTH,
     assert_same_scores,
-    assert_same_with_gradients,
+    assert_scores_are,
     given,
     pair_by_pair,
     plain_product,
     queries_and_keys,
     turned_logit,
 )
+from support.gradients import assert_same_with_gradients
 from support.pairwise import all_pairs
 from support.parity import L, close, scores
 
@@ -196,10 +197,7 @@ FORMULAS = [
 @pytest.mark.parametrize(("formula", "name", "options"), FORMULAS)
 def test_scores_by_the_formula(formula, name, options, places, monkeypatch):
     monkeypatch.setattr(wall, "BLOCK", 4)  # so that keys lie in a block and before it
-    q, k, positions = queries_and_keys(places)
-    scheme, x, leaves = given(name, **options)
-    logit = formula(scheme, q, k, x, positions)
-    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
+    assert_scores_are(formula, name, options, places)
 
 
 END, TEXT = 9, [[5, 9, 1, 2, 9, 9, 3, 4, 5, 6, 7], [9, 1, 9, 2, 3, 4, 5, 6, 7, 8, 9]]

@@ -8,29 +8,13 @@ Shapes: B batch, T tokens, H heads, K head width.
 
 import pytest
 import torch
-from transformers import GPTNeoXConfig, Llama4TextConfig, SmolLM3Config
-from transformers.models.bloom import modeling_bloom as bloom
+from transformers import GPTNeoXConfig
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
-from transformers.models.llama import modeling_llama as llama
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
-from poslab.model.positions import Geometry, build_scheme
-from poslab.model.positions.alibi import slopes
 from poslab.model.rescaling import Rescaling
 from support.pairwise import pairwise
-from support.parity import (
-    LENGTH,
-    PAIRINGS,
-    SAME,
-    L,
-    close,
-    make_rope,
-    make_scheme,
-    scattered,
-    scores,
-    t5_pair,
-    their_frequencies,
-)
+from support.parity import L, close, make_rope, make_scheme, t5_pair, their_frequencies
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -144,19 +128,6 @@ def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
 # Rotations
 
 
-@pytest.mark.parametrize("rope_type", SAME)
-@pytest.mark.parametrize("below", [L // 2, LENGTH, 100_000])
-def test_rotation_is_llamas(rope_type, below, in_float64):
-    """Below and past L, and at scattered positions up to 100,000. A phase of 1e5 is known to 1e-11."""
-    positions = torch.arange(below) if below <= LENGTH else scattered(LENGTH, below)
-    q, k = torch.randn(2, 2, 4, len(positions), 16)
-    scheme = SAME[rope_type].scheme()
-    cos, sin = llama.LlamaRotaryEmbedding(SAME[rope_type].config())(q, positions[None])
-    their_q, their_k = llama.apply_rotary_pos_emb(q, k, cos, sin)
-    close(scheme.rotate_queries(scheme.logit_features(q), positions), their_q, atol=1e-9)
-    close(scheme.rotate_keys(scheme.logit_features(k), positions), their_k, atol=1e-9)
-
-
 # Other places
 
 
@@ -168,27 +139,6 @@ def test_sinusoidal_encoding_is_xlms(width):
         torch.arange(500)
     )
     close(ours.float(), theirs, atol=1e-7)
-
-
-@pytest.mark.parametrize("layers", [1, 4, 8, 10, 36])
-@pytest.mark.parametrize("config", [SmolLM3Config, Llama4TextConfig])
-def test_layers_without_rope_are_those_of_smollm3_and_llama4(config, layers):
-    theirs = config(num_hidden_layers=layers).no_rope_layers  # 1 where RoPE is
-    schemes = {"rope": {"scheme": "rope", "base": 10000.0, "pairing": "half"}, "none": {"scheme": "none"}}
-    cycle = ["rope", "rope", "rope", "none"]
-    if layers < 4:  # a schedule refuses a scheme that no layer uses
-        cycle, schemes = cycle[:layers], {"rope": schemes["rope"]}
-    section = {"scheme": "schedule", "layers": cycle, "schemes": schemes}
-    scheme = build_scheme(section, Geometry(64, 4, L, layers))
-    assert [scheme.layer(index).name for index in range(layers)] == [
-        "rope" if turned else "none" for turned in theirs
-    ]
-
-
-@pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 71])
-def test_alibi_slopes_are_blooms(heads, in_float64):
-    theirs = bloom.build_alibi_tensor(torch.ones(1, 5), heads, torch.float64)  # m_h * key position
-    close(torch.tensor(slopes(heads)), theirs[:, 0, 1])
 
 
 @pytest.mark.parametrize(
@@ -205,39 +155,3 @@ def test_t5_buckets_and_bias_are_t5s(buckets, max_distance):
 
 
 # Rescaling after training
-
-
-AS_TRAINED = {
-    "pi": lambda factor, **options: make_rope("rope_pi", factor=factor, **options),
-    "ntk": lambda factor, **options: make_rope("rope_ntk", factor=factor, **options),
-    # its factor has no part in it: s is l / L
-    "dynamic": lambda factor, **options: make_rope("rope_dynamic", factor=1.0, **options),
-    "yarn": lambda factor, **options: make_rope("rope_yarn", factor=factor, original_length=None, **options),
-}
-
-
-@pairwise("method, length, pairing, factor", AS_TRAINED, [L // 2, 4 * L], PAIRINGS, [1.5, 16.0])
-def test_a_rescaled_rope_is_the_scheme_of_that_name(method, length, pairing, factor):
-    scheme, positions = make_rope(pairing=pairing), torch.arange(length)
-    x = torch.randn(2, 4, length, 16, dtype=torch.float64)
-    plain = scheme.rotate(x, positions)
-    scheme.rescale(Rescaling(method, factor))
-    named = AS_TRAINED[method](factor, pairing=pairing)
-    assert torch.equal(scheme.frequencies(16, positions), named.frequencies(16, positions))
-    assert torch.equal(scheme.logit_features(x), named.logit_features(x))
-    rescaled = scheme.rotate(x, positions)
-    assert torch.equal(rescaled, named.rotate(x, positions))
-    assert torch.equal(rescaled, plain) == (method == "dynamic" and length <= L)
-    scheme.rescale(None)
-    assert torch.equal(scheme.rotate(x, positions), plain)
-
-
-def test_a_dropped_rope_is_no_scheme():
-    q, k = torch.randn(2, 2, 4, 20, 16, dtype=torch.float64)
-    scheme = make_rope()
-    scheme.rescale(Rescaling("drop", 1.0))
-    positions = torch.arange(20)
-    plain = scores(make_rope(), q, k, positions)
-    dropped = scores(scheme, q, k, positions)
-    close(dropped, scores(make_scheme("none"), q, k, positions), atol=1e-14)
-    assert not torch.equal(dropped, plain)

@@ -1,6 +1,6 @@
 """The layers of published models, as recipes have them, against the code in the transformers library.
 
-The whole models of SmolLM3 and Llama 4 are compared in library/test_to_transformers.py.
+The whole models of SmolLM3, Llama 4 and Qwen3-Next are compared in test_parity_models.py.
 """
 
 from functools import partial
@@ -11,7 +11,8 @@ from transformers import (
     Cohere2Config,
     Gemma4TextConfig,
     GptOssConfig,
-    Qwen3NextConfig,
+    Llama4TextConfig,
+    SmolLM3Config,
     modeling_rope_utils,
 )
 from transformers.models.cohere2 import modeling_cohere2
@@ -19,7 +20,6 @@ from transformers.models.gemma4 import modeling_gemma4
 from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.inkling import modeling_inkling
 from transformers.models.inkling.configuration_inkling import InklingTextConfig
-from transformers.models.qwen3_next import modeling_qwen3_next
 
 import poslab
 from poslab.config.schema import BlockOptions
@@ -37,7 +37,6 @@ MODULES = (
     modeling_gemma4,
     modeling_gpt_oss,
     modeling_inkling,
-    modeling_qwen3_next,
 )
 RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
 
@@ -71,9 +70,6 @@ def theirs(kind, config, layer, built):
     module = kind(config, layer).double()
     q, k, v = built.query_key_value.weight.split([HEADS * WIDTH, *2 * [KEYS * WIDTH]])
     with torch.no_grad():
-        if built.gate_attention is not None:  # of each head beside its queries
-            gate = built.gate_attention.weight
-            q = torch.cat([x.unflatten(0, (HEADS, WIDTH)) for x in (q, gate)], dim=1).flatten(0, 1)
         module.q_proj.weight.copy_(q)
         module.k_proj.weight.copy_(k)
         module.v_proj.weight.copy_(v)
@@ -95,14 +91,6 @@ def config_of(kind, **options):
     return config
 
 
-def turns(base, turned=WIDTH, interleaved=False):
-    """The cosines and sines of RoPE on the first `turned` numbers, in the layout of their code."""
-    theta = base ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned)
-    phases = torch.arange(TOKENS, dtype=torch.float64)[:, None] * theta
-    phases = phases.repeat_interleave(2, dim=-1) if interleaved else torch.cat([phases, phases], dim=-1)
-    return phases.cos()[None], phases.sin()[None]
-
-
 def mask(window=None):
     distance = torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)
     hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
@@ -112,7 +100,9 @@ def mask(window=None):
 def cohere2(layer):
     types = 3 * ["sliding_attention"] + ["full_attention"]
     config = config_of(Cohere2Config, layer_types=types, sliding_window=5)
-    arguments = turns(50000.0, interleaved=True), mask(5 if layer == NEAR else None)
+    theta = 50000.0 ** (-torch.arange(0, WIDTH, 2, dtype=torch.float64) / WIDTH)
+    phases = (torch.arange(TOKENS)[:, None] * theta).repeat_interleave(2, dim=-1)[None]
+    arguments = (phases.cos(), phases.sin()), mask(5 if layer == NEAR else None)
     return partial(theirs, modeling_cohere2.Cohere2Attention, config, layer), arguments
 
 
@@ -133,20 +123,6 @@ def gpt_oss(layer):
         return module
 
     return with_sinks, (turned, mask(5 if layer == NEAR else None))
-
-
-def qwen3_next(layer):
-    config = config_of(Qwen3NextConfig)
-    arguments = turns(10_000_000.0, turned=WIDTH // 4), mask()
-
-    def with_norms(built):
-        module = theirs(modeling_qwen3_next.Qwen3NextAttention, config, layer, built)
-        with torch.no_grad():  # they scale by 1 + weight
-            module.q_norm.weight.copy_(built.norm_queries.weight - 1)
-            module.k_norm.weight.copy_(built.norm_keys.weight - 1)
-        return module
-
-    return with_norms, arguments
 
 
 def inkling(layer):
@@ -212,7 +188,6 @@ LAYERS = {
     "as_gemma4": (gemma4, {"qk_norm": True}),
     "as_gpt_oss": (gpt_oss, {"sinks": True}),
     "as_inkling": (inkling, {"qk_norm": True}),
-    "as_qwen3_next": (qwen3_next, {"qk_norm": True, "output_gate": True}),
 }
 
 
@@ -247,27 +222,15 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer):
         mine, [x, built.project_attention.weight, *bias[0], built.query_key_value.weight], upstream
     )
     of_theirs = torch.autograd.grad(other, [x, module.o_proj.weight, *bias[1], *projections], upstream)
-    of_queries, *others = of_theirs[-3:]
     torch.testing.assert_close(of_mine, list(of_theirs[:-3]), rtol=1e-8, atol=1e-8)
-    if built.gate_attention is not None:
-        of_queries = of_queries.unflatten(0, (HEADS, 2 * WIDTH))[:, :WIDTH].flatten(0, 1)
-    torch.testing.assert_close(fused, torch.cat([of_queries, *others]), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(fused, torch.cat(of_theirs[-3:]), rtol=1e-8, atol=1e-8)
 
 
-def test_gemma4_turns_a_quarter_of_the_pairs_in_its_global_layers():
-    ropes = {
-        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    }
-    config = config_of(Gemma4TextConfig, global_head_dim=64, rope_parameters=ropes)
-    embedding = modeling_gemma4.Gemma4TextRotaryEmbedding(config)
-    for kind, layer, width in (("full_attention", FAR, 64), ("sliding_attention", NEAR, WIDTH)):
-        geometry = Geometry(HEADS * width, HEADS, 64, layers=4)
-        scheme = build_scheme(POSITIONS["as_gemma4"], geometry).layer(layer)
-        frequencies = scheme.frequencies(width, torch.arange(5))
-        torch.testing.assert_close(
-            frequencies, getattr(embedding, f"{kind}_inv_freq").double(), rtol=1e-6, atol=0
-        )
+@pytest.mark.parametrize(("pos", "config"), [("as_smollm3", SmolLM3Config), ("as_llama4", Llama4TextConfig)])
+def test_layers_without_rope_are_those_of_the_model(pos, config):
+    scheme = build_scheme(POSITIONS[pos], Geometry(64, 4, 64, layers=36))
+    turned = [scheme.layer(index).name == "rope" for index in range(36)]
+    assert turned == [bool(rope) for rope in config(num_hidden_layers=36).no_rope_layers]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

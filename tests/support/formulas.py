@@ -7,7 +7,8 @@ import math
 
 import torch
 
-from support.parity import close, make_scheme, scattered
+from support.gradients import assert_same_with_gradients
+from support.parity import close, make_scheme, scattered, scores
 
 HEADS, WIDTH, TOKENS = 3, 8, 11
 PLACES = ["consecutive", "scattered"]
@@ -22,7 +23,7 @@ def given(name, **options):
     """The first layer of a scheme, the input of its projections, and what is learned from both."""
     scheme = small(name, **options).layer(0)
     x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64, requires_grad=True)
-    return scheme, x, [x, *scheme.parameters()]
+    return scheme, x, [*([x] if scheme.by_content else []), *scheme.parameters()]
 
 
 def queries_and_keys(places):
@@ -56,13 +57,12 @@ def assert_same_scores(ours, expected, leaves, tolerance=1e-10):
     assert_same_with_gradients(ours[..., causal], expected[..., causal], leaves, tolerance)
 
 
-def assert_same_with_gradients(ours, expected, leaves, tolerance=1e-10):
-    close(ours, expected, rtol=tolerance, atol=tolerance)
-    probe = torch.randn_like(ours)
-    gradients = (torch.autograd.grad((x * probe).sum(), leaves) for x in (ours, expected))
-    for our, their in zip(*gradients, strict=True):
-        close(our, their, rtol=10 * tolerance, atol=10 * tolerance)
-        assert their.abs().max() > 1e-3
+def assert_scores_are(formula, name, options, places):
+    """The scores of a scheme, with every gradient; `formula(scheme, q, k, x, positions)` is a pair's."""
+    q, k, positions = queries_and_keys(places)
+    scheme, x, leaves = given(name, **options)
+    logit = formula(scheme, q, k, x, positions)
+    assert_same_scores(scores(scheme, q, k, positions, x), pair_by_pair(logit), [q, k, *leaves])
 
 
 def complex_pairs(x, pairing):

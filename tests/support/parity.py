@@ -1,14 +1,16 @@
 """Schemes of poslab with random parameters, and what the transformers library has of the same kind."""
 
-from dataclasses import dataclass
-
 import torch
-from transformers import GPTNeoXConfig, LlamaConfig, T5Config
+from transformers import LlamaConfig, T5Config
 from transformers import modeling_rope_utils as rope_utils
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.llama4 import modeling_llama4 as llama4
+from transformers.models.qwen3 import modeling_qwen3 as qwen3
+from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
+from transformers.models.smollm3 import modeling_smollm3 as smollm3
 from transformers.models.t5 import modeling_t5 as t5
 
 from poslab.model.attention import Site, build_attention
@@ -20,7 +22,8 @@ LENGTH = 150  # past L, and more than one strip of flash attention
 PAIRINGS = ["half", "interleaved"]
 
 
-IN_FLOAT32 = (rope_utils, bloom, gpt_neox, gptj, llama)  # modules of theirs that force it
+# Modules of theirs that force it.
+IN_FLOAT32 = (rope_utils, bloom, gpt_neox, gptj, llama, llama4, qwen3, qwen3_next, smollm3)
 
 
 class TorchInFloat64:
@@ -75,56 +78,6 @@ def close(ours, theirs, rtol=1e-12, atol=0.0):
     torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A scheme of ours and the rope type of theirs that is the same."""
-
-    name: str
-    ours: dict
-    rope_type: str
-    theirs: dict
-
-    def scheme(self, **options):
-        return make_rope(self.name, **self.ours, **options)
-
-    def config(self, **options):
-        return llama_config(self.rope_type, **self.theirs, **options)
-
-
-SAME = {
-    pair.rope_type: pair
-    for pair in (
-        Pair("rope", {}, "default", {}),
-        Pair("rope_pi", {"factor": 3.0}, "linear", {"factor": 3.0}),
-        Pair("rope_dynamic", {"factor": 2.0}, "dynamic", {"factor": 2.0}),
-        Pair(
-            "rope_yarn",
-            {"factor": 4.0, "original_length": 256},
-            "yarn",
-            {"factor": 4.0, "original_max_position_embeddings": 256},
-        ),
-        Pair(
-            "rope_llama3",
-            {"factor": 8.0, "low": 1.0, "high": 4.0, "original_length": 256},
-            "llama3",
-            {
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 256,
-            },
-        ),
-        Pair("rope_p", {"fraction": 0.75}, "proportional", {"partial_rotary_factor": 0.75}),
-    )
-}
-
-
-def gptjs_rope(rotary_dim):
-    if rotary_dim == 16:
-        return make_rope(pairing="interleaved")
-    return make_rope("rope_partial", pairing="interleaved", fraction=rotary_dim / 16)
-
-
 def site_of(scheme, positions, x):
     return Site(scheme, positions) if x is None else Site.of(scheme, positions, x)
 
@@ -132,15 +85,6 @@ def site_of(scheme, positions, x):
 def scores(scheme, q, k, positions, x=None):
     softmax = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
     return softmax.scores(q, k, site_of(scheme, positions, x))
-
-
-def neox_config(fraction):
-    return GPTNeoXConfig(
-        hidden_size=64,
-        num_attention_heads=4,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": fraction},
-        attn_implementation="eager",
-    )
 
 
 def t5_pair(buckets, max_distance):
