@@ -1,24 +1,14 @@
-"""Every attention against plain references, outputs and every gradient, in float64."""
+"""Every attention against the sums as they are written, outputs and every gradient, in float64."""
 
 import pytest
 import torch
 
-from poslab.config.schema import ConfigError
-from poslab.model.attention import Site, build_attention, flash
+from poslab.model.attention import Site, flash, linear
 from poslab.model.kernels import cpu_causal
 from poslab.model.kernels.strips import STRIP
-from poslab.model.positions import Geometry, build_scheme
-from support.attentions import (
-    BiasAndGates,
-    Case,
-    assert_same,
-    attended,
-    masked,
-    parts,
-    sizes_kept,
-    turned,
-)
-from support.models import ATTENTIONS, BY_TURNS, PAIRS, POSITIONS, SCHEMES, make_gpt
+from poslab.model.positions import Geometry
+from support.attentions import BiasAndGates, Case, assert_same, parts, sizes_kept
+from support.models import ATTENTIONS, BY_TURNS, PAIRS, POSITIONS, SCHEMES, make_gpt, pairs_that_work
 from support.pairwise import all_pairs, pairwise
 
 # A scheme for each way of flash on a CPU, and the name of the kernel.
@@ -38,10 +28,9 @@ MIXERS = ["retention", "gated_linear", "gated_delta", "hybrid"]  # without a mat
 
 def by_the_formula(attend, q, k, v, site):
     """The sums as they are written, one query and one key at a time: the reference of every attention."""
-    scheme, positions, log_gates = site.scheme, site.positions, site.log_gates
-    length, rows = q.shape[-2], []
+    scheme, geometry, positions, length = site.scheme, site.scheme.geometry, site.positions, q.shape[-2]
     bias = scheme.pairwise_bias(positions, positions)
-    gates = torch.zeros(1, 1, length) if log_gates is None else log_gates
+    gates = torch.zeros(1, 1, length) if site.log_gates is None else site.log_gates
     kernel = attend.form == "O(L)"
     if kernel:
         phi_q, phi_k = attend.feature_map(q, True), attend.feature_map(k, False)
@@ -49,13 +38,16 @@ def by_the_formula(attend, q, k, v, site):
         phi_q, phi_k = scheme.logit_features(q), scheme.logit_features(k)
     turned_q = turned(scheme.rotate_queries(phi_q, positions), site.angles)
     turned_k = turned(scheme.rotate_keys(phi_k, positions), site.angles)
+    rows = []
     for i in range(length):
         over, under = torch.zeros_like(v[..., 0, :]), torch.zeros_like(v[..., 0, :1])
-        for j in range(i + 1):
+        for j in range(i + 1 if geometry.causal else length):
+            back = int(positions[i] - positions[j])
+            if geometry.window is not None and abs(back) >= geometry.window:
+                continue
             added = gates[..., j + 1 : i + 1].sum(dim=-1, keepdim=True)
             if bias is not None:
                 added = added + bias[:, i, j, None]
-            back = int(positions[i] - positions[j])
             if site.content_bias is not None and back < site.content_bias.table.shape[1]:
                 r, table = site.content_bias
                 added = added + (r[..., i, :] @ table[:, back])[..., None]
@@ -70,23 +62,47 @@ def by_the_formula(attend, q, k, v, site):
     return torch.stack(rows, dim=-2)
 
 
+def turned(x, angles):
+    """The pairs (c, c + K/2) of x as complex numbers, turned by the angles of a site, where it has any."""
+    if angles is None:
+        return x
+    pairs = torch.complex(*x.chunk(2, dim=-1)) * torch.exp(1j * angles)
+    return torch.cat((pairs.real, pairs.imag), dim=-1)
+
+
+GEOMETRIES = {
+    "causal": {},
+    "two-sided": {"causal": False},
+    "window": {"window": 5},
+    "two-sided window": {"causal": False, "window": 5},
+}
 # They have formulas of their own in test_parity_formulas.py and test_parity_by_content.py.
 BY_PAIRS = {"cope", "wall", "stick_breaking", "path"}
+CASES = [
+    (*pair, seen)
+    for seen, geometry in GEOMETRIES.items()
+    for pair in pairs_that_work(Geometry(24, 3, 1000, layers=4, **geometry))
+    if pair[0] not in BY_PAIRS
+]
+# As many random features as a head has numbers, which these turn.
+CASES += [(pos, {"kind": "performer", "features": 8}, "causal") for pos in ("pope", "carope")]
 
 
-@pytest.mark.parametrize(("pos", "attention"), [pair for pair in PAIRS if pair[0] not in BY_PAIRS])
-def test_every_pair_is_its_formula(pos, attention):
-    case = Case(pos, 13)
-    assert_same(
-        case.outputs_and_gradients(attention, attended),
-        case.outputs_and_gradients(attention, by_the_formula),
-    )
+@pytest.mark.parametrize(("pos", "attention", "seen"), CASES)
+def test_every_pair_is_its_formula(pos, attention, seen, monkeypatch):
+    monkeypatch.setitem(linear.CHUNK, "cpu", 4)
+    Case(pos, 13, **GEOMETRIES[seen]).check(attention, by_the_formula)
 
 
-@pytest.mark.parametrize(("pos", "attention", "last"), [*all_pairs(PAIRS, [1, 6]), ("rope", "linear", 7)])
-def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last):
+@pytest.mark.parametrize(
+    ("pos", "attention", "last", "seen"),
+    [
+        *((*case, "causal") for case in [*all_pairs(PAIRS, [1, 6]), ("rope", "linear", 7)]),
+        *(("t5", attention, 6, "two-sided") for attention in ("flash", "linear", "softmax")),
+    ],
+)
+def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last, seen):
     """By rows of weights up to half of the tokens, and whole beyond."""
-    case = Case(pos, 13)
 
     def alone(attend, *arguments):
         return attend.attend_last(*arguments, last)
@@ -94,51 +110,13 @@ def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last)
     def among_all(attend, *arguments):
         return attend.attend(*arguments)[..., -last:, :]
 
-    assert_same(
-        case.outputs_and_gradients(attention, alone), case.outputs_and_gradients(attention, among_all)
-    )
-
-
-@pytest.mark.parametrize("attention", ["linear", "performer"])
-@pytest.mark.parametrize("pos", ["kerple", "fire"])
-def test_a_pair_without_a_fast_form_is_refused_and_says_what_to_choose(pos, attention):
-    with pytest.raises(ConfigError, match=rf"pos.scheme={pos}.*attention=flash"):
-        parts(pos, attention)
-
-
-@pytest.mark.parametrize("pos", ["pope", "carope"])
-def test_what_turns_a_heads_numbers_is_refused_for_another_number_of_random_features(pos):
-    geometry = Geometry(32, 4, 64, layers=1)
-    scheme = build_scheme(POSITIONS[pos], geometry).layer(0)
-    with pytest.raises(ConfigError, match=r"choose attention\.features=8"):
-        build_attention({"kind": "performer", "features": 16}, geometry, scheme)
-    scheme.double()
-    with torch.no_grad():
-        for parameter in scheme.parameters():
-            parameter.normal_(generator=torch.Generator().manual_seed(1))
-    attend = build_attention({"kind": "performer", "features": 8}, geometry, scheme)
-    attend.draw(torch.Generator().manual_seed(0))
-    drawn = torch.randn(3, 2, 4, 13, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    site = Site.of(scheme, torch.arange(13), drawn[0].transpose(1, 2).flatten(-2))
-    assert_same([attend.attend(*drawn, site)], [by_the_formula(attend, *drawn, site)])
-
-
-@pytest.mark.parametrize("attention", ["flash", "linear", "performer"])
-@pytest.mark.parametrize("context_length", [20, 100])
-def test_a_fast_form_is_the_plain_one_where_a_bias_by_content_has_ended(context_length, attention):
-    case = Case("inkling", 2 * STRIP + 5, context_length=context_length)  # and ends after half as many tokens
-    assert_same(
-        case.outputs_and_gradients(attention, attended), case.outputs_and_gradients(attention, masked)
-    )
+    Case(pos, 13, **GEOMETRIES[seen]).check(attention, among_all, alone)
 
 
 @pytest.mark.parametrize("length", [1, 2, STRIP - 1, STRIP, STRIP + 1])
-@pytest.mark.parametrize("pos", KERNELS)
+@pytest.mark.parametrize("pos", [*KERNELS, BiasAndGates])
 def test_flash_is_softmax_at_the_edges_of_strips(pos, length):
-    case = Case(pos, length)
-    assert_same(
-        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
-    )
+    Case(pos, length).check("flash")
 
 
 @pytest.mark.parametrize("pos", ["rope", "pope", "alibi", "none"])
@@ -150,40 +128,14 @@ def test_flash_takes_heads_of_two_numbers(pos):
     torch.testing.assert_close(logits[0], logits[1])
 
 
-def test_flash_adds_both_a_bias_by_both_positions_and_gates():
-    case = Case(BiasAndGates, STRIP + 1)
-    assert_same(
-        case.outputs_and_gradients("flash", attended), case.outputs_and_gradients("softmax", attended)
-    )
-
-
-@pytest.mark.parametrize(
-    ("pos", "dtype"),
-    [
-        *((pos, torch.bfloat16) for pos, attention in PAIRS if attention == "flash"),
-        *((pos, torch.float32) for pos in KERNELS),
-    ],
-)
-def test_flash_is_softmax_in_the_training_dtypes(pos, dtype):
-    """Within 2e-5 in float32 and 2e-2 in bfloat16, whose numbers are 8e-3 apart at 1.
-
-    SSMax multiplies logits here by up to 10, and the rounding of its queries with them.
-    """
-    case = Case(pos, 200, dtype=dtype)
-    results = {}
-    for attention in ("flash", "softmax"):
-        attend, scheme, whole = parts(pos, attention)
-        whole.to(torch.float32)
-        site = Site.of(scheme, whole.place(200, None), case.x)
-        results[attention] = attend.attend(case.q, case.k, case.v, site)
-    assert results["flash"].dtype == dtype
-    tolerance = 2e-5 if dtype == torch.float32 else 2e-2 if pos != "ssmax" else 1e-1
-    torch.testing.assert_close(results["flash"], results["softmax"], atol=tolerance, rtol=tolerance)
-
-
 @pairwise(
     "pos, kernel, how",
-    [("rope", "torch flash, in one call (cpu)"), ("t5", "strips"), ("alibi", "strips")],
+    [
+        ("rope", "torch flash, in one call (cpu)"),
+        ("t5", "strips"),
+        ("alibi", "strips"),
+        ("inkling", "strips, checkpointed"),
+    ],
     ["missing", "with other arguments"],
 )
 def test_flash_without_pytorchs_private_operators_is_the_same_and_says_so(pos, kernel, how, monkeypatch):
@@ -210,26 +162,6 @@ def test_flash_keeps_no_square_matrix_and_names_its_kernel(pos):
     case = Case(pos, 5)
     attend.attend(case.q, case.k, case.v, Site.of(scheme, torch.arange(5), case.x))
     assert attend.kernel == KERNELS[pos]
-
-
-@pytest.mark.parametrize("pos", SCHEMES)
-def test_shift_invariance_is_as_the_scheme_says(pos):
-    """Content that repeats after 7 tokens gives the score of (i, j) again at (i + 7, j + 7), or does not.
-
-    From token 7 on: a convolution over tokens finds none before the first.
-    """
-    gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"])
-    tokens = torch.arange(42)[None] % 7
-    positions = gpt.scheme.place(42, None)
-    gpt.scheme.read_tokens(tokens)
-    embedded = gpt.scheme.embed(gpt.embedding(tokens), positions)
-    same = []
-    for index, block in enumerate(gpt.blocks):
-        scheme, x = gpt.scheme.layer(index), block.norm_attention(embedded)
-        q, k, _, site = block.attention.projected(x, Site(scheme, positions))
-        scores = block.attention.scores(q, k, site)
-        same.append(torch.allclose(scores[..., 14:, 14:], scores[..., 7:-7, 7:-7]))
-    assert all(same) == gpt.scheme.shift_invariant
 
 
 @pytest.mark.parametrize(("pos", "attention"), [*BY_TURNS, *(("none", name) for name in MIXERS)])

@@ -1,4 +1,4 @@
-"""Every pair in the precisions of training beside the plain form in float64, on a CPU and on a GPU."""
+"""Models in the precisions of training beside float64, on a CPU and on a GPU."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import poslab
 from poslab.model.attention import Site, build_attention
 from poslab.model.attention.linear import CHUNK
 from poslab.model.positions import Geometry, build_scheme
@@ -17,19 +18,20 @@ from support.models import ATTENTIONS, BY_TURNS, PAIRS, SCHEMES, make_gpt
 HEADS, HEAD_WIDTH, LENGTH = 2, 16, 300  # heads that every kernel takes, and more than two of their blocks
 # Of the norm of what is compared. bfloat16 has 8 bits: its numbers are 0.4 % apart.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
-# Which shows that the test is right; float64 on a CPU is for test_attention.py.
+# Linear attention and Performer on a CPU too, which shows that the test is right; flash in all its kernels.
 ON_CPU = ("rope", "t5", "fox")
+TWO_SIDED = [("rope", "flash"), ("t5", "flash"), ("alibi", "flash"), ("rope", "linear"), ("alibi", "linear")]
 CASES = [
-    pytest.param(*pair, device, marks=marks)
-    for pair in PAIRS
+    pytest.param(*pair, causal, device, marks=marks)
+    for pair, causal in (*((pair, True) for pair in PAIRS), *((pair, False) for pair in TWO_SIDED))
     for device, marks in (("cpu", ()), ("cuda", CUDA.marks))
-    if device == "cuda" or pair[0] in ON_CPU
+    if device == "cuda" or not causal or pair[0] in ON_CPU or pair[1] == "flash"
 ]
 
 
-def outputs_and_gradients(pos, attention, device, dtype, plain):
+def outputs_and_gradients(pos, attention, causal, device, dtype, plain):
     """Of one layer under random parameters; `plain`: by T x T products in float64 on the CPU."""
-    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 320, layers=4)
+    geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 320, layers=4, causal=causal)
     generator = torch.Generator().manual_seed(7)
     whole = build_scheme(SCHEMES[pos], geometry)
     with torch.no_grad():
@@ -54,21 +56,39 @@ def outputs_and_gradients(pos, attention, device, dtype, plain):
     output = attend.weights(q, k, site) @ v if plain else attend.attend(q, k, v, site)
     inputs = [*leaves, *scheme.parameters()]
     gradients = torch.autograd.grad(output, inputs, drawn[3].to(device, output.dtype), allow_unused=True)
-    assert plain or attend.kernel
+    assert plain or (attend.kernel and output.dtype == dtype)
     return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(("pos", "attention", "device"), CASES)
-def test_every_pair_and_its_gradients_are_those_of_the_plain_form(pos, attention, device, dtype):
-    mine = outputs_and_gradients(pos, attention, device, dtype, plain=False)
-    plain = outputs_and_gradients(pos, attention, device, dtype, plain=True)
-    largest = max(float(each.detach().norm()) for each in plain[1:])
-    tolerance = TOLERANCE[dtype]
-    for one, other in zip(mine, plain, strict=True):
+@pytest.mark.parametrize(("pos", "attention", "causal", "device"), CASES)
+def test_every_pair_and_its_gradients_are_those_of_the_plain_form(pos, attention, causal, device, dtype):
+    mine = outputs_and_gradients(pos, attention, causal, device, dtype, plain=False)
+    assert_near(
+        mine, outputs_and_gradients(pos, attention, causal, device, dtype, plain=True), TOLERANCE[dtype]
+    )
+
+
+def assert_near(mine, expected, tolerance):
+    largest = max(float(each.detach().norm()) for each in expected[1:])
+    for one, other in zip(mine, expected, strict=True):
         # A gradient that cancels out (of a bias that softmax ignores) has the rounding of the others.
         size = max(float(other.detach().norm()), 0.1 * largest)
         assert float((one.detach().cpu().double() - other.detach()).norm()) < tolerance * size
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("mixer", ["retention", "gated_linear", "gated_delta", "hybrid"])
+def test_a_gpt_of_mixers_has_the_loss_and_gradients_of_float64(mixer, device):
+    tokens, targets = torch.randint(256, (2, 2, 200), generator=torch.Generator().manual_seed(0))
+    gpt = poslab.gpt("none", mixer, layers=4, width=64, heads=2, context_length=128)
+    found = []
+    for place, dtype in (("cpu", torch.float64), (device, torch.float32)):
+        gpt.to(place, dtype).zero_grad()
+        loss = gpt(tokens.to(place), targets=targets.to(place))
+        loss.backward()
+        found.append([loss, *(parameter.grad.clone() for parameter in gpt.parameters())])
+    assert_near(found[1], found[0], TOLERANCE[torch.float32])
 
 
 class Copies(TorchDispatchMode):

@@ -7,16 +7,20 @@ from torch import nn
 from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Scheme, Tail
-from support.attentions import Case, assert_same, masked, parts, sizes_kept
+from support.attentions import Case, parts, sizes_kept
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 from support.pairwise import pairwise
 
 WEIGHTS = ["none", "rope", "alibi", "t5", "fox"]  # a scheme for each way of weighting keys in chunks
 
 
-@pytest.mark.parametrize("pos", [*WEIGHTS, "pope", "rope_randomised"])
-def test_linear_keeps_memory_in_proportion_to_length(pos):
-    assert sum(sizes_kept(pos, "linear", 2048)) < 2.1 * sum(sizes_kept(pos, "linear", 1024))
+@pytest.mark.parametrize(
+    ("pos", "causal"),
+    [*((pos, True) for pos in (*WEIGHTS, "pope", "rope_randomised")), ("alibi", False), ("t5", False)],
+)
+def test_linear_keeps_memory_in_proportion_to_length(pos, causal):
+    longer, shorter = (sum(sizes_kept(pos, "linear", length, causal=causal)) for length in (2048, 1024))
+    assert longer < 2.1 * shorter
 
 
 def in_chunks_of(chunk):
@@ -27,12 +31,16 @@ def in_chunks_of(chunk):
     return in_chunks
 
 
-@pairwise("pos, length, chunk", WEIGHTS, [1, 2, 63, 64, 65, 300], [16, 48, 64, 256])
-def test_linear_in_chunks_is_the_masked_product(pos, length, chunk):
+@pairwise(
+    "pos, causal, length, chunk",
+    [*((pos, True) for pos in WEIGHTS), *((pos, False) for pos in ("alibi", "t5", "as_command_a"))],
+    [1, 2, 63, 64, 65, 300],
+    [16, 48, 64, 256],
+)
+def test_linear_in_chunks_is_the_masked_product(pos, causal, length, chunk):
     """Outputs and every gradient to 1e-10, T5's table included, at any length and chunk size."""
-    case = Case(pos, length, heads=2, batch=1)
-    ours = case.outputs_and_gradients("linear", in_chunks_of(chunk))
-    assert_same(ours, case.outputs_and_gradients("linear", masked))
+    case = Case(pos, length, heads=2, batch=1, causal=causal)
+    case.check("linear", how=in_chunks_of(chunk))
 
 
 class Everything(Scheme):
@@ -67,9 +75,7 @@ class Everything(Scheme):
 @pytest.mark.parametrize("chunk", [4, 16, 64])
 def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive):
     """With the gradients of the near biases and of the decay."""
-    case = Case(Everything, 50, consecutive=consecutive)
-    ours = case.outputs_and_gradients("linear", in_chunks_of(chunk))
-    assert_same(ours, case.outputs_and_gradients("linear", masked))
+    Case(Everything, 50, consecutive=consecutive).check("linear", how=in_chunks_of(chunk))
 
 
 @pytest.mark.parametrize("pos", ["none", "rope", "pope", "alibi", "t5"])

@@ -172,17 +172,6 @@ def test_long_sequences_in_the_training_dtypes(kind, dtype):
         assert error <= max(1.5 * beside, allowed)
 
 
-@pytest.mark.parametrize("how", [Sliding.apply, by_blocks])
-def test_a_later_token_changes_nothing(calls, how):
-    q, k, v, _ = inputs(200)
-    before = how(q, k, v, learned(200), 0.3)
-    for each in (q, k, v):
-        each[..., 120:, :] = 7.0
-    after = how(q, k, v, learned(200), 0.3)
-    assert torch.equal(before[..., :120, :], after[..., :120, :])
-    assert not torch.equal(before[..., 120, :], after[..., 120, :])
-
-
 @pytest.mark.parametrize("live", [1, 2**10, 2**30])
 @pytest.mark.parametrize("rows", [1, 16, 500])
 def test_strips_of_any_size_are_plain_softmax(rows, live, monkeypatch):
@@ -190,10 +179,3 @@ def test_strips_of_any_size_are_plain_softmax(rows, live, monkeypatch):
     monkeypatch.setattr(strips, "LIVE", live)
     tensors, bias = inputs(130, batch=3), learned(130).requires_grad_()
     assert_same(results(by_strips, tensors, bias), results(plain, tensors, bias))
-
-
-def test_strips_at_positions_with_gaps():
-    positions = torch.tensor([0, 1, 5, 6, 40, 41, 42, 99])
-    tensors, bias = inputs(len(positions)), learned(100).requires_grad_()
-    ours = results(lambda *a: Strips.apply(*a[:4], None, None, positions, None, a[4]), tensors, bias)
-    assert_same(ours, results(lambda *a: plain(*a, positions), tensors, bias))

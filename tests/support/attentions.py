@@ -24,7 +24,8 @@ class BiasAndGates(Scheme):
 def parts(pos, attention, heads=HEADS, context_length=1000, **more):
     """An attention, the scheme it works under, with random parameters, and the whole scheme of the model.
 
-    The scheme `pos` is a name in conf/pos, a section or a class; `more` is of the geometry.
+    The scheme `pos` is a name in conf/pos, a section or a class, `attention` a name or a section; `more` is
+    of the geometry.
     """
     geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4, **more)
     section = SCHEMES[pos] if isinstance(pos, str) else pos
@@ -36,9 +37,24 @@ def parts(pos, attention, heads=HEADS, context_length=1000, **more):
             parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
     whole.read_tokens(torch.randint(64, (1, 4096), generator=generator))
     scheme = whole.layer(0)
-    attend = build_attention(ATTENTIONS[attention], geometry, scheme)
+    section = ATTENTIONS[attention] if isinstance(attention, str) else attention
+    attend = build_attention(section, geometry, scheme)
     attend.draw(torch.Generator().manual_seed(5))
     return attend, scheme, whole
+
+
+def attended(attend, q, k, v, site):
+    return attend.attend(q, k, v, site)
+
+
+def masked(attend, q, k, v, site):
+    """The same by T x T products."""
+    return attend.weights(q, k, site) @ v
+
+
+def assert_same(ours, plain):
+    for mine, reference in zip(ours, plain, strict=True):
+        torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
 
 
 class Case:
@@ -67,27 +83,10 @@ class Case:
         gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
         return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
-
-def turned(x, angles):
-    """The pairs (c, c + K/2) of x as complex numbers, turned by the angles of a site, where it has any."""
-    if angles is None:
-        return x
-    pairs = torch.complex(*x.chunk(2, dim=-1)) * torch.exp(1j * angles)
-    return torch.cat((pairs.real, pairs.imag), dim=-1)
-
-
-def attended(attend, q, k, v, site):
-    return attend.attend(q, k, v, site)
-
-
-def masked(attend, q, k, v, site):
-    """The same by T x T products."""
-    return attend.weights(q, k, site) @ v
-
-
-def assert_same(ours, plain):
-    for mine, reference in zip(ours, plain, strict=True):
-        torch.testing.assert_close(mine, reference, atol=1e-10, rtol=1e-10)
+    def check(self, attention, expected=masked, how=attended, sinks=None):
+        """`how` gives what `expected` gives, outputs and every gradient."""
+        ours = self.outputs_and_gradients(attention, how, sinks)
+        assert_same(ours, self.outputs_and_gradients(attention, expected, sinks))
 
 
 def sizes_kept(pos, attention, length, **more):
