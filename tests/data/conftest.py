@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.texts import write_documents
+from support.texts import options, write_documents
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +13,9 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def novels(tmp_path):
     return write_documents(tmp_path / "novels", 20)
+
+
+@pytest.fixture
+def data(novels):
+    """The section `data` of a configuration that reads the documents."""
+    return options("text", path=str(novels))

@@ -10,8 +10,8 @@ from support.texts import ODD, documents, options, words
 # The split
 
 
-def test_whole_documents_are_held_out_by_content(novels):
-    corpus = prepare(options("text", path=str(novels)))
+def test_whole_documents_are_held_out_by_content(novels, data):
+    corpus = prepare(data)
     train, validation = documents(corpus, "train"), documents(corpus, "validation")
     written = [path.read_bytes() for path in sorted(novels.iterdir())]
     assert sorted(train + validation) == sorted(written)
@@ -23,42 +23,39 @@ def test_whole_documents_are_held_out_by_content(novels):
     # Whether another document is there does not move those that stay from one part to the other.
     (novels / "00.txt").unlink()
     assert {document[:11] for document in validation} & {
-        d[:11] for d in documents(prepare(options("text", path=str(novels))), "validation")
+        d[:11] for d in documents(prepare(data), "validation")
     }
 
 
-def test_duplicates_and_one_large_document_do_not_break_the_split(novels):
+def test_duplicates_and_one_large_document_do_not_break_the_split(novels, data):
     (novels / "copy.txt").write_bytes((novels / "03.txt").read_bytes())
     (novels / "large.txt").write_text(words(20_000, seed=99))
-    corpus = prepare(options("text", path=str(novels)))
+    corpus = prepare(data)
     assert corpus.documents == 21
     assert len(corpus.validation) < 0.2 * (len(corpus.train) + len(corpus.validation))
     assert not set(documents(corpus, "train")) & set(documents(corpus, "validation"))
 
 
 def test_no_long_document_decides_the_validation_loss(tmp_path):
-    root = tmp_path / "uneven"
-    root.mkdir()
     for index in range(300):
-        (root / f"{index:03}.txt").write_text(words(20 if index % 30 else 2000, seed=index))
-    corpus = prepare(options("text", path=str(root)))
+        (tmp_path / f"{index:03}.txt").write_text(words(20 if index % 30 else 2000, seed=index))
+    corpus = prepare(options("text", path=str(tmp_path)))
     held_out = documents(corpus, "validation")
     total = len(corpus.train) + len(corpus.validation)
     assert 0.09 <= sum(map(len, held_out)) / total <= 0.2
     assert max(map(len, held_out)) <= total / 100
 
 
-def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path):
-    root = tmp_path / "few"
-    root.mkdir()
+@pytest.mark.parametrize(("held_out", "size"), [(0.1, 100), (0.02, 20), ("300B", 100)])
+def test_few_documents_give_the_end_of_each_between_characters(tmp_path, held_out, size):
     for name in "abc":
-        (root / f"{name}.txt").write_text(name + "字" * 333, encoding="utf-8")
-    corpus = prepare(options("text", path=str(root)))
+        (tmp_path / f"{name}.txt").write_text(name + "字" * 333, encoding="utf-8")
+    corpus = prepare(options("text", path=str(tmp_path), held_out=held_out))
     train, validation = documents(corpus, "train"), documents(corpus, "validation")
     assert [part.decode()[0] for part in train] == ["a", "b", "c"]
     for begin, end in zip(train, validation, strict=True):
         assert (begin + end).decode()[1:] == "字" * 333
-        assert 99 <= len(end) <= 102
+        assert abs(len(end) - size) <= 2
         end.decode()
 
 
@@ -68,12 +65,10 @@ def test_few_documents_give_the_last_tenth_of_each_between_characters(tmp_path):
 @pytest.mark.parametrize(("entries", "dtype"), [("bytes", "uint8"), (300, "uint16")])
 def test_tokens_are_lossless_and_know_their_bytes(tmp_path, monkeypatch, entries, dtype):
     monkeypatch.setattr("poslab.data.tokens.CHUNK", 100)  # cuts within the odd text too
-    root = tmp_path / "odd"
-    root.mkdir()
     texts = [f"{index}{ODD}{words(100, index)}".encode() for index in range(12)]
     for index, text in enumerate(texts):
-        (root / f"{index:02}.txt").write_bytes(text)
-    corpus = prepare(options("text", path=str(root), vocabulary=entries))
+        (tmp_path / f"{index:02}.txt").write_bytes(text)
+    corpus = prepare(options("text", path=str(tmp_path), vocabulary=entries))
     assert corpus.train.dtype == corpus.validation.dtype == np.dtype(dtype)
     assert isinstance(corpus.train, np.memmap)
     assert corpus.describe().keys() == DataFacts.model_fields.keys()
