@@ -85,7 +85,7 @@ def check_metrics(panel: dict[str, Any], history: set[tuple[str, str]], figures:
 def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
     known = logged(Path("runs"))
     for document in documents(study):
-        found = sections(document)
+        found = sections(document["spec"])
         assert list(found) == ["Convergence", "Extrapolation", "Cost", "Schemes"]
         every = [panel for panels in found.values() for panel in panels]
         assert len({panel["__id__"] for panel in every}) == len(every) > 30
@@ -109,9 +109,9 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
 def test_the_runs_are_the_study_s_own_without_trials(study):
     workspace, report = documents(study)
     assert workspace["name"] == STUDY
-    assert len(list(run_sets(report))) == 4
+    assert len(list(run_sets(report["spec"]))) == 4
     for document in (workspace, report):
-        for runs in run_sets(document):
+        for runs in run_sets(document["spec"]):
             filters = runs["filters"]["filters"]
             assert all(one["op"] == "=" and not one["disabled"] for one in filters)
             assert all(one["connector"] == "AND" for one in filters[1:])
@@ -148,7 +148,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login
         assert main(told) == 0
         workspace, _ = documents(tmp_path / "out" / name / "wandb")
         assert workspace["project"] == "other"
-        found[name] = sections(workspace)
+        found[name] = sections(workspace["spec"])
     assert list(found["plain"]) == ["Convergence", "Extrapolation", "Cost"]
     assert not re.search(r"rescaled|retrieval|scheme/", json.dumps(found["plain"]))
     assert list(found["begun"]) == ["Convergence", "Cost"]

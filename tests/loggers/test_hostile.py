@@ -17,12 +17,9 @@ from poslab.loggers.send.card import of_run
 from poslab.loggers.send.report import publish
 from poslab.loggers.send.run import mirror_run
 from poslab.loggers.wandb import wandb_options
-from poslab.record.files import write_sealed
-from poslab.record.manifest import read_manifest
 from poslab.record.schema import METRICS
-from poslab.record.writer import RunRecord
 from support.hostile import CANARY, HOSTILE, RUNS
-from support.records import seal, write_run
+from support.records import plan, write_run
 from support.runs import TRACKED, tracked_request
 from support.wandb_server.server import online, serve
 
@@ -38,36 +35,23 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     runs = folder / "runs"
     asked = tracked_request(question="x")
-    config = asked.config.model_copy(
-        update={
-            "study": STUDY,
-            "question": EVERY,
-            "data": {"source": EVERY, **{text: text for text in HOSTILE}},
-        }
-    )
+    data = {"source": EVERY, **{text: text for text in HOSTILE}}
+    own = {"study": STUDY, "question": EVERY, "data": data}
+    config = asked.config.model_copy(update=own)
     asked = replace(asked, config=config, pos=EVERY, attention=EVERY, non_default_settings=HOSTILE)
-    about = {"name": EVERY, "fingerprint": EVERY, "vocabulary": 256}
+    point = dict.fromkeys(METRICS.columns, 1.0)
     directory = write_run(
         runs,
         RUNS[6] + RUNS[7],
-        pos=EVERY,
         study=STUDY,
         config={"data": {"source": EVERY, "path": EVERY}},
-        data=about,
+        data={"name": EVERY, "fingerprint": EVERY, "vocabulary": 256},
         versions=dict.fromkeys(HOSTILE, EVERY),
-        reason=EVERY,
-        device=EVERY,
-        attention=EVERY,
+        tables={METRICS: [{**point, "step": step, "tokens": 256 * step} for step in (50, 100)]},
+        **dict.fromkeys(("pos", "attention", "reason", "device"), EVERY),
     )
-    losses = ("train_nll", "train_tokens", "validation_nll", "validation_tokens", "validation_bytes")
-    speeds = ("seconds", "learning_rate", "gradient_norm", "tokens_per_second")
-    point = dict.fromkeys((*losses, *speeds), 1.0)
-    points = [{"step": step, "tokens": 256 * step, **point} for step in (50, 100)]
-    RunRecord(directory, read_manifest(directory)).write_table(METRICS, points)
-    seal(directory)
     (directory / "checkpoint.pt").write_bytes(b"weights")
-    commands = {"commands": list(HOSTILE), "reference": EVERY, "question": EVERY}
-    write_sealed(runs / STUDY / "study.json", {"study": STUDY, "runs": [directory.name], **commands})
+    plan(runs, [directory.name], EVERY, STUDY, commands=list(HOSTILE), question=EVERY)
     report = folder / "report"
     (report / "figures").mkdir(parents=True)
     (report / "index.html").write_text("<p>a page</p>")
@@ -88,9 +72,7 @@ def texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from texts(item)
+        yield from texts([*value, *value.values()])
     elif isinstance(value, list):
         for item in value:
             yield from texts(item)

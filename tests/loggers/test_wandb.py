@@ -29,14 +29,14 @@ from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
 from support.commands import ROOT, rows
 from support.models import POSITIONS
-from support.runs import make, request, stopped_at, tracked_request
+from support.records import contents
+from support.runs import make, request, stopped_at, tracked_request, validation_losses
 from support.wandb_list import documented, leet, sent, stands_for
 from support.wandb_server.server import online, serve
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
-WANDB = Path(sys.executable).parent / "wandb"
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +85,15 @@ def test_a_run_says_what_it_is(shown):
     assert alibi.config["data_fingerprint"] == shown.jobs[1].corpus.fingerprint
 
 
-def test_the_curve_is_the_record_s(shown):
-    """To the seven digits of its table."""
+def test_the_curve_is_the_record_s_at_its_optimizer_steps(shown):
+    """To the seven digits of its table. The points of the evaluation have the numbers after that."""
     for job in shown.jobs:
-        curve = [row for row in tracked(shown, job).history if "validation/loss" in row]
-        metrics = rows(job.directory / "metrics.csv")
-        assert [row["tokens"] for row in curve] == [int(row["tokens"]) for row in metrics]
+        run, metrics = tracked(shown, job), rows(job.directory / "metrics.csv")
+        curve = [row for row in run.history if "validation/loss" in row]
         for row, metric in zip(curve, metrics, strict=True):
             recorded = {
+                "_step": int(metric["step"]),
+                "tokens": int(metric["tokens"]),
                 "validation/loss": float(metric["validation_nll"]) / int(metric["validation_tokens"]),
                 "train/loss": float(metric["train_nll"]) / int(metric["train_tokens"]),
                 "seconds": float(metric["seconds"]),
@@ -100,6 +101,11 @@ def test_the_curve_is_the_record_s(shown):
             }
             assert {key: row[key] for key in recorded} == pytest.approx(recorded, rel=1e-6)
             assert row["cost/memory_gigabytes"] > 0
+        added = [row["_step"] for row in run.history][len(metrics) :]
+        assert added == list(range(21, 21 + len(added)))
+        points = [sum(axis in row for row in run.history) for axis in axes().values()]
+        assert len(added) == max(points)  # side by side
+        assert run.summary["step"] == 20
 
 
 def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
@@ -123,44 +129,24 @@ def test_names_are_those_that_wandb_sorts_and_filters_by(shown):
         assert len([key for key in run.summary if "/" not in key and key[0] != "_"]) <= 25
 
 
-def test_steps_of_the_curve_are_optimizer_steps(shown):
-    for job in shown.jobs:
-        run = tracked(shown, job)
-        metrics = rows(job.directory / "metrics.csv")
-        steps = [row["_step"] for row in run.history]
-        curve = [row["_step"] for row in run.history if "train/loss" in row]
-        assert curve == steps[: len(metrics)] == [int(row["step"]) for row in metrics]
-        assert steps[len(metrics) :] == list(range(21, 21 + len(steps) - len(metrics)))
-        points = [sum(axis in row for row in run.history) for axis in axes().values()]
-        assert len(steps) - len(metrics) == max(points)  # side by side
-        assert run.summary["step"] == 20
-
-
 def test_the_summary_holds_the_report_s_figures(shown):
     """By the same names, so that W&B's tables sort by what the report says."""
-    for row in rows(shown.report / "summary.csv"):
-        if row["status"] == "failed":  # the pair that cannot work has no run
-            continue
-        (job,) = (each for each in shown.jobs if each.directory.name == row["run"])
-        summary = tracked(shown, job).summary
-        figures = [f"{family}_{k}x" for family in ("loss", "sliding") for k in (1, 2, 4)]
-        figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
-        figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
-        for name in figures:
-            assert summary.get(name) == (float(row[name]) if row[name] else None), name
-        (table,) = (path for path in tracked(shown, job).files if "tables/summary_" in path)
-        table = json.loads(tracked(shown, job).files[table])
+    figures = [f"{family}_{k}x" for family in ("loss", "sliding") for k in (1, 2, 4)]
+    figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
+    figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
+    for job in shown.jobs:
+        (row,) = (row for row in rows(shown.report / "summary.csv") if row["run"] == job.directory.name)
+        expected = {name: float(cell) if cell else None for name, cell in row.items() if name in figures}
+        run = tracked(shown, job)
+        assert expected["loss_4x"]
+        assert {name: run.summary.get(name) for name in figures} == expected
+        (table,) = (json.loads(content) for name, content in run.files.items() if "tables/summary_" in name)
         cells = dict(zip(table["columns"], table["data"][0], strict=True))
-        for name in (name for name in row if name.startswith(("loss_", "sliding", "bits", "context_gain"))):
-            cell = cells.get(name.replace(".", "_"))
-            assert cell == (float(row[name]) if row[name] else None), name
-        assert row["loss_4x"]
-        assert "aulc" not in summary  # over the tokens that all runs of a study have in common
-        losses = [
-            float(each["validation_nll"]) / int(each["validation_tokens"])
-            for each in rows(job.directory / "metrics.csv")
-        ]
-        assert summary["validation/loss"] == pytest.approx({"min": min(losses), "last": losses[-1]}, rel=1e-6)
+        assert {name: cells.get(name) for name in figures} == expected
+        assert "aulc" not in run.summary  # over the tokens that all runs of a study have in common
+        losses = [*validation_losses(job.directory / "metrics.csv").values()]
+        least_and_last = {"min": min(losses), "last": losses[-1]}
+        assert run.summary["validation/loss"] == pytest.approx(least_and_last, rel=1e-6)
 
 
 def test_charts_have_their_own_axes(shown):
@@ -190,12 +176,7 @@ def test_lineage_leads_from_the_text_to_the_report(shown):
         f"evaluation-{job.directory.name}" for job in shown.jobs
     }
     (page,) = (each for each in report.logged if each.type == "report")
-    on_disk = {
-        str(path.relative_to(shown.report)): path.read_bytes()
-        for path in shown.report.rglob("*")
-        if path.is_file()
-    }
-    assert page.files == on_disk
+    assert page.files == contents(shown.report)
     for job in shown.jobs:
         run = tracked(shown, job)
         (data,) = run.used
@@ -220,10 +201,7 @@ def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, ca
         monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
         status = main(["source=wandb", "study=shown"])
     assert status == 0, capsys.readouterr().err
-    for path in shown.report.rglob("*"):
-        if path.is_file():
-            name = path.relative_to(shown.report)
-            assert (tmp_path / "reports" / "shown" / name).read_bytes() == path.read_bytes(), name
+    assert contents(tmp_path / "reports" / "shown") == contents(shown.report)
 
 
 def test_nothing_of_the_machine_is_sent(shown):
@@ -279,17 +257,8 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
         assert inspected["summary"]["loss_4x"]
     before = len(shown.server.requests)
     (line,) = (line for line in told.getvalue().splitlines() if "wandb sync" in line)
-    sync = line.partition("wandb sync ")[2]
-    ended = subprocess.run(
-        f"{WANDB} sync {sync}",
-        shell=True,
-        cwd="/",
-        env={**os.environ, **shown.server.environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    sync = f"{Path(sys.executable).parent}/wandb sync {line.partition('wandb sync ')[2]}"
+    subprocess.run(sync, shell=True, cwd="/", env={**os.environ, **shown.server.environment}, check=True)
     assert len(shown.server.requests) > before
     for job in jobs:
         place = read_manifest(job.directory).wandb
@@ -306,22 +275,18 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
     assert again.getvalue() == ""
 
 
-def test_an_agent_of_a_sweep_gets_one_run(monkeypatch):
-    check_variables([tracked_request(), tracked_request(seed=1)])
-    monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
-    monkeypatch.setenv("WANDB_RUN_ID", "def")
-    check_variables([tracked_request()])
-    with pytest.raises(ConfigError, match="one run"):
-        check_variables([tracked_request(), tracked_request(seed=1)])
-
-
-def test_a_run_of_a_sweep_has_the_id_of_its_agent_and_the_metric_that_the_sweep_minimises(
+def test_an_agent_of_a_sweep_gets_one_run_with_its_id_and_the_metric_that_it_minimises(
     shown, tmp_path, monkeypatch
 ):
+    two = [tracked_request(seed=4), tracked_request(seed=1)]
+    check_variables(two)
     monkeypatch.setenv("WANDB_SWEEP_ID", "abc")
     monkeypatch.setenv("WANDB_RUN_ID", "def")
+    with pytest.raises(ConfigError, match="one run"):
+        check_variables(two)
+    check_variables(two[:1])
     with online(shown.server):
-        made = make(tracked_request(seed=4), tmp_path)
+        made = make(two[0], tmp_path)
     found = shown.server.runs["def"]
     assert (made.wandb.id, found.sweep, found.state) == ("def", "abc", "finished")
     metric = yaml.safe_load((ROOT / "sweeps" / "wandb" / "learning_rate.yaml").read_text())["metric"]["name"]

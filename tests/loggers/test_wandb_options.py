@@ -69,7 +69,7 @@ def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
     wanted = tracked_request(seed=3, logger={"name": "wandb", "checkpoints": True})
     check_variables([wanted])
     run, job = made(server, wanted, tmp_path)
-    assert (run.project, run.entity, run.display_name) == ("theirs", "someone", "my run")
+    assert (run.project, run.display_name) == ("theirs", "my run")
     assert (run.group, run.notes) == ("my group", "to see")
     assert set(run.tags) == {"rope", "flash", "copy", "draft", "second try"}
     place = read_manifest(job.directory).wandb

@@ -28,6 +28,7 @@ from poslab.loggers.wandb import Wandb, WandbOptions
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.job import Job
 from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
@@ -43,18 +44,32 @@ def brief(seed: int, **changes: Any) -> Request:
     return tracked_request(seed=seed, trainer__max_steps=6, trainer__warmup_steps=2, **changes)
 
 
+def services() -> list[int]:
+    """W&B's own processes that this one has started."""
+    return [each for each in descendants(os.getpid()) if "wandb-core" in command_line(each)]
+
+
+def variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
+
+
+def stopped(job: Job, display: RunDisplay | None = None) -> None:
+    """Make a run that is stopped by a signal."""
+    with pytest.raises(Stopped), Stopper().installed() as stopper:
+        run(job, display or RunDisplay("made", quiet=True), stopper)
+
+
 def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
     """What W&B has not got then is sent by the next command."""
     end = Wandb.finish
 
-    def stopped(*arguments: object) -> None:
+    def finish(*arguments: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE)
 
-    monkeypatch.setattr(Wandb, "finish", stopped)
+    monkeypatch.setattr(Wandb, "finish", finish)
     job = plan(brief(6), tmp_path)
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(job, RunDisplay("made", quiet=True), stopper)
+    stopped(job)
     assert job.settled
     assert read_manifest(job.directory).wandb.complete is None
     monkeypatch.setattr(Wandb, "finish", end)
@@ -79,15 +94,6 @@ class Signals(RunDisplay):
                 signal.raise_signal(number)
 
 
-def services() -> list[int]:
-    """W&B's own processes that this one has started."""
-    return [each for each in descendants(os.getpid()) if "wandb-core" in command_line(each)]
-
-
-def variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
-
-
 def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
     job = plan(brief(9), tmp_path)
     before = variables()
@@ -107,8 +113,7 @@ def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
     """And the caller has neither its process nor its variables left; the next process goes on."""
     job = plan(brief(10), tmp_path)
     before = variables()
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(job, Signals(signal.SIGSTOP, signal.SIGTERM), stopper)
+    stopped(job, Signals(signal.SIGSTOP, signal.SIGTERM))
     finished = datetime.fromisoformat(read_manifest(job.directory).finished)
     assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
     until(lambda: not services())  # killed, and soon gone
@@ -220,11 +225,11 @@ class Nonsense(BaseHTTPRequestHandler):
     """Answers everything with the same, which is nothing that W&B says."""
 
     protocol_version = "HTTP/1.1"
-    status, body = 200, b""
+    body = b"<html>welcome</html>"
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(self.status)
+        self.send_response(200)
         self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
         if self.command != "HEAD":
@@ -236,6 +241,10 @@ class Nonsense(BaseHTTPRequestHandler):
         pass
 
 
+class WrongTypes(Nonsense):
+    body = b'{"data": {"viewer": 5, "project": "x", "serverInfo": [], "upsertBucket": 7, "models": 3}}'
+
+
 class Hangs(Nonsense):
     """Says that it is there; asked for more, it has this process stopped and never answers."""
 
@@ -245,30 +254,20 @@ class Hangs(Nonsense):
 
 
 @contextmanager
-def nonsense(status: int, body: bytes, kind: type[Nonsense] = Nonsense) -> Iterator[dict[str, str]]:
-    """The variables with which the client speaks to such a server."""
-    handler = type("Handler", (kind,), {"status": status, "body": body})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+def nonsense(kind: type[Nonsense]) -> Iterator[dict[str, str]]:
+    """The client speaks to such a server, as these variables tell it."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        yield {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0123456789" * 4, "WANDB_MODE": "online"}
+        known = {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0123456789" * 4, "WANDB_MODE": "online"}
+        with patch.dict(os.environ, known):
+            yield known
         server.shutdown()
 
 
-WRONG_TYPES = b'{"data": {"viewer": 5, "project": "x", "serverInfo": [], "upsertBucket": 7, "models": 3}}'
-
-
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (200, b"<html>welcome</html>"),
-        # The client's own process dies of it, after half a minute.
-        pytest.param(418, b"\x00\xff\x00", marks=pytest.mark.study),
-    ],
-)
-def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
-    with nonsense(status, body) as known:
-        asked = [str(ROOT / "report.py"), "source=wandb", "study=x", "entity=somebody"]
+def test_a_server_of_another_kind_is_told_in_one_line(tmp_path):
+    asked = [str(ROOT / "report.py"), "source=wandb", "study=x", "entity=somebody"]
+    with nonsense(Nonsense) as known:
         ended = forked(asked, tmp_path, {**environment(tmp_path), **known}, timeout=200)
     assert ended.returncode in (1, 2)
     (line,) = ended.stderr.splitlines()
@@ -276,7 +275,7 @@ def test_a_server_of_another_kind_is_told_in_one_line(status, body, tmp_path):
 
 
 def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
-    with nonsense(200, WRONG_TYPES) as known, patch.dict(os.environ, known):
+    with nonsense(WrongTypes):
         made = make(brief(7), tmp_path)
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
@@ -285,10 +284,9 @@ def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd
 
 def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
     job = plan(brief(14), tmp_path)
-    with nonsense(200, b"", Hangs) as known, patch.dict(os.environ, known):
+    with nonsense(Hangs):
         before = variables()
-        with pytest.raises(Stopped), Stopper().installed() as stopper:
-            run(job, RunDisplay("made", quiet=True), stopper)
+        stopped(job)
         assert services() == []
         assert variables() == before
     assert read_manifest(job.directory).status == "interrupted"

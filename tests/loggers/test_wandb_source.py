@@ -10,12 +10,12 @@ from poslab.commands.report import main
 from poslab.loggers.fetch import account as wandb_account
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.fetch.study import fetch_study
-from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
+from poslab.record.seal import sealed
 from poslab.report.write import write_report
 from support.commands import assert_refused
-from support.records import contents, plan, read, seal, write_run
+from support.records import contents, plan, read, write_run
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import _Listener, online, served
 from support.wandb_server.store import Run
@@ -39,24 +39,19 @@ REFUSED = "fire-0-aa09"  # for which there is no W&B run
 
 def make(runs, study):
     for name, facts in RUNS.items():
-        directory = write_run(runs, name, study=study, identity=name[-4:], **facts)
-        if facts.get("status", "done") in ("done", "diverged", "failed"):
-            seal(directory)
+        write_run(runs, name, study=study, identity=name[-4:], **facts)
     write_run(runs, REFUSED, study=study, pos="fire", status="failed", reason="a pair that cannot work")
     plan(runs, [*RUNS, NEVER, REFUSED], "alibi", study=study)
     return runs / study
 
 
-def put(server, directory, number, group, *, prefix="record/", **facts):
+def put(server, directory, number, group, job_type="train"):
     """A run as the server keeps it, without a client's help."""
     identity = {"identity": {"value": directory.name[-4:]}}
-    run = Run(server.entity, "poslab", number, len(server.kept_runs) + 1, group=group, job_type="train")
-    run.display_name, run.state, run.raw_config = directory.name, "finished", identity
-    for name, value in facts.items():
-        setattr(run, name, value)
-    run.files = {f"{prefix}{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
-    server.kept_runs[run.key] = run
-    server.project_number(server.entity, "poslab")
+    run = Run("poslab", number, directory.name, group, job_type, state="finished", raw_config=identity)
+    run.files = {f"record/{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    server.runs[number] = run
+    server.project_facts("poslab")
     return run
 
 
@@ -144,9 +139,8 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     # One run ends, another is removed, the list is written again.
     shutil.rmtree(study / "fox-0-aa06")
     done = write_run(study.parent, "fox-0-aa06", pos="fox", study="changing", identity="aa06")
-    seal(done)
     put(server, done, "changing-aa06", "changing")
-    del server.kept_runs[server.runs["changing-aa05"].key]
+    del server.runs["changing-aa05"]
     shutil.rmtree(study / "t5-1-aa05")
     plan(study.parent, [*RUNS][:4], "rope", study="changing")
     listed.files["record/study.json"] = (study / "study.json").read_bytes()
@@ -177,10 +171,8 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
     runs = {number.removeprefix("bad-"): run for number, run in server.runs.items()}
 
     def rewritten(number, **fields):
-        path = study / f"{number}.json"
-        write_sealed(path, {**read_manifest(study / runs[number].display_name).as_json(), **fields})
-        runs[number].files["record/manifest.json"] = path.read_bytes()
-        path.unlink()
+        manifest = read_manifest(study / runs[number].display_name).as_json()
+        runs[number].files["record/manifest.json"] = sealed({**manifest, **fields}).encode()
 
     runs["aa00"].files["record/metrics.csv"] += b"1"
     del runs["aa01"].files["record/position.csv"]
@@ -227,7 +219,7 @@ def test_a_damaged_list_is_named_and_runs_are_listed_by_name(server, fetched, tm
     ):
         listed.files["record/study.json"] = content
         if content is None:
-            del server.kept_runs[listed.key]
+            del server.runs[listed.name]
         root, said = fetched("listless")
         assert line in said
         assert [run.name for run in load("listless", root).runs] == sorted(
@@ -242,8 +234,8 @@ def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, f
         ("second", {"finished": "2026-01-01T00:01:00+00:00"}),
         ("third", {"finished": None, "status": "running"}),
     ):
-        seal(write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts))
-        put(server, tmp_path / place / "twice" / "rope-0-aa00", f"twice-{place}", "twice")
+        made = write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts)
+        put(server, made, f"twice-{place}", "twice")
     root, said = fetched("twice")
     assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
     assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")

@@ -49,9 +49,8 @@ def write_study(runs: Path, study: str = STUDY) -> None:
     write_sealed(runs / study / "study.json", {"study": study, "runs": names, "question": QUESTION})
 
 
-def sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def sections(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The panels of a workspace or report by the name of their section."""
-    spec = document["spec"]
     if "section" in spec:
         return {part["name"]: part["panels"] for part in spec["section"]["panelBankConfig"]["sections"]}
     heading, found = "", {}
@@ -63,8 +62,7 @@ def sections(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def run_sets(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    spec = document["spec"]
+def run_sets(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from spec.get("section", {}).get("runSets", [])
     for block in spec.get("blocks", []):
         yield from block.get("metadata", {}).get("runSets", [])

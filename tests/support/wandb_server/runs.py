@@ -4,141 +4,102 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from support.wandb_server.artifacts import project_fields, run_facts
-from support.wandb_server.graphql import Arguments, Refused, Resolver, connection
-from support.wandb_server.store import LONG_AGO, Run, Server, file_value
+from support.wandb_server.artifacts import project_fields
+from support.wandb_server.graphql import Arguments, Resolver, Row, connection
+from support.wandb_server.store import Run, Server, file_value
 from support.wandb_server.views import project_views
 
-Row = dict[str, Any]
+# The client's names of what a run holds.
+NAMES = {
+    "displayName": "display_name",
+    "group": "group",
+    "jobType": "job_type",
+    "notes": "notes",
+    "commit": "commit",
+    "tags": "tags",
+    "sweepName": "sweep",
+    "state": "state",
+}
+WRITTEN = {**NAMES, "groupName": "group", "sweep": "sweep"}  # where it sends them, in other words in part
 
 
 def roots(server: Server) -> dict[str, Resolver]:
+    def project(given: Arguments) -> Row | None:
+        return _project(server, given.get("name"))
+
+    def made_project(given: Arguments) -> Row:
+        server.own_entity(given["input"])
+        server.project_facts(given["input"]["name"])
+        return {"project": project(given["input"]), "model": project(given["input"]), "inserted": True}
+
     return {
-        "viewer": lambda _: viewer(server),
+        "viewer": lambda _: _viewer(server),
         "serverInfo": lambda _: {"features": []},
-        "entity": lambda given: _entity(server, given["name"]),
-        "project": lambda given: project(server, given.get("entityName"), given.get("name")),
-        "model": lambda given: project(server, given.get("entityName"), given.get("name")),
-        "models": lambda given: _projects(server, given),
-        "upsertModel": lambda given: _upsert_project(server, given["input"]),
+        "entity": lambda given: {"name": server.entity, "user": _viewer(server)},
+        "project": project,
+        "model": project,
+        "models": lambda _: connection(_project(server, name) for name in server.projects),
+        "upsertModel": made_project,
         "upsertBucket": lambda given: _upsert_run(server, given["input"]),
         "createRunFiles": lambda given: _create_files(server, given["input"]),
     }
 
 
-def viewer(server: Server) -> Row:
-    return {
-        "__typename": "User",
-        "id": "user-1",
-        "name": server.entity,
-        "username": server.entity,
-        "email": f"{server.entity}@example.org",
-        "entity": server.entity,
-        "flags": "{}",
-        "teams": connection([]),
-    }
+def _viewer(server: Server) -> Row:
+    own = {"name": server.entity, "username": server.entity, "entity": server.entity}
+    return {"id": "user-1", **own, "flags": "{}"}
 
 
-def _entity(server: Server, name: str) -> Row | None:
-    if name != server.entity:
-        return None
-    about = {"id": f"entity-{name}", "name": name, "isTeam": False}
-    return {**about, "user": viewer(server)}
-
-
-def project(server: Server, entity: str | None, name: str | None) -> Row | None:
+def _project(server: Server, name: str | None) -> Row | None:
     """A project by name, or none: the server gives the client an empty answer for one that is not there."""
-    entity = entity or server.entity
-    if name is None or (entity, name) not in server.projects:
+    if name not in server.projects:
         return None
-    runs = [run for run in server.kept_runs.values() if (run.entity, run.project) == (entity, name)]
 
     def one(given: Arguments) -> Row | None:
         return next((_run(server, run) for run in runs if run.name == given["name"]), None)
 
-    def chosen(given: Arguments) -> list[Run]:
+    def chosen(given: Arguments) -> list[Row]:
         """The oldest first, which is the only order that poslab asks for."""
-        return [run for run in runs if _matches(run, json.loads(given.get("filters") or "{}"))]
+        filters = json.loads(given.get("filters") or "{}")
+        return [_run(server, run) for run in runs if _matches(run, filters)]
 
+    runs = [run for run in server.runs.values() if run.project == name]
     return {
-        **server.project_facts(entity, name),
-        **project_fields(server, entity, name),
-        "allViews": lambda given: project_views(server, entity, name, given),
-        "createdAt": LONG_AGO,
-        "isBenchmark": False,
+        **server.project_facts(name),
+        **project_fields(server, name),
+        "allViews": lambda given: project_views(server, name, given),
         "readOnly": False,
-        "user": viewer(server),
         "run": one,
         "bucket": one,
         "runCount": lambda given: len(chosen(given)),
-        "runs": lambda given: connection(_run(server, run) for run in chosen(given)),
+        "runs": lambda given: connection(chosen(given)),
     }
 
 
-def _matches(run: Run, filters: dict[str, Any]) -> bool:
+def _matches(run: Run, filters: Row) -> bool:
     """Whether a filter names the run: of the client's, those that poslab gives."""
-    held = {
-        "group": run.group,
-        "jobType": run.job_type,
-        "config.study": run.config.get("study"),
-        "config.study.value": run.config.get("study"),
-    }
+    study = run.config.get("study")
+    held = {"group": run.group, "jobType": run.job_type, "config.study": study, "config.study.value": study}
 
     def holds(key: str, asked: Any) -> bool:
         if key == "$or":
             return any(_matches(run, each) for each in asked)
-        if key not in held:
-            raise LookupError(f"a filter {key!r}")
         return held[key] in asked["$in"] if isinstance(asked, dict) else held[key] == asked
 
     return all(holds(key, asked) for key, asked in filters.items())
 
 
-def _projects(server: Server, given: Arguments) -> Row:
-    names = [name for entity, name in server.projects if entity == (given.get("entityName") or server.entity)]
-    return connection(project(server, given.get("entityName"), name) for name in names)
-
-
-def _upsert_project(server: Server, given: Arguments) -> Row:
-    entity = _own_entity(server, given.get("entityName"), "upsertModel")
-    inserted = (entity, given["name"]) not in server.projects
-    server.project_number(entity, given["name"])
-    made = project(server, entity, given["name"])
-    return {"project": made, "model": made, "inserted": inserted}
-
-
-def _own_entity(server: Server, entity: str | None, field: str) -> str:
-    if entity not in (None, "", server.entity):
-        raise Refused(f"entity {entity} not found during {field}", 404)
-    return server.entity
-
-
 def _upsert_run(server: Server, given: Arguments) -> Row:
-    run = server.kept_runs.get(given.get("id") or "")
-    inserted = False
+    run = next((run for run in server.runs.values() if run.key == given.get("id")), None)
+    name = given.get("name") or f"run{len(server.runs) + 1:05}"
+    inserted = run is None and name not in server.runs
     if run is None:
-        entity = _own_entity(server, given.get("entityName"), "upsertBucket")
-        project_name = given.get("modelName") or "uncategorized"
-        server.project_number(entity, project_name)
-        number = len(server.kept_runs) + 1
-        fresh = Run(entity, project_name, given.get("name") or f"run{number:05}", number)
-        inserted = fresh.key not in server.kept_runs
-        run = server.kept_runs.setdefault(fresh.key, fresh)
+        server.own_entity(given)
+        run = server.runs.setdefault(name, Run(given["modelName"], name))
         run.state, run.exit_code = "running", None
-    given_names = {
-        "displayName": "display_name",
-        "groupName": "group",
-        "jobType": "job_type",
-        "notes": "notes",
-        "commit": "commit",
-        "tags": "tags",
-        "sweep": "sweep",
-        "state": "state",
-    }
-    for sent, kept in given_names.items():
+    for sent, kept in WRITTEN.items():
         if given.get(sent) is not None:
             setattr(run, kept, given[sent])
-    run.display_name = run.display_name or f"dummy-run-{run.number}"
     if given.get("config"):
         run.raw_config = json.loads(given["config"])
     return {"bucket": _run(server, run), "inserted": inserted}
@@ -147,7 +108,6 @@ def _upsert_run(server: Server, given: Arguments) -> Row:
 def _run(server: Server, run: Run) -> Row:
     history = run.lines.get("wandb-history.jsonl", [])
     events = run.lines.get("wandb-events.jsonl", [])
-    keys = {key for row in run.history for key in row}
 
     def files(given: Arguments) -> Row:
         names = [name for name in run.files if not given.get("names") or name in given["names"]]
@@ -156,68 +116,55 @@ def _run(server: Server, run: Run) -> Row:
         )
 
     return {
-        **run_facts(server, run),
-        "projectId": str(server.project_number(run.entity, run.project)),
-        "displayName": run.display_name,
-        "notes": run.notes,
-        "tags": run.tags,
-        "group": run.group,
-        "jobType": run.job_type,
-        "sweepName": run.sweep,
-        "state": run.state,
-        "commit": run.commit,
-        "readOnly": False,
-        "createdAt": LONG_AGO,
-        "heartbeatAt": LONG_AGO,
-        "user": viewer(server),
+        "id": run.key,
+        "name": run.name,
+        "project": server.project_facts(run.project),
+        "projectId": server.project_facts(run.project)["internalId"],
+        **{name: getattr(run, kept) for name, kept in NAMES.items()},
+        "user": _viewer(server),
         "config": json.dumps(run.raw_config),
         "wandbConfig": json.dumps({"t": run.raw_config.get("_wandb", {}).get("value", {}).get("t", {})}),
         "summaryMetrics": json.dumps(run.raw_summary),
-        "systemMetrics": events[-1] if events else "{}",
         "historyLineCount": len(history),
         "eventsLineCount": len(events),
         "logLineCount": len(run.lines.get("output.log", [])),
         "historyTail": json.dumps(history[-1:]),
         "eventsTail": json.dumps(events[-1:]),
-        "historyKeys": {"lastStep": _last_step(run), "keys": {key: {} for key in sorted(keys)}},
+        "historyKeys": {"keys": {key: {} for row in run.history for key in row}},
         "fileCount": len(run.files),
         "files": files,
     }
 
 
-def _last_step(run: Run) -> int:
-    return max((row.get("_step", -1) for row in run.history), default=-1)
-
-
 def _place(server: Server, run: Run, name: str) -> str:
     """The address of a file of a run."""
-    return f"{server.address}/storage/run/{quote(run.path)}/{quote(name)}"
+    return f"{server.address}/storage/run/{quote(run.name)}/{quote(name)}"
 
 
 def _create_files(server: Server, given: Arguments) -> Row:
-    run = server.run(given.get("entityName"), given.get("projectName"), given["runName"])
+    run = server.run(given["runName"])
     files = [{"name": name, "uploadUrl": _place(server, run, name)} for name in given["files"]]
-    return {"runID": run.key, "uploadHeaders": [], "files": files}
+    return {"runID": run.key, "files": files}
 
 
 def take_file(server: Server, path: str, content: bytes | None) -> bytes | None:
-    """The run's file at `ENTITY/PROJECT/NAME/FILE`, after putting `content` there if there is any."""
-    entity, project_name, run_name, name = path.split("/", 3)
-    files = server.run(entity, project_name, run_name).files
+    """The run's file at `NAME/FILE`, after putting `content` there if there is any."""
+    run_name, name = path.split("/", 1)
+    files = server.run(run_name).files
     if content is not None:
         files[name] = content
     return files.get(name)
 
 
-def take_stream(server: Server, path: str, sent: Row) -> Row:
+def take_stream(server: Server, name: str, sent: Row) -> Row:
     """What the client streams of a run: lines at their place in each file, and how the run ended."""
-    run = server.run(*path.split("/", 2))
-    for name, part in (sent.get("files") or {}).items():
-        lines = run.lines.setdefault(name, [])
+    run = server.run(name)
+    for file, part in (sent.get("files") or {}).items():
+        lines = run.lines.setdefault(file, [])
         start, content = part["offset"], part["content"]
         lines.extend([""] * (start - len(lines)))
         lines[start : start + len(content)] = content
-        if name == "wandb-summary.json":
+        if file == "wandb-summary.json":
             run.raw_summary = json.loads(content[-1])
     if sent.get("complete"):
         run.exit_code = sent.get("exitcode") or 0

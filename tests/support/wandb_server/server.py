@@ -32,7 +32,7 @@ from support.wandb_server import artifacts, runs, views
 from support.wandb_server.graphql import Document, Refused, Resolver
 from support.wandb_server.store import KEY, Seen, Server
 
-Reply = tuple[int, str, bytes]  # status, type, body
+Reply = tuple[int, bytes]  # status, body
 
 
 @contextmanager
@@ -42,12 +42,11 @@ def serve(folder: Path) -> Iterator[Server]:
     Fails at the end where a client asked for what the stand-in does not know.
     """
     with _Listener(("127.0.0.1", 0), _Handler) as listener:
+        listener.resolvers = {}
         address = f"http://127.0.0.1:{listener.server_port}"
         listener.kept = Server(address, _environment(address, folder))
-        parts = (runs, artifacts, views)
-        listener.resolvers = {
-            name: root for part in parts for name, root in part.roots(listener.kept).items()
-        }
+        for part in (runs, artifacts, views):
+            listener.resolvers |= part.roots(listener.kept)
         thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -83,14 +82,9 @@ def online(server: Server) -> Iterator[None]:
 
 
 def _environment(address: str, folder: Path) -> dict[str, str]:
-    folders = {name: str(folder / name.lower()) for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
-    return {
-        "WANDB_BASE_URL": address,
-        "WANDB_API_KEY": KEY,
-        "WANDB_MODE": "online",
-        "WANDB_ERROR_REPORTING": "false",
-        **{f"WANDB_{name}_DIR": path for name, path in folders.items()},
-    }
+    places = {f"WANDB_{name}_DIR": str(folder / name) for name in ("CACHE", "CONFIG", "DATA", "ARTIFACT")}
+    known = {"WANDB_BASE_URL": address, "WANDB_API_KEY": KEY, "WANDB_MODE": "online"}
+    return {**places, **known, "WANDB_ERROR_REPORTING": "false"}
 
 
 class _Listener(ThreadingHTTPServer):
@@ -104,35 +98,34 @@ class _Listener(ThreadingHTTPServer):
             self.kept.requests.append(seen)
             path = unquote(urlsplit(seen.path).path)
             try:
-                return self._answer(seen, path, key)
+                return 200, self._answer(seen, path, key)
             except Refused as refused:
-                return _json({"data": None, "errors": [{"message": str(refused)}]}, refused.status)
+                message, status = str(refused), refused.status
             except Exception as error:  # not known here; else the client would try for minutes
                 self.kept.unknown.append(f"{seen.method} {path}: {error!r}")
-                return _json({"data": None, "errors": [{"message": repr(error)}]}, 400)
+                message, status = repr(error), 400
+            return status, json.dumps({"data": None, "errors": [{"message": message}]}).encode()
 
-    def _answer(self, seen: Seen, path: str, key: str | None) -> Reply:
+    def _answer(self, seen: Seen, path: str, key: str | None) -> bytes:
         if path.startswith("/storage/"):  # such addresses are handed out and need no key
             return self._stored(seen, path.removeprefix("/storage/"))
         if key != self.kept.key:
             raise Refused("user is not logged in", 401)
+        sent = json.loads(seen.body)
         if path == "/graphql":
-            return self._graphql(json.loads(seen.body))
+            document = Document(sent["query"], sent.get("variables"))
+            return json.dumps({"data": document.answer(self.resolvers)}).encode()
         if path.startswith("/files/") and path.endswith("/file_stream"):
-            run = path.removeprefix("/files/").removesuffix("/file_stream")
-            return _json(runs.take_stream(self.kept, run, json.loads(seen.body)), 200)
+            return json.dumps(runs.take_stream(self.kept, path.split("/")[-2], sent)).encode()
         raise LookupError("an address")
 
-    def _graphql(self, sent: dict[str, Any]) -> Reply:
-        return _json({"data": Document(sent["query"], sent.get("variables")).answer(self.resolvers)}, 200)
-
-    def _stored(self, seen: Seen, path: str) -> Reply:
+    def _stored(self, seen: Seen, path: str) -> bytes:
         kind, _, rest = path.partition("/")
-        take = {"run": runs.take_file, **artifacts.STORAGE}[kind]
-        content = take(self.kept, rest, seen.body if seen.method == "PUT" else None)
+        takers = {"run": runs.take_file, "blob": artifacts.take_blob, "manifest": artifacts.take_manifest}
+        content = takers[kind](self.kept, rest, seen.body if seen.method == "PUT" else None)
         if content is None:
             raise Refused("no such file", 404)
-        return 200, "application/octet-stream", b"" if seen.method == "PUT" else content
+        return b"" if seen.method == "PUT" else content
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -144,9 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
-        status, kind, content = self.server.take(Seen(self.command, self.path, headers, body), self._key())
+        status, content = self.server.take(Seen(self.command, self.path, headers, body), self._key())
         self.send_response(status)
-        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
@@ -160,7 +152,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
-
-
-def _json(value: Any, status: int) -> Reply:
-    return status, "application/json", json.dumps(value).encode()

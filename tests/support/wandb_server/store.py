@@ -8,9 +8,7 @@ from typing import Any
 
 from support.wandb_server.graphql import Refused
 
-Rows = list[dict[str, Any]]
-KEY = "0123456789" * 4  # the one key that the server takes
-LONG_AGO = "2026-01-01T00:00:00"  # when everything was made
+KEY = "0123456789" * 4  # the key that the server takes
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,8 @@ class Seen:
 class Run:
     """A run. `lines` are a run's streams by file name, each a list of lines as they were sent."""
 
-    entity: str
     project: str
     name: str  # the id in its address
-    number: int
     display_name: str = ""
     group: str | None = None
     job_type: str | None = None
@@ -53,12 +49,8 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What the server calls the run between itself and the client."""
-        return base64.b64encode(f"Run:v1:{self.name}:{self.project}:{self.entity}".encode()).decode()
-
-    @property
-    def path(self) -> str:
-        return f"{self.entity}/{self.project}/{self.name}"
+        """What the server calls the run between itself and the client, which reads no more than the first."""
+        return base64.b64encode(f"Run:v1:{self.name}:{self.project}:someone".encode()).decode()
 
     @property
     def config(self) -> dict[str, Any]:
@@ -69,7 +61,7 @@ class Run:
         return {key: value for key, value in self.raw_summary.items() if key != "_wandb"}
 
     @property
-    def history(self) -> Rows:
+    def history(self) -> list[dict[str, Any]]:
         """The rows of `log`, in the order in which they were sent."""
         return [json.loads(line) for line in self.lines.get("wandb-history.jsonl", []) if line]
 
@@ -78,13 +70,11 @@ class Run:
 class Artifact:
     """A version of an artifact. `version` is None until its files and manifest are there."""
 
-    entity: str
+    key: str
     project: str
     type: str
     collection: str  # its name without the version
-    number: int
     digest: str
-    description: str | None
     metadata: dict[str, Any]
     asked_aliases: list[str]
     version: int | None = None
@@ -92,21 +82,12 @@ class Artifact:
     manifest: bytes = b""
     files: dict[str, bytes] = field(default_factory=dict)
 
-    @property
-    def key(self) -> str:
-        return f"artifact-{self.number}"
-
-    @property
-    def name(self) -> str:
-        return f"{self.collection}:v{self.version}"
-
 
 @dataclass
 class View:
-    """A workspace (`project-view`) or a report (`runs`, a draft `runs/draft`), as it was last saved."""
+    """A workspace (`project-view`) or a report (`runs`), as it was last saved."""
 
     key: str
-    entity: str
     project: str
     type: str
     name: str
@@ -124,8 +105,8 @@ class Server:
     environment: dict[str, str]
     entity: str = "someone"
     key: str = KEY
-    projects: list[tuple[str, str]] = field(default_factory=list)  # (entity, name)
-    kept_runs: dict[str, Run] = field(default_factory=dict)  # by Run.key
+    projects: list[str] = field(default_factory=list)
+    runs: dict[str, Run] = field(default_factory=dict)  # by the id in their address
     kept_artifacts: list[Artifact] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
     clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
@@ -134,56 +115,44 @@ class Server:
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
 
     @property
-    def runs(self) -> dict[str, Run]:
-        """Runs by the id in their address."""
-        return {run.name: run for run in self.kept_runs.values()}
-
-    @property
     def artifacts(self) -> dict[str, Artifact]:
         """What was committed, by `name:v0`."""
-        return {each.name: each for each in self.committed()}
+        return {f"{each.collection}:v{each.version}": each for each in self.committed()}
 
-    def committed(self, entity: str | None = None, project: str | None = None) -> list[Artifact]:
+    def committed(self, project: str | None = None) -> list[Artifact]:
         """The artifacts of a project, or all of them."""
         whole = [each for each in self.kept_artifacts if each.version is not None]
-        return [each for each in whole if project is None or (each.entity, each.project) == (entity, project)]
+        return [each for each in whole if project in (None, each.project)]
 
-    def run(self, entity: str | None, project: str | None, name: str) -> Run:
+    def run(self, name: str) -> Run:
         """The run that the client names; else the server's error."""
-        wanted = (entity or self.entity, project, name)
-        for run in self.kept_runs.values():
-            if (run.entity, run.project, run.name) == wanted:
-                return run
-        raise Refused(f"run {'/'.join(map(str, wanted))} not found", 404)
+        if name not in self.runs:
+            raise Refused(f"run {name} not found", 404)
+        return self.runs[name]
 
-    def project_facts(self, entity: str, project: str) -> dict[str, Any]:
-        number = self.project_number(entity, project)
-        return {
-            "__typename": "Project",
-            "id": f"project-{number}",
-            "internalId": str(number),
-            "name": project,
-            "entityName": entity,
-            "entity": {"id": f"entity-{entity}", "name": entity},
-        }
+    def own_entity(self, given: dict[str, Any]) -> None:
+        """Refuse what is for somebody else."""
+        if given.get("entityName") not in (None, "", self.entity):
+            raise Refused(f"entity {given['entityName']} not found", 404)
 
-    def project_number(self, entity: str, project: str) -> int:
-        if (entity, project) not in self.projects:
-            self.projects.append((entity, project))
-        return self.projects.index((entity, project)) + 1
+    def project_facts(self, project: str) -> dict[str, Any]:
+        """What the server tells of a project, which it makes where it has none of that name."""
+        if project not in self.projects:
+            self.projects.append(project)
+        number = str(self.projects.index(project) + 1)
+        entity = {"id": "entity-1", "name": self.entity}
+        own = {"id": f"project-{number}", "internalId": number, "name": project}
+        return {**own, "entityName": self.entity, "entity": entity}
 
 
 def file_value(key: str, name: str, content: bytes, address: str) -> dict[str, Any]:
     """The answer about a file of a run or an artifact, by whose key the file is known."""
+    places = {"url": address, "directUrl": address}
     return {
-        "__typename": "File",
         "id": f"{key}/{name}",
         "name": name,
-        "url": address,
-        "directUrl": address,
+        **places,
         "sizeBytes": str(len(content)),
-        "mimetype": "application/octet-stream",
-        "updatedAt": LONG_AGO,
         "md5": md5(content),
     }
 
