@@ -11,27 +11,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    BertConfig,
-    BertForMaskedLM,
-    BloomConfig,
-    CTRLConfig,
-    GPT2Config,
-    GPTJConfig,
-    GPTNeoXConfig,
-    Llama4TextConfig,
-    LlamaConfig,
-    LlamaModel,
-    MambaConfig,
-    ModernBertDecoderConfig,
-    MptConfig,
-    Qwen3Config,
-    ViTConfig,
-    ViTModel,
-    XGLMConfig,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 import poslab
 from poslab.analysis.by_document import by_document
@@ -54,28 +34,32 @@ from support.commands import rows
 from support.texts import trained_tokenizer, words, write_documents
 
 L, LONGEST = 16, 4
-SMALL = {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+DRAWN = {"vocab_size": 320, "initializer_range": 0.3}
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-ROTARY = {**SMALL, "intermediate_size": 32, "max_position_embeddings": L, "initializer_range": 0.3}
+ROTARY = {**DRAWN, **SMALL, "intermediate_size": 32, "max_position_embeddings": L}
 DENSE = {"intermediate_size_mlp": 32, "moe_layers": [], "pad_token_id": 0}
 SPECIAL = {f"{kind}_token_id": 0 for kind in ("pad", "bos", "eos", "cls", "sep")}
-GPT = {"vocab_size": 320, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": L}
+GPT = {**DRAWN, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": L}
+XGLM = {"ffn_dim": 32, "max_position_embeddings": L}
 FAMILIES = {
-    "llama": LlamaConfig(**ROTARY),
-    "qwen3": Qwen3Config(**ROTARY, num_key_value_heads=1, head_dim=8),
-    "llama4": Llama4TextConfig(**ROTARY, **DENSE, num_key_value_heads=2, head_dim=8),
-    "gpt_neox": GPTNeoXConfig(**ROTARY, rotary_pct=0.5),
-    "bloom": BloomConfig(vocab_size=320, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.3),
-    "mpt": MptConfig(vocab_size=320, d_model=16, n_layers=2, n_heads=2, max_seq_len=L, initializer_range=0.3),
-    "mamba": MambaConfig(vocab_size=320, hidden_size=16, num_hidden_layers=2, state_size=4),
-    "modernbert": ModernBertDecoderConfig(**ROTARY, **SPECIAL),
-    "gptj": GPTJConfig(**GPT, initializer_range=0.3, rotary_dim=4),
-    "ctrl": CTRLConfig(**GPT, initializer_range=0.3, dff=32),
-    "xglm": XGLMConfig(
-        vocab_size=320, d_model=16, num_layers=2, attention_heads=2, ffn_dim=32, max_position_embeddings=L
-    ),
-    "gpt2": GPT2Config(**GPT, initializer_range=0.3),
+    family: AutoConfig.for_model(family, **settings)
+    for family, settings in {
+        "llama": ROTARY,
+        "qwen3": {**ROTARY, "num_key_value_heads": 1, "head_dim": 8},
+        "llama4_text": {**ROTARY, **DENSE, "num_key_value_heads": 2, "head_dim": 8},
+        "gpt_neox": {**ROTARY, "rotary_pct": 0.5},
+        "bloom": {**DRAWN, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+        "mpt": {**DRAWN, "d_model": 16, "n_layers": 2, "n_heads": 2, "max_seq_len": L},
+        "mamba": {"vocab_size": 320, "hidden_size": 16, "num_hidden_layers": 2, "state_size": 4},
+        "modernbert-decoder": {**ROTARY, **SPECIAL},
+        "gptj": {**GPT, "rotary_dim": 4},
+        "ctrl": {**GPT, "dff": 32},
+        "xglm": {"vocab_size": 320, "d_model": 16, "num_layers": 2, "attention_heads": 2, **XGLM},
+        "gpt2": GPT,
+    }.items()
 }
+SPREAD = " ".join(f"{number:04}" for number in range(2_000))
 FEW = ["evaluate.segments=3", "evaluate.sliding_windows=6"]
 
 
@@ -277,52 +261,49 @@ def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths,
     assert "\n" not in str(refused.value)
 
 
-def test_pickled_weights_and_unread_tokenizers_are_refused(folder, text):
-    path = folder("llama")
-    torch.save({}, path / "pytorch_model.bin")
-    (path / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="safetensors"):
-        measured(path, text)
-    (path / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="no tokenizer"):
-        measured(path, text)
-
-
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("kind", "config", "said"),
     [
-        (LlamaModel(FAMILIES["llama"]), "lm_head.weight"),  # a head would be drawn at random
-        (BertForMaskedLM(BertConfig(**ROTARY)), "later tokens"),
-        (ViTModel(ViTConfig(**SIZE)), "no causal language model of vit"),
+        (AutoModel, FAMILIES["llama"], "lm_head.weight"),  # a head would be drawn at random
+        (AutoModelForMaskedLM, AutoConfig.for_model("bert", **ROTARY), "later tokens"),
+        (AutoModel, AutoConfig.for_model("vit", **SIZE), "no causal language model of vit"),
     ],
     ids=["headless", "bert", "vit"],
 )
-def test_models_that_predict_no_next_token_are_refused(model, said, text, tmp_path):
-    model.save_pretrained(tmp_path / "model")
+def test_models_that_predict_no_next_token_are_refused(kind, config, said, text, tmp_path):
+    kind.from_config(config).save_pretrained(tmp_path / "model")
     with pytest.raises(ConfigError, match=said):
         measured(tmp_path / "model", text)
 
 
-def test_damaged_weights_and_those_of_another_size_are_refused(folder, text):
-    config, weights = folder("qwen3") / "config.json", folder("llama") / "model.safetensors"
-    config.write_text(config.read_text().replace('"vocab_size": 320', '"vocab_size": 310'))
-    weights.write_bytes(weights.read_bytes()[:-100])
-    for family in ("qwen3", "llama"):
-        with pytest.raises(ConfigError, match=family):
-            measured(folder(family), text)
-
-
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder, text):
-    spread = " ".join(f"{number:04}" for number in range(2_000))
-    trained_tokenizer(folder("llama") / "tokenizer.json", [spread], 330)
-    with pytest.raises(ConfigError, match="330 tokens, and the model only 320"):
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda model: cut_off(model / "model.safetensors"), "llama"),
+        (lambda model: change(model / "config.json", '"vocab_size": 320', '"vocab_size": 310'), "llama"),
+        (lambda model: (model / "model.safetensors").rename(model / "pytorch_model.bin"), "safetensors"),
+        (lambda model: (model / "tokenizer_config.json").write_text("{}"), "no tokenizer"),
+        (lambda model: trained_tokenizer(model / "tokenizer.json", [SPREAD], 330), "330 tokens, and the"),
+    ],
+    ids=["damaged", "of another size", "pickled", "unread tokenizer", "more tokens than the model"],
+)
+def test_weights_and_tokenizers_that_do_not_fit_are_refused(damage, said, folder, text):
+    damage(folder("llama"))
+    with pytest.raises(ConfigError, match=said):
         measured(folder("llama"), text)
 
 
+def cut_off(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def change(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
 def test_models_with_other_tokenizers_compare_in_bits_per_byte(folder, text, tmp_path, undrawn):
-    spread = " ".join(f"{number:04}" for number in range(2_000))
     for family, entries in (("llama", 280), ("qwen3", 310)):
-        trained_tokenizer(folder(family) / "tokenizer.json", [spread], entries)
+        trained_tokenizer(folder(family) / "tokenizer.json", [SPREAD], entries)
         measured(tmp_path / family, text, "evaluate.documents=joined")
     primary = "sliding_bits_per_byte_1x"
     report = write_report("hf", tmp_path / "runs", tmp_path / "reports", primary=primary)
@@ -337,20 +318,17 @@ def test_models_with_other_tokenizers_compare_in_bits_per_byte(folder, text, tmp
     assert abs(difference) == pytest.approx(abs(bits[0] - bits[1]))
 
 
-def test_two_models_of_one_name_are_two_arms(folder, text, tmp_path, undrawn):
+def test_two_models_of_one_name_are_two_arms_and_each_is_measured_once(folder, text, tmp_path, monkeypatch):
     first = measured(folder("llama"), text)
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(FAMILIES["llama"]).save_pretrained(tmp_path / "llama")
-    assert measured(tmp_path / "llama", text) != first
+    other = measured(tmp_path / "llama", text)
+    assert other != first
+    monkeypatch.setattr(from_transformers.TransformersModel, "forward", None)
+    assert measured(tmp_path / "llama", text) == other
     results = gather("hf", tmp_path / "runs", None)
     assert [len(item.arm.finished) for item in results.arms] == [1, 1]
     assert len({item.arm.label for item in results.arms}) == 2
-
-
-def test_an_evaluation_on_record_is_not_repeated(folder, text, monkeypatch):
-    directory = measured(folder("mamba"), text)
-    monkeypatch.setattr(from_transformers.TransformersModel, "forward", None)
-    assert measured(folder("mamba"), text) == directory
 
 
 def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folder, text, tmp_path, capsys):

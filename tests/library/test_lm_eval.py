@@ -34,35 +34,19 @@ def task(tmp_path):
     """Three tasks of local files: choices by likelihood, a text to its end, and an answer to write."""
     (tmp_path / "choices.jsonl").write_text("".join(json.dumps(each) + "\n" for each in CHOICES))
     files = {"data_files": {"test": str(tmp_path / "choices.jsonl")}}
-    common = {"dataset_path": "json", "dataset_kwargs": files, "test_split": "test"}
+
+    def asked(task, output_type, metric, **more):
+        common = {"dataset_path": "json", "dataset_kwargs": files, "test_split": "test"}
+        own = {"task": task, "output_type": output_type, "metric_list": [{"metric": metric}]}
+        return {**common, **own, "doc_to_text": "{{question}}", **more}
+
+    choices = {"doc_to_choice": "{{choices}}", "doc_to_target": "gold", "target_delimiter": ""}
+    answer = {"doc_to_target": "{{choices[0]}}", "generation_kwargs": {"until": ["\n"], "max_gen_toks": 3}}
+    whole = {"doc_to_text": "", "doc_to_target": "{{question}}"}
     return [
-        {
-            **common,
-            "task": "chosen",
-            "output_type": "multiple_choice",
-            "doc_to_text": "{{question}}",
-            "doc_to_choice": "{{choices}}",
-            "doc_to_target": "gold",
-            "target_delimiter": "",
-            "metric_list": [{"metric": "acc"}],
-        },
-        {
-            **common,
-            "task": "text",
-            "output_type": "loglikelihood_rolling",
-            "doc_to_text": "",
-            "doc_to_target": "{{question}}",
-            "metric_list": [{"metric": "bits_per_byte"}],
-        },
-        {
-            **common,
-            "task": "written",
-            "output_type": "generate_until",
-            "doc_to_text": "{{question}}",
-            "doc_to_target": "{{choices[0]}}",
-            "generation_kwargs": {"until": ["\n"], "max_gen_toks": 3},
-            "metric_list": [{"metric": "exact_match"}],
-        },
+        asked("chosen", "multiple_choice", "acc", **choices),
+        asked("text", "loglikelihood_rolling", "bits_per_byte", **whole),
+        asked("written", "generate_until", "exact_match", **answer),
     ]
 
 

@@ -73,32 +73,16 @@ def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
     curves = pandas.DataFrame(study.curves).query("run == 'alibi-1'")
     assert list(curves["loss"]) == [point.loss for point in one.validations]
     assert list(curves["step"]) == [point.step for point in one.validations]
+    expected = {int(k * L): mean_loss(one.segments["sliding", k].values()) for k in (1, 2, 4, 8)}
     lengths = pandas.DataFrame(study.extrapolation).query("run == 'alibi-1' and protocol == 'sliding'")
-    assert dict(zip(lengths["length"], lengths["loss"], strict=True)) == {
-        int(k * L): mean_loss(one.segments["sliding", k].values()) for k in (1, 2, 4, 8)
-    }
+    assert dict(zip(lengths["length"], lengths["loss"], strict=True)) == expected
     positions = pandas.DataFrame(study.positions).query("run == 'alibi-1'")
     assert list(positions["position"]) == list(range(8 * L))
     assert statistics.fmean(positions["loss"]) == pytest.approx(1.6 + 6 / 8)
-
-
-def test_a_table_of_the_runs_has_the_rows_of_their_files(study, runs):
-    table = study.table("extrapolation")
-    ended = zip(study.runs["arm"], study.runs["status"], strict=True)
-    assert set(table.arm) == {arm for arm, status in ended if status == "done"}
-    one = table[(table.run == "alibi-1") & (table.protocol == "sliding")]
-    own = load_run(runs / "made_up" / "alibi-1").segments
-    assert {(row.multiple, row.nll / row.tokens) for row in one.itertuples()} == {
-        (k, mean_loss(stretches.values()))
-        for (protocol, k), stretches in own.items()
-        if protocol == "sliding"
-    }
-    with pytest.raises(ReportError, match="did you mean extrapolation"):
-        study.table("extrapolatoin")
-    with pytest.raises(ReportError, match="did you mean sliding_8x"):
-        study.by_seed("alibi no longest", "slidng_8x")
-    with pytest.raises(ReportError, match="no figure 'sliding_9x'"):
-        study.difference("alibi no longest", "rope no longest", "sliding_9x")
+    table = study.table("extrapolation")  # the rows of the runs' files
+    assert set(table.run) == {"rope-0", "rope-1", "alibi-0", "alibi-1", "ntk-0"}
+    own = table.query("run == 'alibi-1' and protocol == 'sliding'")
+    assert dict(zip(own.length, own.nll / own.tokens, strict=True)) == expected
 
 
 def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their_own(study):
@@ -119,11 +103,26 @@ def test_a_figure_is_drawn_as_the_report_draws_it(study, report):
     assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks ask for
 
 
-def test_what_does_not_exist_is_refused_with_the_nearest_name(study, runs):
-    with pytest.raises(
-        ReportError, match=r"no figure 'tokens_to_targt' \(did you mean tokens_to_target\?\); it has "
-    ):
-        study.figure("tokens_to_targt")
+def difference(study, arm, figure):
+    return study.difference(arm, "alibi no longest", figure)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda study: study.table("extrapolatoin"), "did you mean extrapolation"),
+        (lambda study: study.by_seed("rope no longest", "slidng_8x"), "did you mean sliding_8x"),
+        (lambda study: difference(study, "rope no longest", "sliding_9x"), "no figure 'sliding_9x'"),
+        (lambda study: difference(study, "rop", "sliding_8x"), "no arm 'rop'"),
+        (lambda study: study.figure("tokens_to_targt"), r"\(did you mean tokens_to_target\?\); it has "),
+    ],
+)
+def test_what_a_study_has_not_is_refused_with_the_nearest_name(study, ask, message):
+    with pytest.raises(ReportError, match=message):
+        ask(study)
+
+
+def test_a_study_or_a_reference_that_is_not_there_is_refused(runs):
     with pytest.raises(ReportError, match="studies with records: made_up"):
         poslab.read("made_out", runs=runs)
     with pytest.raises(ReportError, match="reference"):
@@ -141,8 +140,6 @@ def test_two_arms_are_compared_by_seed(study):
     assert found == poslab.paired(study.by_seed(alibi, "sliding_8x"), study.by_seed(rope, "sliding_8x"))
     assert poslab.estimate(list(expected)).half_width == pytest.approx(found.half_width, rel=1e-9)
     assert study.config(alibi)["pos"] != study.config(rope)["pos"]
-    with pytest.raises(ReportError, match="no arm 'alib'"):
-        study.difference("alib", rope, "sliding_8x")
 
 
 def test_times_to_a_loss_are_those_of_the_report(study):

@@ -1,7 +1,6 @@
 """A model is the same in transformers: its logits, and what it writes with and without a cache."""
 
 import json
-from functools import cache
 
 import pytest
 import torch
@@ -34,15 +33,13 @@ def composed(*settings):
     return poslab.compose("attention=softmax", *settings, *small).config
 
 
-@cache
-def default():
-    return composed()
+DEFAULT = composed()
 
 
 def with_section(setting):
     """The default configuration with another option's section, sooner than it is composed."""
     group, option = setting.split("=")
-    return default().model_copy(update={group: {"pos": POSITIONS, "attention": ATTENTIONS}[group][option]})
+    return DEFAULT.model_copy(update={group: {"pos": POSITIONS, "attention": ATTENTIONS}[group][option]})
 
 
 def drawn(config):

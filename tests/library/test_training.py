@@ -34,17 +34,6 @@ def test_runs_are_trained_and_read_as_a_study(tmp_path, monkeypatch):
     assert set(poslab.read("mine").runs["pos"]) == {"rope", "alibi"}
     with pytest.raises(poslab.ConfigError, match="there are attention_distance"):
         runs[0].table("lengths")
-    with pytest.raises(poslab.ConfigError, match=r"poslab\.compose"):
-        poslab.train("pos=rope", "runs/mine")
-
-
-def test_a_run_has_the_bits_of_any_other_and_is_trained_once(tmp_path):
-    run = poslab.train(request(), tmp_path / "test")
-    made = make(request(), tmp_path / "other")
-    assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
-    again = poslab.train(request(), tmp_path / "test")
-    assert again.manifest == run.manifest
-    assert again.manifest.processes == 1
 
 
 def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
@@ -63,7 +52,9 @@ def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
     assert poslab.train(request(), tmp_path / "test").manifest.status == "done"
 
 
-def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes(tmp_path, monkeypatch):
+def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_to_the_bits_of_any_other(
+    tmp_path, monkeypatch
+):
     step, taken = LanguageModel.training_step, []
 
     def stopped(module: LanguageModel, *given: Any) -> Any:
@@ -81,6 +72,8 @@ def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes(tmp_path, monkeyp
     run = poslab.train(request(), tmp_path / "test")
     assert (run.manifest.threads, torch.get_num_threads()) == (threads, threads + 1)
     torch.set_num_threads(threads)
+    assert poslab.train(request(), tmp_path / "test").manifest == run.manifest
+    assert run.manifest.processes == 2
     assert len(taken) == 20  # no step is made twice
     made = make(request(), tmp_path / "other")
     assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
@@ -132,15 +125,18 @@ def test_compose_refuses_what_it_would_ignore(overrides):
     assert "\n" not in str(raised.value)
 
 
-def test_tuning_is_refused_which_takes_several_runs(tmp_path):
-    with pytest.raises(poslab.ConfigError, match=r"use train\.py"):
-        poslab.train(poslab.compose("tune=learning_rate"), tmp_path / "test")
-
-
-@pytest.mark.parametrize("name", ["my runs", ".hidden", 101 * "a", "two\nlines"])
-def test_a_folder_that_names_no_study_is_refused(name, tmp_path):
-    with pytest.raises(poslab.ConfigError, match="names no study") as refused:
-        poslab.train(request(), tmp_path / name)
+@pytest.mark.parametrize(
+    ("asked", "name", "message"),
+    [
+        ("pos=rope", "test", r"poslab\.compose"),
+        (request(tune__factors=[0.5, 1.0, 2.0], tune__seeds=[7]), "test", r"use train\.py"),
+        *((request(), name, "names no study") for name in ("my runs", ".hidden", 101 * "a", "two\nlines")),
+    ],
+    ids=["text", "tuning", "space", "hidden", "long", "lines"],
+)
+def test_what_is_no_run_of_a_study_is_refused(asked, name, message, tmp_path):
+    with pytest.raises(poslab.ConfigError, match=message) as refused:
+        poslab.train(asked, tmp_path / name)
     assert "\n" not in str(refused.value)
 
 
