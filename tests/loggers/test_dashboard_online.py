@@ -116,6 +116,7 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server, capsys):
                 tracked.log(row)
             tracked.summary.update(summary(record))
             tracked.finish()
+    capsys.readouterr()  # what the client says of its login
     assert len(made(server, capsys)) == 2
     told = saved(server)[0].spec
     assert made(server, capsys, "runs=kept")

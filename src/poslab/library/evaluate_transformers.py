@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -56,7 +57,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import INTERPRETER, TOKENS_A_BATCH, Need, Size, check_memory
-from poslab.study.run.facts import gpu_facts, machine_facts, version
+from poslab.study.run.facts import gpu_facts, machine_facts
 from poslab.study.run.identity import code_fingerprints
 from poslab.study.run.plan import resolve
 

@@ -25,9 +25,6 @@ GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
-version = lru_cache(metadata.version)  # each call takes a millisecond
-
-
 def machine_facts() -> dict[str, Any]:
     """Return the facts of a record about the software and the machine, without its GPUs."""
     return {
@@ -72,8 +69,7 @@ def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
     commit = COMMIT.search(answer)
     if commit is None:  # a repository without a commit
         return None
-    changed = any(not line.startswith("#") for line in answer.splitlines())
-    return SourceState(commit=commit[1], modified=changed)
+    return SourceState(commit=commit[1], modified=any(line[:1] != "#" for line in answer.splitlines()))
 
 
 def hardware() -> Hardware:
@@ -97,18 +93,13 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@lru_cache  # looking takes milliseconds
 def describe_versions() -> dict[str, str]:
     """Return versions that may change a result's last digits: in the record, but not in the identity."""
     versions = {"python": platform.python_version()}
-    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab"):
+    parts = [entry.dist for group in ENTRY_POINTS.values() for entry in metadata.entry_points(group=group)]
+    bringing = sorted({package.name for package in parts if package})
+    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab", *bringing):
         with suppress(metadata.PackageNotFoundError):  # W&B is optional, and poslab may only be on the path
-            versions[name] = version(name)
-    return versions | _versions_of_parts()
-
-
-@lru_cache
-def _versions_of_parts() -> dict[str, str]:
-    """Return the versions of the installed packages that declare parts, such as a scheme."""
-    groups = ENTRY_POINTS.values()
-    found = {entry.dist for group in groups for entry in metadata.entry_points(group=group) if entry.dist}
-    return {package.name: package.version for package in sorted(found, key=lambda package: package.name)}
+            versions[name] = metadata.version(name)
+    return versions
