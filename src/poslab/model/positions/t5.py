@@ -4,6 +4,9 @@ Half of the buckets hold one distance each; the other half grow with the logarit
 `max_distance`, beyond which all distances share the last bucket. One table serves all layers. Where tokens
 see later ones, keys after the query have the second half of the buckets, and the others the first.
 
+Training in windows of L tokens reads no bucket of distances from L on, so past L those are as they were
+drawn, unless the last bucket begins before L: for L under 114 lower `max_distance` and `buckets`.
+
 The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: T5 adds it to logits
 that are not divided by sqrt(K), as they are here.
 """
