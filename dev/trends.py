@@ -1,37 +1,84 @@
 """How often intervals of a ladder hold the truth: made-up curves with known exponents, noise as measured.
 
-python dev/trends.py           1,000 ladders each of two and three seeds, with six kinds of noise: minutes
+python dev/trends.py           1,000 ladders each of two and three seeds, with eight kinds of noise: minutes
 python dev/trends.py needs     100 ladders each: the tokens and parameters that an arm needs over another
+python dev/trends.py noise     the noise of the gaps in the archived study `ladder`
 
 Losses are E + A (k_N N)^-alpha + B (k_D D)^-beta (Hoffmann et al. 2022, with their exponents), and one arm
-needs fewer tokens by its k_D. The gap's noise over seeds is that of T5 against RoPE in `sweep=fair` (a
-standard deviation of 0.011 nats), and that over documents about half to six times it, the same text in every
-rung of a ladder. Gaps may also lie beside their curve, by more than any seed or text would give them. A
-percentile bootstrap of seeds and documents stands beside.
+needs fewer tokens by its k_D. The gap's noise over seeds and documents is that of `sweep=ladder`, pooled over
+its sizes and arms, with its number of documents; every rung scores the same ones. Other lines have more or
+less of the one or the other, documents that differ in size, and gaps that lie beside their curve by more than
+any seed or text would give them. A percentile bootstrap of seeds and documents stands beside.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from poslab.analysis.arms import Arm
 from poslab.analysis.estimates import ArmFigures, estimates
 from poslab.analysis.ladder import Ladder, Rung, design, shares_of, trend
+from poslab.analysis.results import figures, subject_of
 from poslab.analysis.scaling import scaling
+from poslab.analysis.spread import noise_of_losses
 from poslab.record.facts import Manifest
+from poslab.record.kept import load_available
 from poslab.record.losses import LossSum
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of a gap in one loss, nats."""
+
+    seeds: float  # from seed to seed, over all documents
+    text: float  # of the mean over documents, over all seeds
+    both: float  # of one seed's mean over documents, by what documents are for this seed alone
+
+
+AT_L = Noise(0.0231, 0.0115, 0.0052)
+AT_8L = Noise(0.108, 0.0398, 0.0268)
 FIGURE = "loss_1x"
 # Parameters and tokens per parameter: four sizes in proportion, and the smallest with ten times the budget.
 RUNGS = ((1.2e5, 8), (3.5e5, 8), (8.1e5, 8), (2.7e6, 8), (1.2e5, 80))
-DOCUMENTS = 35
-SEEDS, TEXT = 0.011, 0.02  # standard deviation of a gap over seeds; standard error over documents
+DOCUMENTS = 63
 BOOTSTRAP = 400
 BETTER = 1.2  # k_D of one arm
+
+
+def measured() -> dict[str, Noise]:
+    """Return the noise of the gaps to the reference in the archived ladder, by loss, pooled over all gaps."""
+    reports = Path(__file__).parent.parent / "reports"
+    ladder = figures(load_available("ladder", Path("runs"), reports), subject_of("ladder"), None, None).rungs
+    assert ladder is not None
+    found = {}
+    for figure, measured_in in zip(ladder.figures, (("non_overlapping", 1.0), ("sliding", 8.0)), strict=True):
+        variances = []
+        for rung in ladder.rungs:
+            for label in sorted(rung.arms.keys() - {ladder.reference}):
+                ours, theirs = (
+                    {run.seed: run.segments[measured_in] for run in rung.arms[name].arm.finished}
+                    for name in (label, ladder.reference)
+                )
+                seeds = sorted(ours.keys() & theirs.keys())
+                alone = [noise_of_losses([(ours[at], 1, False), (theirs[at], -1, False)]) for at in seeds]
+                gap = rung.gap(label, ladder.reference, figure)
+                assert gap is not None
+                assert gap.text is not None
+                ours_by_seed, theirs_by_seed = (
+                    rung.arms[name].by_seed(figure) for name in (label, ladder.reference)
+                )
+                gaps = [ours_by_seed[at] - theirs_by_seed[at] for at in seeds]
+                one = np.mean([noise.variance for noise in alone if noise is not None])
+                both = (one - gap.text.variance) / (1 - 1 / len(seeds))
+                variances.append((np.var(gaps, ddof=1) - both, one - both, both))
+        found[figure] = Noise(*np.sqrt(np.mean(variances, axis=0)).tolist())
+    return found
 
 
 def loss(parameters: float, tokens: float, k: float) -> float:
@@ -50,16 +97,22 @@ def figures_of(label: str, seeds: Mapping[int, Mapping[str, LossSum]], flops: fl
 
 
 def made_up(
-    random: np.random.Generator, seeds: int, text: float, later: float, beside: float = 0.0
+    random: np.random.Generator,
+    seeds: int,
+    noise: Noise,
+    later: float = 1.0,
+    beside: float = 0.0,
+    uneven: float = 0.0,
 ) -> tuple[Ladder, list[float]]:
     """Return a ladder with noise, and its true gaps; noise over seeds grows to `later` times.
 
-    Each gap lies beside its curve by a draw of standard deviation `beside`, alike in all seeds.
+    Each gap lies beside its curve by a draw of standard deviation `beside`, alike in all seeds. `uneven` is
+    the standard deviation of the logarithm of a document's tokens.
     """
-    tokens = random.lognormal(7, 0.7, DOCUMENTS).round()
+    tokens = random.lognormal(7, uneven, DOCUMENTS).round()
     share = tokens / tokens.sum()
-    unit = text / np.sqrt((share**2).sum())
-    common, slope = random.normal(0, unit, (2, DOCUMENTS))
+    unit = 1 / np.sqrt((share**2).sum())
+    common, slope = random.normal(0, noise.text * unit, (2, DOCUMENTS))
     rungs, truth = [], []
     order = sorted(RUNGS, key=lambda rung: rung[0] ** 2 * rung[1])
     for (parameters, budget), growth in zip(order, np.geomspace(1, later, len(order)), strict=True):
@@ -69,10 +122,11 @@ def made_up(
         far = np.log(flops / 1e13) / 6
         arms = {}
         means["b"] += random.normal(0, beside)
+        of_text = np.cos(far) * common + np.sin(far) * slope
         for label, mean in means.items():
-            noise = random.normal(0, SEEDS * growth / np.sqrt(2), seeds)
-            apart = random.normal(0, unit / 4, (seeds, DOCUMENTS))
-            by_document = mean + noise[:, None] + apart + (label == "b") * (common + far * slope)
+            of_seeds = random.normal(0, noise.seeds * growth / np.sqrt(2), (seeds, 1))
+            of_both = random.normal(0, noise.both * unit / np.sqrt(2), (seeds, DOCUMENTS))
+            by_document = mean + of_seeds + of_both + (label == "b") * of_text
             arms[label] = figures_of(
                 label,
                 {
@@ -116,15 +170,16 @@ def coverage(
     random: np.random.Generator,
     ladders: int,
     seeds: int,
-    text: float = TEXT,
+    noise: Noise = AT_L,
     later: float = 1.0,
-    boot: bool = False,
     beside: float = 0.0,
+    uneven: float = 0.0,
+    boot: bool = False,
 ) -> dict[str, float]:
     """Return the share of ladders whose intervals hold the truth: the last gap, the change, and the slope."""
     held = Counter[str]()
     for _ in range(ladders):
-        rungs, truth = made_up(random, seeds, text, later, beside)
+        rungs, truth = made_up(random, seeds, noise, later, beside, uneven)
         found = trend(rungs, "b", FIGURE)
         assert found is not None
         weights = np.linalg.pinv(design(rungs.rungs, shares_of(rungs)))[1] * np.log(10)
@@ -144,11 +199,11 @@ def coverage(
     return {name: count / ladders for name, count in held.items()}
 
 
-def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int, text: float) -> dict[str, float]:
+def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int) -> dict[str, float]:
     """Return the share of ladders whose intervals hold the tokens and parameters needed, and that tell."""
     held = Counter[str]()
     for _ in range(ladders):
-        fit = scaling(made_up(random, seeds, text, 1.0)[0], "b", FIGURE)
+        fit = scaling(made_up(random, seeds, AT_L)[0], "b", FIGURE)
         assert fit is not None
         for name, need, true in (("tokens", fit.tokens, 1 / BETTER), ("parameters", fit.parameters, 1.0)):
             held[name] += (need.low or 0.0) <= true <= (need.high or np.inf)
@@ -156,23 +211,29 @@ def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int, tex
     return {name: count / ladders for name, count in held.items()}
 
 
-def main(needs: bool) -> None:
+def main(what: str) -> None:
     """Print each coverage as it is known."""
+    if what == "noise":
+        for figure, noise in measured().items():
+            print(f"{figure}: {noise}")
+        return
     for seeds in (2, 3):
-        if needs:
-            _show(f"{seeds} seeds", coverage_of_needs(np.random.default_rng(1), 100, seeds, TEXT))
+        if what == "needs":
+            _show(f"{seeds} seeds", coverage_of_needs(np.random.default_rng(1), 100, seeds))
             continue
-        for text, later, beside in (
-            (TEXT, 1.0, 0.0),
-            (TEXT, 2.5, 0.0),
-            (TEXT, 0.4, 0.0),
-            (3 * TEXT, 1.0, 0.0),
-            (TEXT / 4, 1.0, 0.0),
-            (TEXT, 1.0, 0.1),
+        for said, noise, changes in (
+            ("as measured at L", AT_L, {}),
+            ("as measured at 8 L", AT_8L, {}),
+            ("of seeds 2.5 times as much at the end", AT_L, {"later": 2.5}),
+            ("of seeds 0.4 times as much at the end", AT_L, {"later": 0.4}),
+            ("of text three times as much", replace(AT_L, text=3 * AT_L.text), {}),
+            ("of seeds a third as much", replace(AT_L, seeds=AT_L.seeds / 3), {}),
+            ("of documents that differ in size", AT_L, {"uneven": 0.7}),
+            ("of gaps 0.1 nats beside their curve", AT_L, {"beside": 0.1}),
         ):
-            shares = coverage(np.random.default_rng(0), 1000, seeds, text, later, later == 1, beside)
-            noise = f"text {text:g}, seeds' noise x {later:g} at the end, {beside:g} beside the curve"
-            _show(f"{seeds} seeds, {noise}", shares)
+            random = np.random.default_rng(0)
+            shares = coverage(random, 1000, seeds, noise, **changes, boot="later" not in changes)
+            _show(f"{seeds} seeds, noise {said}", shares)
 
 
 def _show(case: str, shares: Mapping[str, float]) -> None:
@@ -180,4 +241,4 @@ def _show(case: str, shares: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    main("needs" in sys.argv)
+    main("".join(sys.argv[1:]))

@@ -243,7 +243,7 @@ def test_intervals_of_a_trend_and_of_what_an_arm_needs_cover_the_truth():
     covered = coverage(np.random.default_rng(0), ladders=150, seeds=2)
     assert 0.9 <= covered["trend"] <= 0.995
     assert covered["gap"] >= 0.9
-    needs = coverage_of_needs(np.random.default_rng(1), ladders=5, seeds=2, text=0.02)
+    needs = coverage_of_needs(np.random.default_rng(1), ladders=5, seeds=2)
     assert min(needs["tokens"], needs["parameters"]) >= 4 / 5
 
 

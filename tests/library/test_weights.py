@@ -52,6 +52,7 @@ def test_an_exported_model_is_the_run_s_to_the_bit_for_poslab_and_for_other_libr
         facts, manifest = json.loads(metadata["poslab"]), read_manifest(directory)
         assert facts["config"] == manifest.config
         assert (facts["run"], facts["identity"]) == (manifest.run, manifest.identity)
+        assert manifest.untrained_from == model.scheme.untrained_from
         first = path.read_bytes()
         assert poslab.export(directory, path).read_bytes() == first
 

@@ -1,5 +1,7 @@
 """Schemes: properties and published values. Other implementations: test_parity_rotations.py."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -101,6 +103,32 @@ def test_xpos_ends_where_float32_does():
     assert torch.isfinite(q).all()
     assert torch.isfinite(k).all()
     assert 60_000 < scheme.max_length < 70_000
+
+
+@pytest.mark.parametrize(
+    ("length", "table"), [(16, {}), (50, {}), (112, {}), (113, {}), (16, {"buckets": 8})]
+)
+def test_t5_says_from_which_distance_on_training_reads_no_bucket(length, table):
+    """Also inside another scheme, and of no distance that a window leaves out."""
+    section = POSITIONS["t5"] | table
+
+    def scheme(**changes):
+        return build_scheme(section, replace(GEOMETRY, context_length=length, **changes))
+
+    t5 = scheme()
+    t5.bias(torch.arange(length)).sum().backward()
+    distances = torch.arange(4 * 128)
+    unread = (t5.bucket_bias.grad == 0).all(1)[t5.bucket(distances)]
+    first = next((int(at) for at in distances[unread]), None)
+    assert t5.untrained_from == first
+    assert scheme(window=length).untrained_from is None
+    assert scheme(consecutive=False).untrained_from is None
+    schedule = {
+        "scheme": "schedule",
+        "layers": ["t5", "none"],
+        "schemes": {"t5": section, "none": POSITIONS["none"]},
+    }
+    assert build_scheme(schedule, replace(GEOMETRY, context_length=length)).untrained_from == first
 
 
 @pytest.mark.parametrize("name", ["rope", "xpos", "rope_learned"])

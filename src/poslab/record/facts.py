@@ -126,6 +126,7 @@ class Manifest(Facts):
     wandb: WandbPlace | None = None
     parameters: int | None = None
     max_length: int | None = None  # in tokens, past which the scheme has no value
+    untrained_from: int | None = None  # in tokens: the first distance of parameters that training never read
     tokens: int | None = None  # of training
     flops: int | float | None = None
     seconds: int | float | None = None  # of training only

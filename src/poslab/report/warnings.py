@@ -76,6 +76,7 @@ def _warnings_of(results: Results) -> list[str]:
             warnings.append(f"{without}, so in no order and no trend: {listing(apart)}.")
     warnings += [
         *_differences(finished, across_texts=bool(results.texts)),
+        *_untrained(finished),
         *_far_from_normal(results),
         *_rate_warnings(results),
     ]
@@ -120,6 +121,21 @@ def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
     if not across_texts and any(len(entries) > 1 for entries in scored.values()):
         sentences.append("Lengths or arms differ in the target tokens that were scored.")
     return sentences
+
+
+def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
+    """Warn of schemes that were measured at distances for which they have parameters without training."""
+    by_length: dict[tuple[int, int], list[str]] = {}
+    for run in runs:
+        longest = max((multiple for _, multiple in run.segments), default=1.0) * run.context_length
+        if (first := run.manifest.untrained_from) is not None and first < longest:
+            by_length.setdefault((run.context_length, first), []).append(run.pos)
+    for (length, first), schemes in sorted(by_length.items()):
+        yield (
+            f"{listing(list(dict.fromkeys(schemes)))}: windows of {length} tokens train no parameter for "
+            f"distances from {first} tokens on, so losses past L rest on parameters as they were drawn. Have "
+            "the table end within L."
+        )
 
 
 def _far_from_normal(results: Results) -> list[str]:

@@ -25,6 +25,7 @@ It declares its properties where they differ from the defaults:
     length_dependent True where more tokens after a token change its logits         dynamic NTK, randomised
     can_rotate       the widths that it can rotate                                    RoPE: even ones
     two_sided        True where it also means something for keys after a query        RoPE, ALiBi
+    untrained_from   the first distance that windows of L tokens do not train        T5
     tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
     relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
     rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
@@ -153,6 +154,15 @@ class Scheme(nn.Module):
         return None
 
     @property
+    def untrained_from(self) -> int | None:
+        """The first distance in tokens at which parameters act that windows of L tokens never read.
+
+        None: there is none. Such parameters keep the values that they were drawn with.
+        """
+        firsts = [inside.untrained_from for inside in self._schemes_inside()]
+        return min((first for first in firsts if first is not None), default=None)
+
+    @property
     def shift_invariant(self) -> bool:
         """Whether the logit of a query and a key stays the same when both move by as many tokens."""
         return True
@@ -202,15 +212,16 @@ class Scheme(nn.Module):
 
     def check_vocabulary(self, entries: int) -> None:
         """Raise ConfigError where the settings name tokens that a vocabulary of so many entries has not."""
-        for inside in self.modules():
-            if isinstance(inside, Scheme) and inside is not self:
-                inside.check_vocabulary(entries)
+        for inside in self._schemes_inside():
+            inside.check_vocabulary(entries)
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
         """Take from the tokens of a forward pass what the hooks below need; schemes inside take it, too."""
-        for inside in self.modules():
-            if isinstance(inside, Scheme) and inside is not self:
-                inside.read_tokens(tokens)
+        for inside in self._schemes_inside():
+            inside.read_tokens(tokens)
+
+    def _schemes_inside(self) -> "list[Scheme]":
+        return [module for module in self.modules() if isinstance(module, Scheme) and module is not self]
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         """Return the input of the first layer, from the token embeddings `x`."""

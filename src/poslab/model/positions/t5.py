@@ -48,6 +48,15 @@ class T5(Scheme):
         self.horizon = int((buckets < self.buckets - 1).sum())
         self.bucket_bias = nn.Parameter(torch.empty(options.buckets, geometry.heads))
 
+    @property
+    def untrained_from(self) -> int | None:
+        length, window = self.geometry.context_length, self.geometry.window
+        if self.horizon < length or not self.geometry.consecutive:
+            return None
+        buckets = self.bucket(torch.arange(self.horizon + 1, device="cpu"))
+        first = int((buckets <= buckets[length - 1]).sum())
+        return first if window is None or first < window else None
+
     def bucket(self, distance: Int[Tensor, "N"]) -> Int[Tensor, "N"]:
         """Return the number of each distance's bucket among those of its side."""
         exact = self.buckets // 2

@@ -227,7 +227,11 @@ class RunMaker(Observer):
         job, record = self.job, self.record
         config, corpus = job.config, job.corpus
         self.gpt = gpt = build(config, corpus.vocabulary)
-        record.update(parameters=gpt.parameter_count(), max_length=gpt.scheme.max_length)
+        record.update(
+            parameters=gpt.parameter_count(),
+            max_length=gpt.scheme.max_length,
+            untrained_from=gpt.scheme.untrained_from,
+        )
         if (vocabulary := config.data["vocabulary"]) != "bytes":
             record.write_file(TOKENIZER, tokenizer_of(vocabulary, corpus))
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
