@@ -17,14 +17,14 @@ def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
     manifest = read_manifest(directory)
     tables = read_tables(directory, manifest.tables)
     grown = METRICS._replace(optional=("grams",))
-    steps = [row[0] for row in table_rows(tables, METRICS)]
-    assert list(table_rows(tables, grown, ("step", "grams"))) == [(step, "") for step in steps]
+    older = table_rows(tables, METRICS)
+    assert table_rows(tables, grown) == [{**row, "grams": ""} for row in older]
     with pytest.raises(DamagedError, match="no column grams"):
         table_rows(tables, METRICS._replace(columns=(*METRICS.columns, "grams")))
     monkeypatch.setattr(run_directory, "METRICS", grown)
     table = poslab.RunDirectory(directory).table("metrics")
     assert table.grams.isna().all()
-    assert [f"{step:g}" for step in table.step] == steps
+    assert [f"{step:g}" for step in table.step] == [row["step"] for row in older]
 
 
 def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(tmp_path):
@@ -32,5 +32,5 @@ def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_
     record = RunRecord(tmp_path)
     record.write_table(POSITION, [row, row | {"nll": 1_383_452.25}])
     tables = read_tables(tmp_path, record.files)
-    losses = [(row[0], row[1]) for row in table_rows(tables, POSITION)]
+    losses = [(row["position"], row["nll"]) for row in table_rows(tables, POSITION)]
     assert losses == [("123456789", "0.6666667"), ("123456789", "1383452.25")]

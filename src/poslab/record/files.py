@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +25,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
 UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # tempfile's name of the later file `name`
 ROOM = 1.0  # seconds between two tries whether a full disk has room again
 
-Row = tuple[str, ...]
 Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
@@ -148,25 +146,20 @@ def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]
     return tables
 
 
-def table_rows(tables: Tables, schema: TableSchema, columns: tuple[str, ...] | None = None) -> Iterable[Row]:
-    """Return the cells of a table's `columns`, by default of all required ones, in this order.
+def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
+    """Return the rows of a table as text; an optional column that the file lacks is empty.
 
-    The cells of a missing optional column are empty. Raise DamagedError where the table is not among
-    `tables`, lacks a required column or has a broken row.
+    Raise DamagedError where the table is not among `tables`, lacks a required column or has a broken row.
     """
     name = schema.file
     if name not in tables:
         raise DamagedError(f"{MANIFEST} lists no {name}")
-    reader = csv.reader(io.StringIO(tables[name].decode(), newline=""), strict=True)
-    header = next(reader, [])
-    rows = [row for row in reader if row]
-    absent = [column for column in schema.columns if column not in header]
-    if absent:
+    reader = csv.DictReader(io.StringIO(tables[name].decode(), newline=""), strict=True)
+    header = reader.fieldnames or []
+    if absent := [column for column in schema.columns if column not in header]:
         raise DamagedError(f"{name} has no column {absent[0]}")
-    if any(len(row) != len(header) for row in rows):
+    rows = list(reader)
+    if any(None in row or None in row.values() for row in rows):  # too many cells, or too few
         raise DamagedError(f"{name} has a broken row")
-    places = {column: place for place, column in enumerate(header)}
-    if lacking := [column for column in schema.optional if column not in header]:
-        places |= dict.fromkeys(lacking, len(header))
-        rows = [[*row, ""] for row in rows]
-    return map(itemgetter(*(places[column] for column in columns or schema.columns)), rows)
+    lacking = dict.fromkeys((column for column in schema.optional if column not in header), "")
+    return [row | lacking for row in rows]

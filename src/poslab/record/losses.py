@@ -1,19 +1,19 @@
 """The sums of losses in a run's CSV files. The averages are in measures.py."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from sys import intern
 from typing import NamedTuple
 
-from poslab.record.files import Row, Tables, table_rows
+from poslab.record.files import Tables, table_rows
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION, RESCALED, RESCALED_POSITION
 from poslab.record.seal import DamagedError
 
-VALIDATED = ("step", "tokens", "seconds", "validation_nll", "validation_tokens", "validation_bytes")
 TRAINED = "none"  # what a rescaling is called that changes nothing: the model as trained
 
+Row = Mapping[str, str]
 Segments = Mapping[tuple[str, float], Mapping[str, "LossSum"]]  # by protocol and multiple of L, then segment
 
 
@@ -53,20 +53,26 @@ class RescaledMeasurement:
 
 def validations(tables: Tables) -> tuple[Validation, ...]:
     """Return the validations in metrics.csv. Raises DamagedError, as all readers of tables do."""
-    points = []
-    for step, tokens, seconds, nll, scored, size in table_rows(tables, METRICS, VALIDATED):
-        if nll and (count := _count(scored)):
-            place = int(float(step)), int(float(tokens)), _optional(seconds)
-            points.append(Validation(*place, float(nll), count, _count(size)))
+    points = tuple(
+        Validation(
+            step=int(float(row["step"])),
+            tokens=int(float(row["tokens"])),
+            seconds=float(row["seconds"]) if row["seconds"] else None,
+            nll=float(row["validation_nll"]),
+            scored=scored,
+            bytes=_count(row["validation_bytes"]),
+        )
+        for row in table_rows(tables, METRICS)
+        if row["validation_nll"] and (scored := _count(row["validation_tokens"]))
+    )
     if any(after.tokens <= before.tokens for before, after in pairwise(points)):
         raise DamagedError(f"{METRICS.file}: its tokens do not grow from row to row")
-    return tuple(points)
+    return points
 
 
 def segments(tables: Tables) -> Segments:
     """extrapolation.csv."""
-    columns = (*EXTRAPOLATION.columns, *EXTRAPOLATION.optional)
-    return _segments(table_rows(tables, EXTRAPOLATION, columns), EXTRAPOLATION.file)
+    return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
 
 
 def positions(tables: Tables) -> Mapping[int, LossSum]:
@@ -76,54 +82,45 @@ def positions(tables: Tables) -> Mapping[int, LossSum]:
 
 def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
     """rescaled.csv and rescaled_position.csv, by rescaling; as trained is in the run's own files."""
-    lengths = _by_rescaling(table_rows(tables, RESCALED, (*RESCALED.columns, *RESCALED.optional)))
+    lengths = _by_rescaling(table_rows(tables, RESCALED))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
-        name: RescaledMeasurement(
-            _segments(lengths.get(name, []), RESCALED.file), _positions(by_position.get(name, []))
-        )
+        name: RescaledMeasurement(_segments(lengths[name], RESCALED.file), _positions(by_position[name]))
         for name in dict.fromkeys([*lengths, *by_position])
         if name != TRAINED
     }
 
 
 def _by_rescaling(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
+    grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        grouped.setdefault(row[0], []).append(row[1:])
+        grouped[row["rescale"]].append(row)
     return grouped
 
 
-def _optional(text: str) -> float | None:
-    return float(text) if text else None
-
-
-@cache  # of the thousands in a file, few differ
-def _count(text: str) -> int | None:
-    return int(float(text)) if text else None
-
-
 def _segments(rows: Iterable[Row], file: str) -> Segments:
-    measured: dict[tuple[str, float], dict[str, LossSum]] = {}
-    lengths: dict[tuple[str, str], dict[str, LossSum]] = {}  # by the text of protocol and multiple
-    defined = [row for row in rows if row[4] and row[5]]  # the others have no number
-    for (protocol, multiple, _, segment, *_), loss in zip(defined, _loss_sums(defined), strict=True):
-        scored = lengths.get((protocol, multiple))
-        if scored is None:
-            scored = lengths[protocol, multiple] = measured.setdefault((protocol, float(multiple)), {})
+    measured: dict[tuple[str, float], dict[str, LossSum]] = defaultdict(dict)
+    for row in _defined(rows):
+        scored, segment = measured[row["protocol"], float(row["multiple"])], intern(row["segment"])
         if segment in scored:
             raise DamagedError(f"{file} has segment {segment} twice")
-        scored[intern(segment)] = loss
-    return measured
+        scored[segment] = _loss_sum(row)
+    return dict(measured)
 
 
 def _positions(rows: Iterable[Row]) -> Mapping[int, LossSum]:
-    defined = [(*row, "") for row in rows if row[1] and row[2]]
-    return dict(zip([int(row[0]) for row in defined], _loss_sums(defined), strict=True))
+    return {int(row["position"]): _loss_sum(row) for row in _defined(rows)}
 
 
-def _loss_sums(rows: Sequence[Row]) -> Iterable[LossSum]:
-    """The nll, tokens, bytes and document that the rows end with. There are millions of them."""
-    nll, tokens, size, document = list(zip(*rows, strict=True))[-4:] if rows else ((),) * 4
-    numbers = map(float, nll), map(_count, tokens), map(_count, size)
-    return map(LossSum._make, zip(*numbers, map(intern, document), strict=True))
+def _defined(rows: Iterable[Row]) -> Iterable[Row]:
+    """Leave out the rows without a number."""
+    return (row for row in rows if row["nll"] and row["tokens"])
+
+
+def _loss_sum(row: Row) -> LossSum:
+    document = intern(row.get("document", ""))  # a table by position has none
+    return LossSum(float(row["nll"]), int(float(row["tokens"])), _count(row["bytes"]), document)
+
+
+def _count(text: str) -> int | None:
+    return int(float(text)) if text else None

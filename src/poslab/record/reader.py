@@ -312,8 +312,7 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
 
 def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
     """Return the rows of metrics.csv as text. Raise DamagedError."""
-    rows = table_rows(_metrics(folder, manifest), METRICS)
-    return [dict(zip(METRICS.columns, row, strict=True)) for row in rows]
+    return table_rows(_metrics(folder, manifest), METRICS)
 
 
 def _metrics(folder: Path, manifest: Manifest) -> Tables:
