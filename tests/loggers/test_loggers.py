@@ -103,6 +103,7 @@ def test_tensorboard_is_one_and_says_what_it_needs(tmp_path, monkeypatch):
     losses = [event.value for event in events.Scalars("validation/loss")]
     assert losses == pytest.approx(list(table.validation_nll / table.validation_tokens))
     assert events.Scalars("summary/sliding_2x")
+    assert events.Scalars("summary/validation_loss")[0].value == pytest.approx(losses[-1])
 
 
 def test_several_loggers_show_the_curve_once_after_two_kills(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from poslab.record.facts import Manifest
 from poslab.record.files import Tables, read_tables, table_rows
 from poslab.record.losses import TRAINED, LossSum, RescaledMeasurement, Segments, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
-from poslab.record.schema import MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
+from poslab.record.schema import ENDED, MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
 
@@ -247,16 +247,12 @@ def study_list_of(folder: Path) -> StudyList:
     raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")
 
 
-def load_run(folder: Path, anywhere: bool = False) -> Run:
-    """Load the record of one run directory; an unreadable one has a status and a reason.
-
-    A record of another directory's run is not read, unless it may lie `anywhere`.
-    """
+def load_run(folder: Path) -> Run:
+    """Load the record of one run directory; an unreadable one has a status and a reason."""
     name = folder.name
     try:
         manifest = parse_manifest((folder / MANIFEST).read_bytes())
-        if not anywhere:
-            check_directory(manifest, folder)
+        check_directory(manifest, folder)
     except FileNotFoundError:
         return Run(name, "not started", "no record yet")
     except OtherFormatError as error:
@@ -269,35 +265,32 @@ def load_run(folder: Path, anywhere: bool = False) -> Run:
         return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
     config = manifest.config or {}  # the path of a text is not part of an arm
     manifest = manifest.updated(config={**config, "data": published(config.get("data") or {})})
-    run = Run(name, str(manifest.status), manifest.reason or "", manifest)
-    if run.status not in ("done", "diverged"):
-        return run
     try:
-        if run.status == "diverged":  # it may have reached a target first
-            return replace(run, validations=losses.validations(_metrics(folder, manifest)))
-        tables = read_tables(folder, manifest.tables)
-        run = replace(run, validations=losses.validations(tables))
-        return run if run.tunes else _with_evaluation(run, tables)
+        return load_evaluation(folder, manifest)
     except UnreadableError as error:
         problem = str(error)
     except (ArithmeticError, ValueError, csv.Error):
         problem = "its CSV files cannot be read"
-    if run.status == "diverged":
-        return replace(run, reason=f"{run.reason}; {problem}, so its curve is left out")
+    if manifest.status == "diverged":
+        reason = f"{manifest.reason or ''}; {problem}, so its curve is left out"
+        return Run(name, "diverged", reason, manifest)
     return Run(name, "unreadable", problem, manifest)
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
-    """Load a finished evaluation of a trained model as a run without a curve.
+    """Load the tables of a run, or of an evaluation of a trained model, whose manifest is known.
 
-    Raise DamagedError, and ValueError and csv.Error where its tables make no sense.
+    Raise DamagedError, and ArithmeticError, ValueError and csv.Error where its tables make no sense.
     """
-    run = Run(folder.name, "done", "", manifest, study=str(manifest.study))
-    return _with_evaluation(run, read_tables(folder, manifest.tables))
-
-
-def _with_evaluation(run: Run, tables: Tables) -> Run:
-    """Add the measurements of the trained model. Raise DamagedError, ValueError and csv.Error."""
+    reason = manifest.reason or ""
+    run = Run(folder.name, str(manifest.status), reason, manifest, study=str(manifest.study))
+    if run.status not in ENDED:
+        return run
+    tables = read_tables(folder, manifest.tables)
+    if manifest.evaluation is None:
+        run = replace(run, validations=losses.validations(tables))
+    if run.tunes or run.status == "diverged":  # it may have reached a target first
+        return run
     if not run.has_text:
         return replace(run, tables=tables)
     rescaled = _rescalings(run.config) or {RESCALED.file, RESCALED_POSITION.file} & tables.keys()
@@ -312,12 +305,8 @@ def _with_evaluation(run: Run, tables: Tables) -> Run:
 
 def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
     """Return the rows of metrics.csv as text. Raise DamagedError."""
-    return table_rows(_metrics(folder, manifest), METRICS)
-
-
-def _metrics(folder: Path, manifest: Manifest) -> Tables:
     digests = {name: digest for name, digest in manifest.tables.items() if name == METRICS.file}
-    return read_tables(folder, digests)
+    return table_rows(read_tables(folder, digests), METRICS)
 
 
 def _rescalings(config: Mapping[str, Any]) -> list[str]:

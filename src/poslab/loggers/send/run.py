@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from poslab.record.facts import Manifest
 from poslab.record.kept import published_file
 from poslab.record.locks import holding, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
-from poslab.record.reader import Run, load_run, metrics_rows
+from poslab.record.reader import Run, load_evaluation, metrics_rows
 from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER
 from poslab.record.seal import sealed
 from poslab.record.writer import RunRecord
@@ -97,9 +96,8 @@ class TrackedRun:
         self._save_console()
         for name in facts.tables:
             save_file(self.run, name, (self.directory / name).read_bytes())
-        run = load_run(self._folder, anywhere=True)  # a copy of the run's record among its files in W&B
-        run = replace(run, name=self.directory.name, study=str(facts.study))
         try:
+            run = load_evaluation(self.directory, facts)
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
             if run.status == "done":
