@@ -43,14 +43,13 @@ def _content(source: sources.TextSource) -> tuple[str, Survey | None]:
         surveyed = survey(source)
         return surveyed.digest, surveyed
     options = source.model_dump(mode="json", exclude={"path", "vocabulary", "windows", "held_out"})
-    about = [FORMAT, platform.node(), source.label(), options, before.digest]
+    about = [FORMAT, platform.node(), source.label(), options, before]
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     known = Remembered(planning_directory() / "texts.json", TEXTS)
     if digest := known.get(key):
         return str(digest), None
-    settled = before.settled
     surveyed = survey(source)
-    if settled and source.files_state() == before:
+    if source.files_state() == before:
         known.put(key, surveyed.digest)
         known.save()
     return surveyed.digest, surveyed

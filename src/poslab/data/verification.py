@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
@@ -91,20 +91,11 @@ def file_state(path: str | os.PathLike[str]) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
-class FilesState(NamedTuple):
-    """The state of several files."""
+def files_state(paths: Iterable[str | os.PathLike[str]]) -> str | None:
+    """Return SHA-256 over the states of files in an order of theirs.
 
-    digest: str  # SHA-256 of their paths and states
-    newest: float  # the last time at which one of them changed, in seconds since 1970
-
-    @property
-    def settled(self) -> bool:
-        """Whether a change from now on must show."""
-        return time.time() - self.newest > SETTLED
-
-
-def files_state(paths: Iterable[str | os.PathLike[str]]) -> FilesState | None:
-    """Return the state of files in an order of theirs; None where one cannot be seen."""
+    None where one cannot be seen, or was changed so shortly ago that another change might not show.
+    """
     digest = hashlib.sha256()
     newest = 0
     try:
@@ -114,4 +105,4 @@ def files_state(paths: Iterable[str | os.PathLike[str]]) -> FilesState | None:
             newest = max(newest, state[1], state[2])
     except OSError:
         return None
-    return FilesState(digest.hexdigest(), newest / 1e9)
+    return digest.hexdigest() if time.time() - newest / 1e9 > SETTLED else None

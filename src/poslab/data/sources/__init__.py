@@ -24,7 +24,6 @@ from poslab.config.checking import check
 from poslab.config.schema import HELD_OUT, Options
 from poslab.data.split import MOST, held_out_bytes
 from poslab.data.tokens import Text
-from poslab.data.verification import FilesState
 
 MOST_ENTRIES = 2**20
 
@@ -87,7 +86,7 @@ class TextSource(Options):
         """Return documents to validate on; None: a part of `read` is held out."""
         return None
 
-    def files_state(self) -> FilesState | None:
+    def files_state(self) -> str | None:
         """Return the state of the files that are read; None where that does not tell whether they changed."""
         return None
 

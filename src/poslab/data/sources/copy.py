@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from poslab.data.sources import TextSource
-from poslab.data.verification import FilesState, files_state
+from poslab.data.verification import files_state
 
 SEPARATOR, END = b"|", b"\n"
 LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
@@ -39,7 +39,7 @@ class Source(TextSource):
         """Yield one stream, drawn apart from that of `read`."""
         yield self._stream(1, self.tokens // 10)
 
-    def files_state(self) -> FilesState | None:
+    def files_state(self) -> str | None:
         """Return the state of this module, which makes the text of its options."""
         return files_state([__file__])
 

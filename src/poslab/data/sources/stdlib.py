@@ -15,7 +15,7 @@ from pydantic import Field
 
 from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
-from poslab.data.verification import FilesState, files_state
+from poslab.data.verification import files_state
 
 # Not the library itself: its tests, and programs that some distributions leave out.
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}
@@ -39,7 +39,7 @@ class Source(TextSource):
             if content and b"\0" not in content and _is_utf8(content):
                 yield content
 
-    def files_state(self) -> FilesState | None:
+    def files_state(self) -> str | None:
         """Return the state of all of them."""
         return files_state(_modules())
 

@@ -18,7 +18,7 @@ from poslab.config.schema import ConfigError
 from poslab.data import rows
 from poslab.data.sources import TextSource
 from poslab.data.tokens import Text
-from poslab.data.verification import FilesState, files_state
+from poslab.data.verification import files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
 LARGE = 2**26  # bytes, from which on a file is not read at once
@@ -49,7 +49,7 @@ class Source(TextSource):
         if empty:
             raise ConfigError(f"data.path={self._path()} is empty")
 
-    def files_state(self) -> FilesState | None:
+    def files_state(self) -> str | None:
         """Return the state of the files, also of those in a folder that `datasets` has saved."""
         files, _ = self._files()
         return files_state(chain.from_iterable(map(_inside, files)))
