@@ -14,8 +14,6 @@ from poslab.record.facts import Manifest
 from poslab.record.schema import FORMAT, MANIFEST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
 
-SECTIONS = ("data", "wandb")  # fields that have fields
-
 
 class OtherFormatError(UnreadableError):
     """A sound record of a version before this one, or after it."""
@@ -73,7 +71,8 @@ def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
     try:
         return Manifest.model_validate(facts)
     except ValidationError as error:
-        raise DamagedError(f"{name} has no valid {_field(error)}") from None
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DamagedError(f"{name} has no valid {plain(field, 80)}") from None
 
 
 def remove_record(directory: Path) -> None:
@@ -86,12 +85,6 @@ def remove_record(directory: Path) -> None:
     (directory / MANIFEST).unlink(missing_ok=True)
     with suppress(OSError):
         directory.rmdir()
-
-
-def _field(error: ValidationError) -> str:
-    """Return the dotted name of the first invalid field."""
-    name, *inside = error.errors()[0]["loc"]
-    return f"{name}.{inside[0]}" if name in SECTIONS and inside else str(name)
 
 
 def damaged_files(directory: Path, files: Mapping[str, str] | None) -> list[str]:
