@@ -36,7 +36,6 @@ from poslab.data.tokens import (
     Encoded,
     Text,
     Tokenizer,
-    byte_level,
     character_start,
     chunks,
     lengths,
@@ -185,7 +184,7 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
         size = int(np.maximum(plan.ends, 0).sum())
         training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
         _write(path, train_bpe(sample_of(training, size), entries).encode())
-    return byte_level(path.read_text())
+    return read_tokenizer(path)
 
 
 def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:

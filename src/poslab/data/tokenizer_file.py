@@ -27,7 +27,7 @@ def read_tokenizer(path: Path) -> Bpe:
     """
     where, content = f"data.vocabulary={path}", _content(path)
     spellings = _spellings(content, where)
-    return Bpe(_without_prefix(content), spellings, checked=where)
+    return Bpe(_without_prefix(content), spellings, where)
 
 
 def digest(path: Path) -> str:

@@ -46,11 +46,11 @@ class Bytes:
 class Bpe:
     """A BPE by the content of its tokenizer.json, and one more token, which separates documents.
 
-    `spellings` are the bytes of its tokens. Special tokens are text where text spells them. `checked` is how
-    a message names a tokenizer that may change text. Raises ConfigError where the library does not read it.
+    `spellings` are the bytes of its tokens, and `name` is its name in messages. Special tokens are text where
+    text spells them. Raises ConfigError where the library does not read it.
     """
 
-    def __init__(self, content: str, spellings: Iterable[bytes], checked: str | None = None) -> None:
+    def __init__(self, content: str, spellings: Iterable[bytes], name: str) -> None:
         # Set to anything, this variable stops the library's warning when a data loader forks later.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer as Library
@@ -58,12 +58,11 @@ class Bpe:
         self.spellings: Sequence[bytes] = (*spellings, SEPARATOR)
         self.separator = len(self.spellings) - 1
         self.dtype = np.dtype("<u2" if len(self.spellings) <= 2**16 else "<u4")
-        self.checked = checked
-        self._lengths = lengths(self.spellings)
+        self._name = name
         try:
             self._tokenizer = Library.from_str(content)
         except Exception as error:  # the library raises Exception itself
-            raise ConfigError(f"{checked} is not read as a tokenizer: {str(error)[:200]}") from None
+            raise ConfigError(f"{name} is not read as a tokenizer: {str(error)[:200]}") from None
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -78,28 +77,15 @@ class Bpe:
         tokens: list[NDArray[Any]] = []
         for piece, encoding in zip(pieces, encodings, strict=True):
             numbers = encoding.ids
-            if self.checked and b"".join(map(self.spellings.__getitem__, numbers)) != piece:
+            if b"".join(map(self.spellings.__getitem__, numbers)) != piece:
                 raise ConfigError(
-                    f"{self.checked} changes text (it normalises it, or adds spaces): take another"
+                    f"{self._name} changes text (it normalises it, or adds spaces): take another"
                 )
             tokens.append(np.array(numbers, dtype=self.dtype))
-        joined = np.concatenate(tokens)
-        # No text can cause this: a tokenizer that lost bytes would make every bits per byte wrong.
-        spelled = int(self._lengths[joined].sum())
-        assert spelled == sum(map(len, pieces)), f"{spelled} bytes after tokenization"
-        return joined, np.array([len(part) for part in tokens], dtype=np.int64)
+        return np.concatenate(tokens), np.array([len(part) for part in tokens], dtype=np.int64)
 
 
 Tokenizer = Bytes | Bpe
-
-
-def byte_level(content: str) -> Bpe:
-    """Return the BPE of a tokenizer.json that `train_bpe` has made."""
-    from tokenizers import Tokenizer as Library
-
-    numbers, byte_of = Library.from_str(content).get_vocab(), byte_of_letter()
-    ordered = sorted(numbers, key=numbers.__getitem__)
-    return Bpe(content, (bytes(byte_of[letter] for letter in token) for token in ordered))
 
 
 def train_bpe(sample: Iterable[str], entries: int) -> str:
