@@ -7,6 +7,8 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +64,26 @@ def _is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(".parquet")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Any]]:
-    number = 0
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedIOBase]:
+    """Open a file, decompressed if it is gzip whatever its name. Raises ConfigError, also in the context."""
     try:
         with path.open("rb") as file:
-            zipped = file.read(2) == GZIP
+            zipped = file.read(len(GZIP)) == GZIP
         if path.name.lower().endswith(".gz") and not zipped:
             raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
         with gzip.open(path) if zipped else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    number = 0
+    try:
+        with opened(path) as file:
             for number, line in enumerate(file, start=1):
                 if stripped := (line.removeprefix(BOM) if number == 1 else line).strip():
                     yield number, json.loads(stripped)
@@ -78,10 +92,6 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             error.msg if isinstance(error, json.JSONDecodeError) else "it is not UTF-8, or nested too deeply"
         )
         raise ConfigError(f"data.path={path}: line {number:,} is not JSON ({why})") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
-    except OSError as error:
-        raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, Any]]:

@@ -6,7 +6,6 @@ A directory is read for its text files; for its files of rows where `field` is s
 import codecs
 import gzip
 import os
-import zlib
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -115,20 +114,10 @@ def read_text(path: Path) -> Text:
 
     A file of more than LARGE bytes that is not compressed stays on the disk.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(rows.BOM))
-            large = os.fstat(file.fileno()).st_size > LARGE and not head.startswith(rows.GZIP)
-            content = head if large else head + file.read()
-    except OSError as error:
-        raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
-    if content.startswith(rows.GZIP):
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ConfigError(f"data.path={path} is a damaged gzip file: {error}") from None
-    elif path.name.lower().endswith(".gz"):
-        raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
+    with rows.opened(path) as file:
+        head = file.read(len(rows.BOM))
+        large = os.fstat(file.fileno()).st_size > LARGE and not isinstance(file, gzip.GzipFile)
+        content = head if large else head + file.read()
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(f"data.path={path} is UTF-16, not UTF-8; {_conversion('UTF-16')}")
     text = (
