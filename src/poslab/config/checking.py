@@ -56,11 +56,14 @@ OTHER_NAMES = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean rope?)` with the one or two nearest known names; nothing where none is near."""
-    names = list(known)
-    standard = OTHER_NAMES.get(name)
-    near = [standard] if standard in names else difflib.get_close_matches(name, names, n=2)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
+    """Return ` (did you mean rope?)` with the one or two nearest known names; nothing where none is near.
+
+    Upper and lower case are the same here, and so are the names that others use.
+    """
+    names = {option.lower(): option for option in known}
+    meant = OTHER_NAMES.get(name.lower(), name.lower())
+    near = [meant] if meant in names else difflib.get_close_matches(name.lower(), names, n=2)
+    return f" (did you mean {' or '.join(names[option] for option in near)}?)" if near else ""
 
 
 def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:

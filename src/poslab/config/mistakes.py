@@ -14,10 +14,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
 
-from poslab.config.checking import OTHER_NAMES
+from poslab.config.checking import OTHER_NAMES, did_you_mean
 from poslab.config.compose import sections
 from poslab.config.installation import typed
-from poslab.config.option_files import Conf, absent, load, nearest
+from poslab.config.option_files import Conf, absent, load
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
@@ -186,13 +186,13 @@ def _unknown_setting(key: str, conf: Conf) -> str:
     standard = OTHER_NAMES.get(name.lower(), name.lower())
     elsewhere = [setting for setting in known if setting.rpartition(".")[2] == standard]
     if section and inside:
-        near = nearest(name, inside) + f"; {section} has {', '.join(inside)}"
+        near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
     elif key.lower() in known:  # Seed for seed, although data.seed ends alike
-        near = nearest(key, [key.lower()])
+        near = did_you_mean(key, [key.lower()])
     elif elsewhere:  # max_steps for trainer.max_steps
         near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
     else:
-        near = nearest(key, ["from", *(setting for setting in known if "." not in setting)])
+        near = did_you_mean(key, ["from", *(setting for setting in known if "." not in setting)])
     return f"{key} is not a setting{near}; {_listed()}"
 
 

@@ -50,16 +50,7 @@ class Conf:
 def absent(group: str, option: str, options: Iterable[str]) -> str:
     """Return the line for an option that a group does not have, with the nearest one and all that it has."""
     options = list(options)
-    return f"{group}={option} does not exist{nearest(option, options)}; there are {', '.join(options)}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the hint of `did_you_mean` for a name, whatever its case: `RoPE` means rope."""
-    names = list(known)
-    alike = [option for option in names if option.lower() == name.lower()]
-    if alike and name not in alike:
-        return f" (did you mean {alike[0]}?)"
-    return did_you_mean(name, names) or did_you_mean(name.lower(), names)
+    return f"{group}={option} does not exist{did_you_mean(option, options)}; there are {', '.join(options)}"
 
 
 def load(path: Path) -> Mapping[str, Any]:

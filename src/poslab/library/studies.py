@@ -12,7 +12,7 @@ from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, Ratio, ratio
-from poslab.config.option_files import nearest
+from poslab.config.checking import did_you_mean
 from poslab.measures import measurements
 from poslab.record.kept import load_available
 from poslab.record.losses import TRAINED, LossSum
@@ -99,7 +99,7 @@ class Study:
         if table is None:
             stems = {Path(file).stem for run in self._results.finished for file in run.tables}
             names = sorted(stems & by_name.keys())
-            near = nearest(name, names)
+            near = did_you_mean(name, names)
             raise ReportError(f"{self.name} has no table {name!r}{near}; it has {', '.join(names)}")
         return table
 
@@ -156,7 +156,7 @@ class Study:
     def _named(self, kind: str, name: str, known: Mapping[str, Item]) -> Item:
         """Return the item of that name. Raise ReportError."""
         if name not in known:
-            near = nearest(name, known)
+            near = did_you_mean(name, known)
             raise ReportError(f"{self.name} has no {kind} {name!r}{near}; it has {', '.join(known)}")
         return known[name]
 
