@@ -172,15 +172,8 @@ def _quotes(key: str) -> str:
 
 def _unknown_setting(key: str, conf: Conf) -> str:
     known = known_settings(conf)
-    owners = known.get(key)
-    if owners == "":  # a setting of all options, or of some that the settings in Python do not tell apart
-        group = key.partition(".")[0]
-        files = sections(conf, group) if group in conf.groups() else {}
-        owners = ", ".join(
-            f"{group}={name}" for name, section in files.items() if key in flat_settings({group: section})
-        )
-    if owners:
-        return f"{key} is a setting of {owners} only; {_listed()}"
+    if owners := known.get(key):  # but not of the options that the command has chosen
+        return f"{key} is a setting of {', '.join(owners)} only; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [item.removeprefix(f"{section}.") for item in known if item.startswith(f"{section}.")]
     standard = OTHER_NAMES.get(name.lower(), name.lower())
@@ -200,19 +193,15 @@ def _listed() -> str:
     return f"`{typed('train')} --help settings` lists every setting"
 
 
-def known_settings(conf: Conf) -> dict[str, str]:
-    """Return every name that can be set, with its options where not all have it: `pos=t5, fire`."""
+def known_settings(conf: Conf) -> dict[str, list[str]]:
+    """Return every name that can be set, with the options whose files have it: `pos=t5`, `pos=fire`."""
     of_all = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
-    names = dict.fromkeys((*_fields(Config), *of_all, *sorted(conf.groups())), "")
+    names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *of_all, *sorted(conf.groups()))}
     for group in sorted(conf.groups() - {"sweep"}):
-        files = sections(conf, group)
-        for option, section in files.items():
+        for option, section in sections(conf, group).items():
             section.pop("defaults", None)
             for name in flat_settings(section if group in WHOLE else {group: section}):
-                if name not in names or names[name]:
-                    names[name] = ", ".join(filter(None, [names.get(name), f"{group}={option}"]))
-        everywhere = ", ".join(f"{group}={option}" for option in files)
-        names.update({name: "" for name, owners in names.items() if owners == everywhere})
+                names.setdefault(name, []).append(f"{group}={option}")
     return names
 
 
