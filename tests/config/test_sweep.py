@@ -22,8 +22,7 @@ LISTS: list[list[str]] = [
     *(["pos=" + pos, f"seed={seed}"] for pos in ("rope", "t5") for seed in (0, 1)),
     *([f"evaluate.rescale={names}", "seed=2"] for names in ("[none]", "[none,pi]")),
     *([f"data.path={path}", "data=text"] for path in ("a.txt", "'${seed}'")),
-    *([f"seed={seed}", f"seed={seed + 1}"] for seed in (0, 1)),
-    *([f"{prefix}={value}", "pos=t5"] for prefix in ("+pos.other", "++seed") for value in (1, 2)),
+    *([f"+pos.other={value}", "pos=t5"] for value in (1, 2)),
     *(["~part", f"seed={value}"] for value in (1, 2)),
     *([f"question={text}", "seed=1"] for text in ("'why, exactly?'", "???")),
 ]

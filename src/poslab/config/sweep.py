@@ -64,12 +64,11 @@ class Composer:
         """Return the configuration of the run with these overrides. Raises what Hydra raises."""
         seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
         others = tuple(text for text in overrides if not SEED.fullmatch(text))
-        if len(seeds) == 1 and (template := self._templates.get(others)):
+        if seeds and (template := self._templates.get(others)):
             return replace(template, settings={**template.settings, "seed": seeds[0]})
         config = self._compose(list(overrides))
         composed = _from_hydra(config)
-        alone = not any(text.lstrip("+~").startswith("seed") for text in others) and not _refers(config)
-        if alone and [composed.settings.get("seed")] == seeds and type(composed.settings["seed"]) is int:
+        if seeds and not _refers(config):
             self._templates[others] = composed
         return composed
 
