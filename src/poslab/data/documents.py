@@ -58,12 +58,9 @@ class Reading:
 
 
 def pieces(document: Text) -> Iterator[bytes]:
-    """Yield a document as it is where it is in memory, else in pieces."""
-    if isinstance(document, bytes):
-        yield document
-    else:
-        for begin in range(0, len(document), PIECE):
-            yield document[begin : begin + PIECE]
+    """Yield a document in pieces, of which one of a file is read at a time."""
+    for begin in range(0, len(document), PIECE):
+        yield document[begin : begin + PIECE]
 
 
 def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:

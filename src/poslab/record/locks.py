@@ -20,7 +20,7 @@ class TakenError(RuntimeError):
     """Another process has the lock."""
 
 
-def take(file: int, kind: int, path: Path, way_out: str) -> None:
+def take(file: int, kind: int, path: Path, way_out: str = WAY_OUT) -> None:
     """Lock the open `file` at `path`. Raise BlockingIOError where another process has it.
 
     On a file system without locks, raise OSError with the path and the `way_out`.
@@ -42,7 +42,7 @@ def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
         until = time.monotonic() + wait
         while True:
             try:
-                take(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, path, WAY_OUT)
+                take(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, path)
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
@@ -70,7 +70,7 @@ def is_taken(path: Path) -> bool:
     """
     try:
         with path.open() as file:
-            take(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, path, WAY_OUT)
+            take(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB, path)
     except FileNotFoundError:
         return False
     except BlockingIOError:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from poslab.record.locks import WAY_OUT, is_taken, take
+from poslab.record.locks import is_taken, take
 
 PATTERN = f".command-{'[0-9a-f]' * 12}.json"
 
@@ -36,7 +36,7 @@ def _announced(folder: Path, names: list[str]) -> Iterator[None]:
     unlocked = path.with_suffix(".new")  # others remove a list that is not locked
     try:
         with unlocked.open("w") as file:
-            take(file.fileno(), fcntl.LOCK_EX, path, WAY_OUT)
+            take(file.fileno(), fcntl.LOCK_EX, path)
             file.write(json.dumps(names))
             file.flush()
             unlocked.rename(path)
