@@ -24,7 +24,7 @@ LISTS: list[list[str]] = [
     *([f"data.path={path}", "data=text"] for path in ("a.txt", "'${seed}'")),
     *([f"+pos.other={value}", "pos=t5"] for value in (1, 2)),
     *(["~part", f"seed={value}"] for value in (1, 2)),
-    *([f"question={text}", "seed=1"] for text in ("'why, exactly?'", "???")),
+    ["question='why, exactly?'", "seed=1"],
 ]
 
 

@@ -76,15 +76,12 @@ class Composer:
 def _from_hydra(config: DictConfig) -> Composed:
     """Return the configuration without Hydra's own part, which may refer to facts of a running job."""
     runtime = config.hydra.runtime
-    settings = {name: _plain(config, name) for name in map(str, config) if name != "hydra"}
+    settings = {
+        str(name): OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        for name, value in config.items()
+        if name != "hydra"
+    }
     return Composed(settings, dict(runtime.choices), conf_of(runtime.config_sources))
-
-
-def _plain(config: DictConfig, name: str) -> Any:
-    if OmegaConf.is_missing(config, name):
-        return "???"
-    value = config[name]
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _refers(config: DictConfig) -> bool:
