@@ -127,10 +127,7 @@ def arms(folder: Path) -> dict[str, dict[str, Any]]:
 
 def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
     """Return the sections that the files of a config group hold in all folders, by the option's name."""
-    options: dict[str, dict[str, Any]] = {}
-    for folder in conf.folders:
-        options = {**arms(folder / group), **options}
-    return dict(sorted(options.items()))
+    return {option: deepcopy(dict(load(conf.file(group, option)))) for option in conf.options(group)}
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
