@@ -71,9 +71,14 @@ def test_used_is_the_shortest_context_within_the_tolerance():
 
 
 def study(
-    runs: Path, lost: dict[str, float], measured: bool = True, short: float = 2.0, without: str = ""
+    runs: Path,
+    lost: dict[str, float],
+    measured: bool = True,
+    short: float = 2.0,
+    without: str = "",
+    context: int = 4,
 ) -> Results:
-    """Arms that lose so many nats with L/2 in place of L tokens, and use half of it by their own tables.
+    """Arms that lose so many nats with L/2 in place of L tokens, and use `context` by their own tables.
 
     One arm `without` has no loss in half of the length.
     """
@@ -85,7 +90,7 @@ def study(
             names.append(f"{pos}-{seed}")
             directory = write_protocols(runs, names[-1], losses, losses, pos=pos, seed=seed)
             if measured:
-                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((4, short), (L, 2.0))]
+                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((context, short), (L, 2.0))]
                 RunRecord(directory).write_table(ContextUsed.table, table)
                 seal(directory)
     plan(runs, names, "rope")
@@ -103,6 +108,7 @@ KEEP = "Of the arms that need a context of L, the loss stays within 5 % of its v
     ("lost", "how", "said", "not_said"),
     [
         (FEW, {}, ["No arm needs a context of L", "4 tokens are enough"], ["stays within"]),
+        (FEW, {"context": 1}, ["1 token is enough"], []),
         (FEW, {"short": 2.5}, [], ["are enough"]),
         (FEW, {"measured": False}, ["No arm needs a context of L"], []),  # by its losses at L/2
         (

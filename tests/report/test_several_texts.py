@@ -13,6 +13,7 @@ from poslab.record.reader import ReportError
 from poslab.report.held_out import held_out
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
+from poslab.report.sections.texts import names as names_of
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write
 from support.records import BATCH, STEPS, L, plan, read, write_run
@@ -95,6 +96,7 @@ def test_one_s_own_files_are_texts_too_and_an_arm_may_have_a_tuned_rate_on_each(
     plan(tmp_path, names, "rope")
     results = gather("made_up", tmp_path, None)
     assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
+    assert [*names_of(results)] == ["poems", "letters_jsonl"]  # of files and columns
 
 
 def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):

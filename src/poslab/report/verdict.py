@@ -10,7 +10,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import BothProtocols, counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
-from poslab.config.text import listing
+from poslab.config.text import counted, listing
 from poslab.record.measures import family, is_in_bits
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
@@ -56,7 +56,10 @@ def context_used(parts: Sequence[Results]) -> str:
         for length in item.by_seed("context_used").values()
     ]
     fewer = all(length < whole for length, whole in used)
-    enough = f"; {max(used)[0]:.0f} tokens are enough" if used and fewer else ""
+    enough = ""
+    if used and fewer:
+        most = max(used)[0]
+        enough = f"; {counted(round(most), 'token')} {'is' if most == 1 else 'are'} enough"
     of_others = ""
     if not needing and known:
         need = "No arm needs"

@@ -23,9 +23,13 @@ from poslab.report.verdict import NAMED, context_used, not_compared, why_apart
 
 
 def names(results: Results) -> dict[str, Results]:
-    """Return the figures of each text by a short name for files, columns and the terminal: `sotu`."""
+    """Return the figures of each text by a short name for files, columns and the terminal: `sotu`.
+
+    A text of one's own has that of its file or folder.
+    """
     sections = [text.reference.arm.finished[0].config.get("data") or {} for text in results.texts]
-    short = [re.sub(r"\W+", "_", str(data.get("name") or data.get("source")))[:30] for data in sections]
+    named = [str(data.get("name") or data.get("path") or data.get("source")) for data in sections]
+    short = [re.sub(r"\W+", "_", name.rpartition("/")[2])[:30] for name in named]
     return {
         name if short.count(name) == 1 else f"{name}_{place}": text
         for place, (name, text) in enumerate(zip(short, results.texts, strict=True), 1)
