@@ -5,7 +5,7 @@ YAML file in conf/data, with one public subclass of TextSource. The other keys o
 fields; it overrides
 
     label            the text's name in reports
-    read             the documents
+    read             the documents, each as bytes
     read_validation  documents to validate on, where the source has such a part
     pinned           True where its options fix the text, such as a commit hash; it is read once
     files_state      for files that need not be read again while they are as they were
@@ -79,7 +79,7 @@ class TextSource(Options):
         raise NotImplementedError
 
     def read(self) -> Iterator[Text]:
-        """Yield the documents, in an order that is the same on every machine. Raises ConfigError."""
+        """Yield the documents as bytes, in an order that is the same on every machine. Raises ConfigError."""
         raise NotImplementedError
 
     def read_validation(self) -> Iterator[Text] | None:
