@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_1samp, ttest_rel
 
 from poslab.analysis.claims import claims
-from poslab.analysis.comparisons import Comparison, Pair, Rank, compare, pairs, ranks
+from poslab.analysis.comparisons import Comparison, Rank, compare, pairs, ranks
 from poslab.analysis.statistics import estimate, paired
 from support.arms import of_rows
 
@@ -27,7 +27,7 @@ def draws(n: int, effects: list[float], studies: int = STUDIES) -> Iterator[list
 
 def judged(
     study: list[dict[int, float]],
-) -> tuple[tuple[Comparison, ...], tuple[Pair, ...], Mapping[str, Rank]]:
+) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...], Mapping[str, Rank]]:
     """What the report says of a study: against its first arm, on every pair, and the ranks."""
     arms = [
         of_rows(f"arm {i}", *({PRIMARY: value} for value in values.values()))

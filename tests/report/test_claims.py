@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from poslab.analysis.claims import Claim, claims
-from poslab.analysis.comparisons import Pair, compare, pairs, ranks
+from poslab.analysis.comparisons import Comparison, compare, pairs, ranks
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import claims_sheet, differences_sheet
@@ -30,7 +30,7 @@ FAR = 50.0  # an effect in deviations, and in the spread of a log time, that nob
 
 def study(
     random: np.random.Generator, n: int, effects: Sequence[float]
-) -> tuple[Sequence[Claim], Sequence[Pair]]:
+) -> tuple[Sequence[Claim], Sequence[Comparison]]:
     """Tests and pairs of arms that have `effects` on every figure and on the time.
 
     Seeds go together over arms and figures.

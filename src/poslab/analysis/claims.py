@@ -5,11 +5,11 @@ Holm's procedure keeps the family-wise error whatever is true of the other tests
 each other.
 """
 
-from collections.abc import Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from enum import Enum
 
-from poslab.analysis.comparisons import Comparison, Pair
+from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.statistics import FALSE_ALARMS, holm, p_value
@@ -18,29 +18,20 @@ from poslab.record.measures import multiple, name
 TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
 TIME = f"tokens_to_target{TARGET}_ratio"
 
-
-class Group(Enum):
-    """What a test is for, with its share of the family's false alarms.
-
-    The tested figure against the reference keeps three fifths. With five seeds, a study of six arms then
-    finds three seed deviations of one arm in 80 % of the studies; with all of it in 90 %, with equal shares
-    of 31 tests in 46 %. Holm's procedure hands a share on once its test has found something.
-    """
-
-    REFERENCE = "tested figure against the reference", 3.0
-    RANKS = "tested figure between other arms", 1.0
-    OTHER = "other figures", 1.0
-
-    def __init__(self, label: str, share: float) -> None:
-        self.label = label
-        self.share = share
+# What a test is for, and its share of the family's false alarms. The tested figure against the reference
+# keeps three fifths. With five seeds, a study of six arms then finds three seed deviations of one arm in 80 %
+# of the studies; with all of it in 90 %, with equal shares of 31 tests in 46 %. Holm's procedure hands a
+# share on once its test has found something.
+REFERENCE, RANKS = "tested figure against the reference", "tested figure between other arms"
+OTHER = "other figures"
+SHARES = {REFERENCE: 3.0, RANKS: 1.0, OTHER: 1.0}
 
 
 @dataclass(frozen=True)
 class Claim:
     """One test of the family: an arm against another (or against 0) on a figure, of arms by their labels."""
 
-    group: Group
+    part: str  # of SHARES
     figure: str
     arm: str
     against: str | None
@@ -59,11 +50,11 @@ def claims(
     reference: ArmFigures,
     primary: str | None,
     comparisons: Sequence[Comparison],
-    pairs: Sequence[Pair],
+    pairs: Sequence[Comparison],
     multiples: Sequence[float],
     families: int = 1,
     groups: Sequence[tuple[Sequence[ArmFigures], ArmFigures]] = (),
-) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Pair, ...]]:
+) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Return every test that a verdict rests on, corrected together; comparisons and pairs with corrected p.
 
     The tested figure between all arms of a group, which has a reference of its own (without `groups`, all
@@ -78,40 +69,37 @@ def claims(
     references = {of_group.arm.label for _, of_group in groups}
     beside = [item for group, of_group in groups if of_group is reference for item in group]
     compared = {item.arm.label for item in beside}
-    tests = [*_between_arms(pairs, references, primary), *_gains(all_figures, multiples)]
+    tests = [*_between_arms(pairs, references), *_gains(all_figures, multiples)]
     tests += [
-        Claim(Group.OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
+        Claim(OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
         if item.figure == at_length and item.arm.label in compared and item.difference.p is not None
     ]
     tests += _times(beside, reference)
-    count = {group: sum(test.group is group for test in tests) for group in Group}
-    whole = sum(group.share for group in Group if count[group])
-    weights = {i: test.group.share / count[test.group] / whole for i, test in enumerate(tests)}
+    count = Counter(test.part for test in tests)
+    whole = sum(share for part, share in SHARES.items() if count[part])
+    weights = {i: SHARES[test.part] / count[test.part] / whole for i, test in enumerate(tests)}
     adjusted = holm({i: test.p for i, test in enumerate(tests)}, weights)
     shared = {i: min(1.0, families * p) for i, p in adjusted.items()}
     family = tuple(replace(test, weight=weights[i], p_holm=shared[i]) for i, test in enumerate(tests))
     by_ends = {(test.figure, *sorted((test.arm, test.against or ""))): test.p_holm for test in family}
 
-    def corrected(figure: str | None, arm: str, against: str) -> float | None:
-        return None if figure is None else by_ends.get((figure, *sorted((arm, against))))
+    def corrected(items: Iterable[Comparison]) -> tuple[Comparison, ...]:
+        ends = ((item, sorted((item.arm.label, item.against.label))) for item in items)
+        return tuple(replace(item, p_holm=by_ends.get((item.figure, *labels))) for item, labels in ends)
 
-    return (
-        family,
-        tuple(replace(item, p_holm=corrected(item.figure, item.arm.label, label)) for item in comparisons),
-        tuple(replace(pair, p_holm=corrected(primary, pair.arm.label, pair.against.label)) for pair in pairs),
-    )
+    return family, corrected(comparisons), corrected(pairs)
 
 
-def _between_arms(pairs: Sequence[Pair], references: Set[str], primary: str | None) -> list[Claim]:
+def _between_arms(pairs: Sequence[Comparison], references: Set[str]) -> list[Claim]:
     """Test the primary figure between arms; a reference is always second."""
     tests = []
     for pair in pairs:
         ends = pair.arm.label, pair.against.label
         arm, against = ends[::-1] if ends[0] in references else ends
-        if primary is not None and pair.difference.p is not None:
-            group = Group.REFERENCE if against in references else Group.RANKS
-            tests.append(Claim(group, primary, arm, against, pair.difference.n, pair.difference.p))
+        if pair.difference.p is not None:
+            part = REFERENCE if against in references else RANKS
+            tests.append(Claim(part, pair.figure, arm, against, pair.difference.n, pair.difference.p))
     return tests
 
 
@@ -133,7 +121,7 @@ def _gains(all_figures: Sequence[ArmFigures], multiples: Sequence[float]) -> lis
         return []
     values = [(item.arm.label, list(item.by_seed(gain(longest)).values())) for item in all_figures]
     return [
-        Claim(Group.OTHER, gain(longest), label, None, len(by_seed), p)
+        Claim(OTHER, gain(longest), label, None, len(by_seed), p)
         for label, by_seed in values
         if len(by_seed) > 1 and (p := p_value(by_seed)) is not None
     ]
@@ -142,9 +130,7 @@ def _gains(all_figures: Sequence[ArmFigures], multiples: Sequence[float]) -> lis
 def _times(all_figures: Sequence[ArmFigures], reference: ArmFigures) -> list[Claim]:
     """Test times to the target; an unknown ratio stays in the family, with p = 1, to keep its size fixed."""
     return [
-        Claim(
-            Group.OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p
-        )
+        Claim(OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p)
         for item in all_figures
         if item is not reference and (over := item.ratios.get(TARGET)) is not None and over.n > 1
     ]

@@ -20,9 +20,10 @@ COMPARED = ("loss", "sliding", "context_gain")
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arm against the reference on one figure; `p_holm` is set only where the verdict claims it."""
+    """An arm less another on one figure; `p_holm` is set only where the verdict claims it."""
 
     arm: Arm
+    against: Arm
     figure: str
     difference: Difference
     p_holm: float | None = None
@@ -32,6 +33,10 @@ class Comparison:
     def text_standard_error(self) -> float | None:
         """Over documents; in records without documents over segments, and only of the tested figure."""
         return None if (text := self.difference.text) is None else math.sqrt(text.variance)
+
+    @property
+    def separated(self) -> bool:
+        return self.p_holm is not None and self.p_holm < FALSE_ALARMS
 
     @property
     def reading(self) -> str:
@@ -48,7 +53,7 @@ class Comparison:
             return "within noise"
         if self.p_holm is None:
             return "descriptive"
-        if self.p_holm >= FALSE_ALARMS:
+        if not self.separated:
             return f"not separated ({difference.n} seeds)"
         suffix = " (exploratory)" if difference.n < EXPLORATORY else ""
         return ("lower" if difference.mean < 0 else "higher") + suffix
@@ -142,22 +147,8 @@ def compare(
                 values, base = item.by_seed(column), reference.by_seed(column)
                 seeds = sorted(values.keys() & base.keys()) if is_tested else []
                 normal = normality([values[seed] - base[seed] for seed in seeds])
-                comparisons.append(Comparison(item.arm, column, between, normality_p=normal))
+                comparisons.append(Comparison(item.arm, reference.arm, column, between, normality_p=normal))
     return tuple(comparisons)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """An arm less another over their shared seeds; `p_holm` is corrected over all claims of a verdict."""
-
-    arm: Arm
-    against: Arm
-    difference: Difference
-    p_holm: float | None = None
-
-    @property
-    def separated(self) -> bool:
-        return self.p_holm is not None and self.p_holm < FALSE_ALARMS
 
 
 @dataclass(frozen=True)
@@ -168,13 +159,15 @@ class Rank:
     worst: int
 
 
-def pairs(all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None) -> tuple[Pair, ...]:
+def pairs(
+    all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None
+) -> tuple[Comparison, ...]:
     """Return all pairs of arms with losses that compare with the reference's; without corrected p."""
     if primary is None:
         return ()
     compared = alike(all_figures, reference.arm, is_in_bits(primary))
     return tuple(
-        Pair(first.arm, second.arm, between)
+        Comparison(first.arm, second.arm, primary, between)
         for first, second in combinations(compared, 2)
         if (between := difference(first, second, primary)) is not None
     )
@@ -192,7 +185,7 @@ def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, floa
     return {str(label): float(mean) for label, mean in means.items()}
 
 
-def ranks(pairs: Sequence[Pair]) -> dict[str, Rank]:
+def ranks(pairs: Sequence[Comparison]) -> dict[str, Rank]:
     """Return the rank of each arm that shares two seeds or more with another, by label."""
     compared = [pair for pair in pairs if pair.difference.n >= 2]
     labels = dict.fromkeys(arm.label for pair in compared for arm in (pair.arm, pair.against))

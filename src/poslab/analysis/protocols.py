@@ -8,7 +8,7 @@ arms differently, so one is tested and the other stands beside it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poslab.analysis.comparisons import Pair
+from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm
@@ -75,14 +75,9 @@ def choose_primary(
 class BothProtocols:
     """Two arms in the tested figure and in its counterpart, as differences over the seeds that both have."""
 
-    pair: Pair  # in the tested figure
+    pair: Comparison  # in the tested figure
     beside: Difference  # of the same arms, the first less the other, in the counterpart
     change_p_holm: float | None  # that the two differences are one, corrected over every pair of the study
-
-    @property
-    def separated(self) -> bool:
-        """In the tested figure."""
-        return self.pair.separated
 
     @property
     def changes_places(self) -> bool:
@@ -95,11 +90,11 @@ class BothProtocols:
         opposite = self.pair.difference.mean * self.beside.mean < 0
         sure = self.pair.difference.decided or self.beside.decided
         changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
-        return opposite and (self.separated or (sure and changed))
+        return opposite and (self.pair.separated or (sure and changed))
 
 
 def both_protocols(
-    all_figures: Sequence[ArmFigures], pairs: Sequence[Pair], primary: str | None
+    all_figures: Sequence[ArmFigures], pairs: Sequence[Comparison], primary: str | None
 ) -> tuple[BothProtocols, ...]:
     """Return the pairs of arms that have the tested figure and its counterpart on a shared seed."""
     if primary is None:

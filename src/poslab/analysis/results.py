@@ -11,7 +11,6 @@ from poslab.analysis.arms import Arm, arms, choose_reference, text_of
 from poslab.analysis.claims import Claim, claims
 from poslab.analysis.comparisons import (
     Comparison,
-    Pair,
     Rank,
     comparable,
     compare,
@@ -62,7 +61,7 @@ class Results:
     primary: str | None  # the figure that is tested, such as sliding_8x
     primary_warning: str | None
     comparisons: tuple[Comparison, ...]
-    pairs: tuple[Pair, ...]  # of arms, on the primary figure
+    pairs: tuple[Comparison, ...]  # of arms, on the primary figure
     rungs: Ladder | None  # of a study of several sizes or budgets
     interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together

@@ -149,10 +149,7 @@ def difference_columns(name: str, between: Difference | None) -> dict[str, Value
 def claims_sheet(results: Results) -> Sheet:
     """claims.csv: a row per test that the verdict rests on, with its share of the family's false alarms."""
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
-    every = [
-        {**vars(test), "part": test.group.label, "other": test.against, "claimed": test.holds}
-        for test in results.claims
-    ]
+    every = [{**vars(test), "other": test.against, "claimed": test.holds} for test in results.claims]
     return columns, [{key: row[key] for key in columns} for row in every]
 
 

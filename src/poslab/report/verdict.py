@@ -189,7 +189,8 @@ def _other_protocol(results: Results) -> str:
     tested, untested = (cells.WINDOWS[family(figure)] for figure in figures)
     length = cells.figure_words(results.primary).partition(" at ")[2]
     pairs = [
-        f"{' below '.join(_ordered(item))}{'' if item.separated else ' (not separated)'}" for item in changed
+        f"{' below '.join(_ordered(item))}{'' if item.pair.separated else ' (not separated)'}"
+        for item in changed
     ]
     return (
         f"the two protocols order mean losses differently at {length}: {listing(pairs, NAMED)} in {tested}, "
