@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from scipy.stats import wilcoxon
 
@@ -16,7 +17,7 @@ from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.frames import frame
 from poslab.record.measures import Value
-from poslab.report.cells import Show, arms, fewer, figure, named, probability, words
+from poslab.report.cells import Show, fewer, figure, looks, named, probability, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, number, share
@@ -32,7 +33,7 @@ def sentences(study: StudyTables) -> Iterable[str]:
     """Yield in how many runs over several tasks each arm learned them, then which arms still solve each."""
     tasks = _arms(study)
     if len(tasks) > 1:
-        shares = [f"{name} {learned} of {runs}" for name, (learned, runs) in _over_tasks(tasks).items()]
+        shares = [f"{row['name']} {row['learned']} of {row['runs']}" for row in _schemes(study, tasks)]
         yield f"Runs that learned their task, over {len(tasks)} tasks: {listing(shares, 8)}."
     yield from (_sentence(task, items) for task, items in tasks.items())
 
@@ -150,16 +151,6 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
 
 
-def _over_tasks(tasks: Tasks) -> dict[str, tuple[int, int]]:
-    """Return how many of an arm's runs learned their task, and how many there are, by its name."""
-    found: dict[str, tuple[int, int]] = {}
-    for task, items in tasks.items():
-        for item in items:
-            learned, runs = found.get(_name(item, task), (0, 0))
-            found[_name(item, task)] = learned + _learned(item), runs + len(item.rows)
-    return found
-
-
 def _rows(study: StudyTables, tasks: Tasks) -> Rows:
     """Return task_arms.csv: a row per task and arm."""
     rows: Rows = []
@@ -219,11 +210,10 @@ def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Ar
 
 def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
     """Return the number of every arm's look, by what it is called beside others of its task."""
-    looks = {item.arm.label: look for look, item in arms(study.results)}
-    found: dict[str, int] = {}
+    numbers, found = looks(study.results), dict[str, int]()
     for task, items in tasks.items():
         for item in items:
-            found.setdefault(_name(item, task), looks[item.arm.label])
+            found.setdefault(_name(item, task), numbers[item.arm.label])
     return found
 
 
@@ -256,17 +246,16 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
 
 def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
     """Return task_schemes.csv: a row per arm, as each task calls it, with the tasks beside each other."""
-    rows: Rows = []
-    of_tasks = _rows(study, tasks)
-    for name, (learned, runs) in _over_tasks(tasks).items():
-        row: dict[str, Value] = {"name": name, "attention": None, "learned": learned, "runs": runs}
-        for item in of_tasks:
-            if item["name"] == name:
-                row["attention"] = item["attention"]
-                kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
-                row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
-        rows.append(row)
-    return rows
+    by_name: dict[Value, dict[str, Any]] = {}
+    for item in _rows(study, tasks):
+        row = by_name.setdefault(
+            item["name"], {key: item[key] for key in ("name", "attention")} | {"learned": 0, "runs": 0}
+        )
+        row["learned"] += item["seeds_learned"]
+        row["runs"] += item["seeds_finished"]
+        kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
+        row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
+    return list(by_name.values())
 
 
 def _by_task(study: StudyTables, tasks: Tasks) -> Table:
@@ -351,8 +340,7 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, V
     items, whole = tasks[task], _chart(study, tasks, task, shares)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
-    for line in whole.series:
-        item = next(item for item in items if _name(item, task) == line.label)
+    for item, line in zip(items, whole.series, strict=True):
         lines = tuple(
             Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", points([shares[run.name]]))
             for run in item.arm.finished
