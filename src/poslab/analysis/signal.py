@@ -5,9 +5,9 @@ checkpoints of one; over seeds it is that of runs that differ in nothing else.
 """
 
 import math
-import statistics as order_statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
@@ -23,7 +23,7 @@ VALIDATION = "validation_loss"  # the one figure that is measured at every check
 
 @dataclass(frozen=True)
 class Signal:
-    """What a figure shows of the arms of a study, or of those of one size and budget."""
+    """A row of signal.csv: what a figure shows of the arms of a study, or of those of one size and budget."""
 
     parameters: int | None  # of the reference there; None where a study has one size and budget
     share: float | None  # training tokens per parameter, likewise
@@ -34,10 +34,9 @@ class Signal:
     half_width: float | None  # the median of half the 95 % intervals of differences from the reference
     apart: int  # arms that differ from the reference, with Holm's correction over the arms of the figure
     compared: int  # with it, from two seeds on
-
-    @property
-    def decides(self) -> bool:
-        return self.apart > 0
+    over_seeds: float | None  # the range over the noise of seeds
+    over_checkpoints: float | None
+    decides: bool  # whether any arm differs
 
 
 def signals(results: Results) -> tuple[Signal, ...]:
@@ -80,7 +79,7 @@ def _of(
         values = {item.arm.label: found for item in arms if (found := item.by_seed(figure))}
         if len(values) < 2 or reference.arm.label not in values:
             continue
-        means = [math.fsum(found.values()) / len(found) for found in values.values()]
+        means = [fmean(found.values()) for found in values.values()]
         gaps = {
             item.arm.label: gap
             for item in arms
@@ -88,16 +87,22 @@ def _of(
         }
         tests = {label: gap.p for label, gap in gaps.items() if gap.p is not None}
         halves = [gap.half_width for gap in gaps.values() if gap.half_width is not None]
+        spread, seeds = max(means) - min(means), pooled(found.values() for found in values.values())
+        checkpoints = _checkpoints(arms) if figure == VALIDATION else None
+        apart = sum(p < FALSE_ALARMS for p in holm(tests).values())
         yield Signal(
             parameters,
             share,
             figure,
-            max(means) - min(means),
-            pooled(found.values() for found in values.values()),
-            _checkpoints(arms) if figure == VALIDATION else None,
-            order_statistics.median(halves) if halves else None,
-            sum(p < FALSE_ALARMS for p in holm(tests).values()),
+            spread,
+            seeds,
+            checkpoints,
+            median(halves) if halves else None,
+            apart,
             len(tests),
+            spread / seeds if seeds else None,
+            spread / checkpoints if checkpoints else None,
+            apart > 0,
         )
 
 
@@ -105,15 +110,10 @@ def pooled(groups: Iterable[Iterable[float]]) -> float | None:
     """Return the standard deviation inside groups, pooled; None where no group has two values."""
     listed = [list(values) for values in groups]
     freedom = sum(len(values) - 1 for values in listed)
-    squares = ((value - math.fsum(values) / len(values)) ** 2 for values in listed for value in values)
+    squares = ((value - fmean(values)) ** 2 for values in listed for value in values)
     return math.sqrt(math.fsum(squares) / freedom) if freedom else None
 
 
 def _checkpoints(arms: Iterable[ArmFigures]) -> float | None:
     last = ([at.loss for at in run.validations[-CHECKPOINTS:]] for item in arms for run in item.arm.finished)
     return pooled(losses for losses in last if losses)
-
-
-def over(signal: float, noise: float | None) -> float | None:
-    """Return signal to noise; None without noise on record."""
-    return signal / noise if noise else None

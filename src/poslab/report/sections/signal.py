@@ -2,7 +2,7 @@
 
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
-from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, over, signals
+from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, signals
 from poslab.config.text import listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
@@ -18,7 +18,7 @@ def section(results: Results) -> Section | None:
     found = signals(results)
     if not found:
         return None
-    table = _table(results, list(map(_row, found)))
+    table = _table(results, list(map(vars, found)))
     return Section("signal", TITLE, findings=_findings(found), tables=(table,), sheets=sheets_of(table))
 
 
@@ -49,16 +49,6 @@ def _title(figure: str) -> str:
     return (
         TITLES[figure].replace("Validation", "validation") if figure in TITLES else cells.figure_words(figure)
     )
-
-
-def _row(one: Signal) -> dict[str, float | int | str | bool | None]:
-    """signal.csv"""
-    return {
-        **vars(one),
-        "over_seeds": over(one.spread, one.seeds),
-        "over_checkpoints": over(one.spread, one.checkpoints),
-        "decides": one.decides,
-    }
 
 
 def _table(results: Results, rows: Rows) -> Table:
