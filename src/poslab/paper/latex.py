@@ -7,12 +7,12 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from poslab.report.render.page import templates
 from poslab.report.tables import Column
 
-TEMPLATES = Path(__file__).parent / "templates"
 BREAKABLE = re.compile(r"([=,/._+-])")
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {
@@ -30,9 +30,8 @@ _LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
 @cache
 def latex_environment() -> Environment:
     """Return an environment for this package's templates, which escapes every value but Markup."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
+    environment = templates(
+        Path(__file__).parent,
         finalize=lambda text: text if isinstance(text, Markup) else escape_latex(text),
         keep_trailing_newline=True,
         trim_blocks=True,

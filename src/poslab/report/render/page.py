@@ -68,9 +68,9 @@ def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]
     return chapters
 
 
-def templates(**options: Any) -> Environment:
-    """Return an environment for this folder's templates, in which an undefined name is an error."""
-    return Environment(loader=FileSystemLoader(HERE / "templates"), undefined=StrictUndefined, **options)
+def templates(folder: Path = HERE, **options: Any) -> Environment:
+    """Return an environment for the templates of a package, in which an undefined name is an error."""
+    return Environment(loader=FileSystemLoader(folder / "templates"), undefined=StrictUndefined, **options)
 
 
 @cache
