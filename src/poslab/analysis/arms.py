@@ -335,8 +335,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [values for values, text in zip(flat, first, strict=True) if text == label]
-        unsaid = [key for key in keys if key.startswith(prefixes)]
-        extra = [key for key in unsaid if len({repr(values.get(key)) for values in same}) > 1]
+        extra = [key for key in differing(same) if key.startswith(prefixes)]
         if is_pretrained(firsts[i]):
             extra = _telling(same, keys)
         names[i] = _beside(bare[i], options, [*beside[i], *extra])

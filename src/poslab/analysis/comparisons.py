@@ -140,7 +140,9 @@ def compare(
     others = [item for item in all_figures if item is not reference]
     compared = {in_bits: alike(others, reference.arm, in_bits) for in_bits in (False, True)}
     for item in others:
-        for column in (column for column in columns if item in compared[is_in_bits(column)]):
+        for column in columns:
+            if item not in compared[is_in_bits(column)]:
+                continue
             is_tested = column == primary
             between = difference(item, reference, column, by_segment=is_tested)
             if between is not None:

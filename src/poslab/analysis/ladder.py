@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import numpy as np
@@ -130,9 +131,7 @@ def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) 
         return None
     figures = (loss_at_length(base, primary), primary) if multiple(primary) > 1 else (primary,)
     rungs.sort(key=lambda rung: rung.flops)
-    return Ladder(
-        reference, tuple(dict.fromkeys(names.values())), tuple(rungs), tuple(dict.fromkeys(figures))
-    )
+    return Ladder(reference, tuple(dict.fromkeys(names.values())), tuple(rungs), figures)
 
 
 def _contenders(items: Sequence[ArmFigures]) -> dict[str, str]:
@@ -303,11 +302,7 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
 
 def shares_of(rungs: Ladder) -> dict[Rung, float]:
     """Return tokens per parameter by rung, one number for those that are about the same."""
-    return {
-        rung: math.exp(math.fsum(math.log(one.share) for one in group) / len(group))
-        for group in rungs.shares
-        for rung in group
-    }
+    return {rung: geometric_mean(one.share for one in group) for group in rungs.shares for rung in group}
 
 
 def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
@@ -343,7 +338,7 @@ def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) ->
     if not len(apart):
         return []
     sums = [_weighted(used, arm, figure, weights) for weights in apart]
-    left = math.fsum(one.mean**2 - one.variance for one in sums) / len(sums)
+    left = fmean(one.mean**2 - one.variance for one in sums)
     return [Variance(left, len(sums))] if left > 0 else []
 
 

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from poslab.analysis.arms import Arm, arm_settings, finished_at, labels
@@ -28,9 +29,7 @@ def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
     `losses` has a final validation loss per seed, None or not finite where the seed's run did not end with
     one. Rates with such a seed, or without seeds, are out. None where all are.
     """
-    means = {
-        rates: math.fsum(finite) / len(finite) for rates, values in losses.items() if (finite := _all(values))
-    }
+    means = {rates: fmean(finite) for rates, values in losses.items() if (finite := _all(values))}
     if not means:
         return None
     chosen = min(means, key=lambda rates: (means[rates], rates))

@@ -1,9 +1,9 @@
 """Arms beside the same scheme trained at a longer length on as many tokens: what there is to gain past L."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from statistics import fmean
 
 from poslab.analysis.arms import RATES, Arm, settings
 from poslab.analysis.estimates import ArmFigures
@@ -73,7 +73,7 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
         here, there, noise_of_losses([(parts[seed], sign, False) for parts, sign in signs for seed in seeds])
     )
     assert difference is not None
-    losses = math.fsum(here.values()) / len(seeds), math.fsum(there.values()) / len(seeds)
+    losses = fmean(here.values()), fmean(there.values())
     return Control(item, longer, length, losses, difference)
 
 

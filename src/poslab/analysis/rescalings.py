@@ -87,11 +87,15 @@ def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -
     ]
     lines.sort(key=lambda line: known.index(line[1]) if line[1] in known else len(known))
     places = {text: place for place, text in enumerate(dict.fromkeys(text for _, _, text in lines))}
-    by_arm: dict[str, list[Line]] = {item.arm.label: [] for item in all_figures}
-    for item, rescale, text in lines:
-        line = Line(places[text], rescale, text, _under(rescale, text, item, lengths))
-        by_arm[item.arm.label].append(line)
-    return tuple(tuple(arm_lines) for arm_lines in by_arm.values() if arm_lines)
+    by_arm = (
+        tuple(
+            Line(places[text], rescale, text, _under(rescale, text, item, lengths))
+            for of, rescale, text in lines
+            if of is item
+        )
+        for item in all_figures
+    )
+    return tuple(filter(None, by_arm))
 
 
 def _rescalings(item: ArmFigures) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 """The figures of a report, of runs and of arms; tables, charts and pages only show them."""
 
-import math
-import statistics as order_statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 from poslab.analysis.arms import Arm, arms, choose_reference, text_of
@@ -162,8 +161,7 @@ class Results:
         shared = set.intersection(*map(set, losses.values())) if losses else set()
 
         def mean(label: str) -> float:
-            seeds = shared or losses[label].keys()
-            return math.fsum(losses[label][seed] for seed in seeds) / len(seeds)
+            return fmean(losses[label][seed] for seed in shared or losses[label])
 
         return sorted(first, key=mean)
 
@@ -229,7 +227,7 @@ def _texts(
     runs = (run for record in records for run in record.runs if run.readable and run.has_text)
     names = dict.fromkeys(map(text_of, runs))
     labels = {run.name: arm.on_its_text for arm in every_arm for run in arm.runs}
-    parts = []
+    texts = []
     for name in names if len(names) > 1 else ():
         of_text = (
             replace(record, runs=tuple(run for run in record.runs if run.readable and text_of(run) == name))
@@ -238,15 +236,11 @@ def _texts(
         part = tuple(replace(record, earlier=()) for record in of_text if record.runs)
         listed, of_part = arms(part)
         named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in of_part)
-        distinct = len({arm.label for arm in named}) == len(named)  # contents of one file name are not
-        parts.append((part, (listed, named if distinct else of_part)))
-    texts = [
-        (part, of_part, base)
-        for part, of_part in parts
-        if sum(bool(arm.finished) for arm in of_part[1]) > 1
-        for base in of_part[1]
-        if base.label == reference.on_its_text and base.finished
-    ]
+        if len({arm.label for arm in named}) == len(named):  # contents of one file name are not distinct
+            of_part = named
+        finished = {arm.label: arm for arm in of_part if arm.finished}
+        if reference.on_its_text in finished and len(finished) > 1:
+            texts.append((part, (listed, of_part), finished[reference.on_its_text]))
     return texts if len(texts) > 1 else []
 
 
@@ -357,5 +351,5 @@ def _targets(reference: Arm) -> tuple[Target, ...]:
     for fraction, suffix in TARGETS.items():
         losses = [loss for run in reference.finished if (loss := measures.loss_at(run, fraction)) is not None]
         if losses and all(measures.can_confirm(run, fraction) for run in reference.finished):
-            targets.append(Target(fraction, suffix, order_statistics.median(losses), len(losses)))
+            targets.append(Target(fraction, suffix, median(losses), len(losses)))
     return tuple(targets)
