@@ -29,7 +29,8 @@ def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
     `losses` has a final validation loss per seed, None or not finite where the seed's run did not end with
     one. Rates with such a seed, or without seeds, are out. None where all are.
     """
-    means = {rates: fmean(finite) for rates, values in losses.items() if (finite := _all(values))}
+    every = {rates: [math.nan if loss is None else loss for loss in of] for rates, of in losses.items()}
+    means = {rates: fmean(of) for rates, of in every.items() if of and all(map(math.isfinite, of))}
     if not means:
         return None
     chosen = min(means, key=lambda rates: (means[rates], rates))
@@ -38,12 +39,6 @@ def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
         del grid["scheme_rate"]
     edges = [name for name, tried in grid.items() if getattr(chosen, name) in (min(tried), max(tried))]
     return Choice(chosen, tuple(edges))
-
-
-def _all(values: Sequence[float | None]) -> list[float]:
-    """Return the losses if every one of them is a number, else an empty list."""
-    numbers = [value for value in values if value is not None and math.isfinite(value)]
-    return numbers if len(numbers) == len(values) else []
 
 
 @dataclass(frozen=True)

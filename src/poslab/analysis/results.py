@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
 
 from poslab.analysis.arms import Arm, arms, choose_reference, text_of
 from poslab.analysis.claims import Claim, claims
@@ -69,8 +68,7 @@ class Results:
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[Lines, ...]  # of the arms that were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
-    earlier: tuple[Run, ...]  # of commands before the reported one: no figure counts them
-    earlier_rows: tuple[Mapping[str, Value], ...]  # beside `earlier`
+    earlier: tuple[Mapping[str, Value], ...]  # rows of runs of commands before, which no figure counts
     subject: Subject
     texts: "tuple[Results, ...]" = ()  # a study on several texts again, text by text; else empty
 
@@ -316,19 +314,17 @@ def _figures(
         fixed_limit=limit,
         rescaled=rescaled_arms(all_figures, multiples),
         tunings=tuned,
-        **_earlier(records, multiples),
+        earlier=_earlier(records, multiples),
         subject=subject,
     )
 
 
-def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> dict[str, Any]:
-    """Return the runs of earlier commands and their rows, with labels that are unique in the study."""
+def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> tuple[dict[str, Value], ...]:
+    """Return the rows of the runs of earlier commands, with labels that are unique in the study."""
     all_runs, every_arm = arms([record.whole() for record in records])
     names = {run.name for record in records for run in record.earlier}
-    earlier = tuple(run for run in all_runs if run.name in names)
     label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
-    rows = tuple(row(run, label_of.get(run.name), multiples, (), None) for run in earlier)
-    return {"earlier": earlier, "earlier_rows": rows}
+    return tuple(row(run, label_of.get(run.name), multiples) for run in all_runs if run.name in names)
 
 
 def _no_runs(records: Records) -> str:

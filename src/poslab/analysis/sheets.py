@@ -176,7 +176,7 @@ def summary_sheet(results: Results) -> Sheet:
 def earlier_sheet(results: Results) -> Sheet:
     """earlier.csv: the columns of summary.csv for the runs of earlier commands, which no figure counts."""
     columns, _ = summary_sheet(results)
-    return columns, [dict(row) for row in results.earlier_rows]
+    return columns, [dict(row) for row in results.earlier]
 
 
 def rescaled_sheet(results: Results) -> Sheet:

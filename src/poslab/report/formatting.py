@@ -22,26 +22,22 @@ def web_link(url: object) -> str | None:
     return quote(url, safe=":/?#@!$&*+,;=%~-._[]")
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4, sign: str = "") -> str:
     """Return a number in significant digits, without an exponent: 1.523, 0.0412, 12.30."""
     if value is None or not math.isfinite(value):
         return DASH
-    return _minus(f"{value:.{_decimals(value, digits)}f}")
-
-
-def signed(value: float | None, digits: int = 3) -> str:
-    text = number(value, digits)
-    return text if value is None or text == DASH or value <= 0 else f"+{text}"
+    return _minus(f"{value:{sign}.{_decimals(value, digits)}f}")
 
 
 def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:
     """Return the mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
+    plus = "+" if sign else ""
     if mean is None or half_width is None:
-        return signed(mean, digits) if sign else number(mean, digits)
+        return number(mean, digits, plus)
     decimals = _decimals(max(abs(mean), half_width), digits)  # of what is nearly 0, no more than is known
     if half_width > 0:
         decimals = max(decimals, min(6, -math.floor(math.log10(half_width))))
-    return _minus(f"{mean:{'+' if sign else ''}.{decimals}f} ± {half_width:.{decimals}f}")
+    return _minus(f"{mean:{plus}.{decimals}f} ± {half_width:.{decimals}f}")
 
 
 def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
