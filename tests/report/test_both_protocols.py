@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from poslab.analysis.comparisons import pairs
-from poslab.analysis.protocols import BothProtocols, both_protocols
+from poslab.analysis.comparisons import Comparison, pairs
+from poslab.analysis.protocols import both_protocols
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import pairs_sheet
 from poslab.report.verdict import extrapolation
@@ -65,13 +65,13 @@ def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path)
     assert "t5 below rope (not separated) and none below rope (not separated) in sliding windows" in text
 
 
-def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[BothProtocols, ...]:
+def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[Comparison, ...]:
     """Every pair of arms, from a row an arm with a loss a seed in each protocol."""
     arms = [
         of_rows(f"arm {i}", *({TESTED: float(a), BESIDE: float(b)} for a, b in zip(*both, strict=True)))
         for i, both in enumerate(zip(sliding, plain, strict=True))
     ]
-    return both_protocols(arms, pairs(arms, arms[0], TESTED), TESTED)
+    return both_protocols(arms, pairs(arms, arms[0], TESTED))
 
 
 @pytest.mark.parametrize(("effects", "own"), [([0.0] * 6, 1.0), ([0.0, 0.0, 0.5, 1.0, 2.0, 4.0], 0.2)])

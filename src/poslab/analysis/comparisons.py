@@ -28,6 +28,8 @@ class Comparison:
     difference: Difference
     p_holm: float | None = None
     normality_p: float | None = None  # of normal differences over the seeds, only of the tested figure
+    beside: Difference | None = None  # of the same arms in the other protocol, of pairs in the tested figure
+    change_p_holm: float | None = None  # that the two differences are one, corrected over every pair
 
     @property
     def text_standard_error(self) -> float | None:
@@ -37,6 +39,21 @@ class Comparison:
     @property
     def separated(self) -> bool:
         return self.p_holm is not None and self.p_holm < FALSE_ALARMS
+
+    @property
+    def changes_places(self) -> bool:
+        """Whether the protocols order the means of the two arms differently, beyond noise.
+
+        That takes opposite signs, and either arms that the tested figure separates, or an order that one of
+        the two 95 % intervals is sure of together with a change from one protocol to the other that a paired
+        t test over seeds, with Holm's correction over all pairs, finds.
+        """
+        if self.beside is None:
+            return False
+        opposite = self.difference.mean * self.beside.mean < 0
+        sure = self.difference.decided or self.beside.decided
+        changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
+        return opposite and (self.separated or (sure and changed))
 
     @property
     def reading(self) -> str:

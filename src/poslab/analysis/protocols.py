@@ -6,12 +6,12 @@ arms differently, so one is tested and the other stands beside it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from poslab.analysis.comparisons import Comparison
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.spread import difference
-from poslab.analysis.statistics import FALSE_ALARMS, Difference, holm
+from poslab.analysis.statistics import holm
 from poslab.config.text import plain
 from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import ReportError
@@ -71,42 +71,18 @@ def choose_primary(
     return default, f"The figure to be tested, {plain(planned, 60)}, is a loss of no arm; {instead}."
 
 
-@dataclass(frozen=True)
-class BothProtocols:
-    """Two arms in the tested figure and in its counterpart, as differences over the seeds that both have."""
-
-    pair: Comparison  # in the tested figure
-    beside: Difference  # of the same arms, the first less the other, in the counterpart
-    change_p_holm: float | None  # that the two differences are one, corrected over every pair of the study
-
-    @property
-    def changes_places(self) -> bool:
-        """Whether the protocols order the means of the two arms differently, beyond noise.
-
-        That takes opposite signs, and either arms that the tested figure separates, or an order that one of
-        the two 95 % intervals is sure of together with a change from one protocol to the other that a paired
-        t test over seeds, with Holm's correction over all pairs, finds.
-        """
-        opposite = self.pair.difference.mean * self.beside.mean < 0
-        sure = self.pair.difference.decided or self.beside.decided
-        changed = self.change_p_holm is not None and self.change_p_holm < FALSE_ALARMS
-        return opposite and (self.pair.separated or (sure and changed))
-
-
-def both_protocols(
-    all_figures: Sequence[ArmFigures], pairs: Sequence[Comparison], primary: str | None
-) -> tuple[BothProtocols, ...]:
-    """Return the pairs of arms that have the tested figure and its counterpart on a shared seed."""
-    if primary is None:
-        return ()
+def both_protocols(all_figures: Sequence[ArmFigures], pairs: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Return the pairs of arms in the tested figure with the same arms in its counterpart beside them."""
     by_label = {item.arm.label: item for item in all_figures}
-    figure = counterpart(primary)
-    known = []
-    for pair in pairs:
-        ends = by_label[pair.arm.label], by_label[pair.against.label]
-        beside = difference(*ends, figure)
-        if beside is not None:
-            known.append((pair, beside, difference(*ends, primary, less=figure)))
-    tests = {i: gap.p for i, (_, _, gap) in enumerate(known) if gap is not None and gap.p is not None}
+    tests, gaps = {}, []
+    for i, pair in enumerate(pairs):
+        ends, figure = (by_label[pair.arm.label], by_label[pair.against.label]), counterpart(pair.figure)
+        gaps.append(difference(*ends, figure))
+        change = difference(*ends, pair.figure, less=figure)
+        if change is not None and change.p is not None:
+            tests[i] = change.p
     adjusted = holm(tests)
-    return tuple(BothProtocols(pair, beside, adjusted.get(i)) for i, (pair, beside, _) in enumerate(known))
+    return tuple(
+        replace(pair, beside=gap, change_p_holm=adjusted.get(i))
+        for i, (pair, gap) in enumerate(zip(pairs, gaps, strict=True))
+    )

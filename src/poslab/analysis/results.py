@@ -21,7 +21,7 @@ from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, f
 from poslab.analysis.interactions import Interaction, interactions
 from poslab.analysis.ladder import Ladder, rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
-from poslab.analysis.protocols import BothProtocols, both_protocols, choose_primary
+from poslab.analysis.protocols import both_protocols, choose_primary
 from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
@@ -59,11 +59,10 @@ class Results:
     primary: str | None  # the figure that is tested, such as sliding_8x
     primary_warning: str | None
     comparisons: tuple[Comparison, ...]
-    pairs: tuple[Comparison, ...]  # of arms, on the primary figure
+    pairs: tuple[Comparison, ...]  # of arms, on the primary figure, with the other protocol beside it
     rungs: Ladder | None  # of a study of several sizes or budgets
     interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
-    both_protocols: tuple[BothProtocols, ...]  # of the pairs, those that both protocols have
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed or several sizes or budgets
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
     rescaled: tuple[Lines, ...]  # of the arms that were measured under other rotations too
@@ -305,11 +304,10 @@ def _figures(
         primary=figure,
         primary_warning=warning_of_figure,
         comparisons=compared,
-        pairs=between,
+        pairs=both_protocols(all_figures, between),
         rungs=rungs,
         interactions=interactions(all_figures, base, figure),
         claims=tests,
-        both_protocols=both_protocols(all_figures, between, figure),
         ranks=ranks(between) if rungs is None else {},
         fixed_limit=limit,
         rescaled=rescaled_arms(all_figures, multiples),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from poslab.analysis import estimates
 from poslab.analysis.estimates import ArmFigures, estimate_columns, position_columns, usable_columns
-from poslab.analysis.protocols import BothProtocols, counterpart
+from poslab.analysis.protocols import counterpart
 from poslab.analysis.rescalings import FAMILIES
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Difference
@@ -109,32 +109,23 @@ def pairs_sheet(results: Results) -> Sheet:
     columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
     columns += [f"counterpart{end}" for end in ("", "_n", "_mean", "_half_width")]
     columns += ["change_p_holm", "changes_places"]
-    beside = {id(protocols.pair): protocols for protocols in results.both_protocols}
     rows: Rows = [
         {
             "arm": pair.arm.label,
             "other": pair.against.label,
-            "figure": results.primary,
+            "figure": pair.figure,
             **_paired(pair.difference),
             "p": pair.difference.p,
             "p_holm": pair.p_holm,
             "separated": pair.separated,
-            **_beside(beside.get(id(pair)), results),
+            "counterpart": None if pair.beside is None else counterpart(pair.figure),
+            **difference_columns("counterpart", pair.beside),
+            "change_p_holm": pair.change_p_holm,
+            "changes_places": None if pair.beside is None else pair.changes_places,
         }
         for pair in results.pairs
     ]
     return columns, rows
-
-
-def _beside(protocols: BothProtocols | None, results: Results) -> Row:
-    if protocols is None or results.primary is None:
-        return {}
-    return {
-        "counterpart": counterpart(results.primary),
-        **difference_columns("counterpart", protocols.beside),
-        "change_p_holm": protocols.change_p_holm,
-        "changes_places": protocols.changes_places,
-    }
 
 
 def _paired(between: Difference) -> Row:

@@ -7,7 +7,7 @@ from itertools import chain
 from poslab.analysis.claims import TARGET, TIME, gain, longest_gain
 from poslab.analysis.comparisons import Comparison, unlike
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.protocols import BothProtocols, counterpart, loss_at_length
+from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
 from poslab.config.text import counted, listing
@@ -182,15 +182,14 @@ def phrases(*groups: tuple[str, list[str]]) -> list[str]:
 
 def _other_protocol(results: Results) -> str:
     """Return which arms change places between the two protocols at the tested length; "" where none do."""
-    changed = [item for item in results.both_protocols if item.changes_places]
+    changed = [pair for pair in results.pairs if pair.changes_places]
     if not changed or results.primary is None:
         return ""
     figures = results.primary, counterpart(results.primary)
     tested, untested = (cells.WINDOWS[family(figure)] for figure in figures)
     length = cells.figure_words(results.primary).partition(" at ")[2]
     pairs = [
-        f"{' below '.join(_ordered(item))}{'' if item.pair.separated else ' (not separated)'}"
-        for item in changed
+        f"{' below '.join(_ordered(pair))}{'' if pair.separated else ' (not separated)'}" for pair in changed
     ]
     return (
         f"the two protocols order mean losses differently at {length}: {listing(pairs, NAMED)} in {tested}, "
@@ -198,10 +197,10 @@ def _other_protocol(results: Results) -> str:
     )
 
 
-def _ordered(order: BothProtocols) -> tuple[str, str]:
-    """Return the arm with the lower mean in the tested figure, and the other one."""
-    labels = order.pair.arm.label, order.pair.against.label
-    return labels if order.pair.difference.mean < 0 else labels[::-1]
+def _ordered(pair: Comparison) -> tuple[str, str]:
+    """Return the arm with the lower mean, and the other one."""
+    labels = pair.arm.label, pair.against.label
+    return labels if pair.difference.mean < 0 else labels[::-1]
 
 
 def _gains(results: Results) -> str:
