@@ -143,9 +143,14 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
         }
         return replace(run, manifest=run.manifest.model_copy(update=changed))
 
-    keys = [(run.study, key(on_first_text(run))) for run in firsts]
-    moved = {name: [on_first_text(run)] for name, run in zip(keys, firsts, strict=True)}
-    named = dict(zip(moved, labels(list(moved.values()), tuned), strict=True))
+    return shared_labels(list(map(on_first_text, firsts)), tuned)
+
+
+def shared_labels(runs: Sequence[Run], tuned: Collection[str]) -> list[str]:
+    """Return a label for each run, the same for runs of one study and the same settings."""
+    keys = [(run.study, key(run)) for run in runs]
+    groups = {name: [run] for name, run in zip(keys, runs, strict=True)}
+    named = dict(zip(groups, labels(list(groups.values()), tuned), strict=True))
     return [named[name] for name in keys]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import null_space
 
-from poslab.analysis.arms import RATES, key, labels, settings
+from poslab.analysis.arms import RATES, settings, shared_labels
 from poslab.analysis.comparisons import alike, tokens_per_parameter
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import loss_at_length
@@ -136,11 +136,8 @@ def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) 
 
 def _contenders(items: Sequence[ArmFigures]) -> dict[str, str]:
     """Return the contender of each arm, by the arm's label."""
-    stripped = {item.arm.label: _without_rung(item.arm.finished[0]) for item in items}
-    runs = {key(run): run for run in reversed(stripped.values())}
-    named = labels([[run] for run in runs.values()], ())
-    by_key = dict(zip(runs, named, strict=True))
-    return {label: by_key[key(run)] for label, run in stripped.items()}
+    named = shared_labels([_without_rung(item.arm.finished[0]) for item in items], ())
+    return {item.arm.label: label for item, label in zip(items, named, strict=True)}
 
 
 def _without_rung(run: Run) -> Run:

@@ -143,9 +143,9 @@ def listing(items: list[str], limit: int = 6) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return `1 run`, `2 runs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int | str, noun: str) -> str:
+    """Return `1 run`, `2 runs`, `3 to 5 runs`."""
+    return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
 
 
 def rate_text(rate: float) -> str:

@@ -11,7 +11,7 @@ from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.config.registry import named_in
-from poslab.config.text import listing, plain, rate_text
+from poslab.config.text import counted, listing, plain, rate_text
 from poslab.paper.references import cited, optimizer
 from poslab.record.measures import STRIDE, family, unit
 from poslab.record.reader import Run
@@ -45,8 +45,8 @@ def paragraph(results: Results) -> Iterator[Cited]:
     if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences say so
         yield Cited(f" but for {blocks.pop()},")
     yield Cited(
-        f" with {_plural(model('layers'), 'layer')}, width {model('width')} and "
-        f"{_plural(model('heads'), 'head')} "
+        f" with {counted(model('layers'), 'layer')}, width {model('width')} and "
+        f"{counted(model('heads'), 'head')} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
     )
     of_text = results.texts[0] if results.texts else results  # its arms are those of every text
@@ -113,10 +113,6 @@ def _every(runs: Sequence[Run], value: Callable[[Run], str]) -> str:
 def _setting(runs: Sequence[Run], section: str, name: str) -> str:
     """Return the value of a setting that runs have in common, or all its values."""
     return _every(runs, lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
-
-
-def _plural(numbers: str, noun: str) -> str:
-    return f"{numbers} {noun}" if numbers == "1" else f"{numbers} {noun}s"
 
 
 def _compared(results: Results) -> Iterator[Cited]:
@@ -206,7 +202,7 @@ def _measured(results: Results) -> str:
 def _tested(results: Results) -> Iterator[Cited]:
     n = results.seeds
     most = "up to " if any(0 < len(item.rows) < n for item in results.arms) else ""
-    yield Cited(f"We trained {most}{n} seed{'s' if n > 1 else ''} of each arm")
+    yield Cited(f"We trained {most}{counted(n, 'seed')} of each arm")
     if n < 2:
         yield Cited(", so no interval is given and nothing is tested. ")
         return

@@ -256,7 +256,7 @@ def _target(results: Results) -> str:
 def _reached(item: ArmFigures) -> str:
     """Return an arm, and how many of its runs got there."""
     hits, n = item.reached[TARGET]
-    return f"{item.arm.label} ({hits} of {n} run{'' if n == 1 else 's'})"
+    return f"{item.arm.label} ({hits} of {counted(n, 'run')})"
 
 
 def at_length(results: Results) -> str:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
-from poslab.config.text import listing
+from poslab.config.text import counted, listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity
@@ -30,7 +30,7 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     seeds = rungs.seeds(figure) or [EXPLORATORY]
     few = ""
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
-        few = f"{cells.span(seeds)} seed{'' if seeds == [1] else 's'}, so exploratory: "
+        few = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
     apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
     yield sentence(

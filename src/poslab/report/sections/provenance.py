@@ -95,9 +95,8 @@ def _all(results: Results, value: Callable[[Run], str]) -> str:
 def _model(run: Run) -> str:
     model = run.config.get("model") or {}
     layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
-    changed = block(run.config)
-    size = f"{layers} layer{'' if layers == '1' else 's'}, width {width}"
-    return f"{size}, {heads} head{'' if heads == '1' else 's'}{', ' if changed else ''}{changed}"
+    sizes = counted(layers, "layer"), f"width {width}", counted(heads, "head")
+    return ", ".join(filter(None, (*sizes, block(run.config))))
 
 
 def _budget(run: Run) -> str:
