@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import arms_sheet
 from poslab.paper.latex import escape_latex
+from poslab.paper.panels import panels
 from poslab.paper.references import cited, references
 from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
@@ -56,6 +57,17 @@ def results(tmp_path):
         write_run(runs, f"other-{seed}", HOSTILE, seed, shift=0.3 + 0.02 * seed, config=_config("mine"))
     plan(runs, ["rope-0"], "rope")
     return gather("made_up", runs, None)
+
+
+def test_a_study_of_learning_has_its_validation_losses_in_the_figure(tmp_path):
+    """Also where they are the first figure of its report."""
+    for seed in (0, 1):
+        for pos in ("rope", "t5"):
+            curve = [3 - i / 100 for i in range(101)]
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed, sliding={1.0: 2.0 + 0.001 * seed}, curve=curve)
+    results = gather("made_up", tmp_path, "rope")
+    assert results.is_about_learning
+    assert [chart.name for chart in panels(results)][::2] == ["sliding_loss_by_length", "validation_loss"]
 
 
 def undrawn(results: Results, folder: Path, columns: list[str] | None = None) -> Path:

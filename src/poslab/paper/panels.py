@@ -12,14 +12,12 @@ from matplotlib.ticker import FixedFormatter
 
 from poslab.analysis.results import Results
 from poslab.paper.latex import escape_latex
-from poslab.report.charts import Chart, LineChart
+from poslab.report.charts import LineChart
 from poslab.report.render import canvas, paper
 from poslab.report.sections import texts
-from poslab.report.sections.convergence import section as convergence
-from poslab.report.sections.extrapolation import section as extrapolation
-from poslab.report.sections.extrapolation import tested_chart
+from poslab.report.sections.convergence import validation_chart
+from poslab.report.sections.extrapolation import loss_by_position, tested_chart
 
-BESIDE = ("loss_by_position", "validation_loss")  # the panels after the tested figure
 ENGINE = "pdflatex"  # measures the text of a PGF figure
 LETTERS = "abcdefgh"
 ROOM = 30  # letters that fit beside each other under a panel
@@ -29,11 +27,8 @@ def panels(results: Results) -> list[LineChart]:
     """Return the charts for the panels that the study has; of several texts, the tested one of each."""
     if results.texts and results.primary is not None:
         return [replace(chart, ticks=_thinned(chart.ticks)) for chart in texts.chart(results).panels]
-    first = tested_chart(results)
-    charts: list[Chart] = [*extrapolation(results).charts, *convergence(results).charts]
-    named = {chart.name: chart for chart in charts if isinstance(chart, LineChart)}
-    beside = [named[name] for name in BESIDE if name in named]
-    return [replace(chart, ticks=_thinned(chart.ticks)) for chart in (first, *beside) if chart is not None]
+    charts = (tested_chart(results), loss_by_position(results), validation_chart(results))
+    return [replace(chart, ticks=_thinned(chart.ticks)) for chart in charts if chart and chart.series]
 
 
 def caption(charts: Sequence[LineChart]) -> str:

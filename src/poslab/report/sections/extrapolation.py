@@ -19,7 +19,7 @@ def section(results: Results) -> Section:
     """Return loss by length in the untested protocol, loss by position, and gain and curse by length."""
     bits = in_bits(results.finished) or is_in_bits(results.primary)
     untested = _loss_by_length(results, OTHER[nats_family(results)], bits)
-    losses = (untested, _loss_by_position(results), _position_less_reference(results))
+    losses = (untested, loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
     first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
     drawn = (chart for chart in losses if chart.series)
@@ -113,7 +113,7 @@ def _by_length(
     )
 
 
-def _loss_by_position(results: Results) -> LineChart:
+def loss_by_position(results: Results) -> LineChart:
     return position_chart(
         results,
         "loss_by_position",
