@@ -62,7 +62,8 @@ def facts_sheet(results: Results) -> Sheet:
         *(("multiple", k) for k in sorted({k for run in results.finished for _, k in run.segments})),
         ("primary", results.primary),
         ("usable_length_fixed_limit", results.fixed_limit),
-        *_convergence(results),
+        *((f"target_loss_{target.fraction:g}", target.loss) for target in results.targets),
+        *zip(("aulc_from", "aulc_to"), results.aulc_interval or (None, None), strict=True),
         *_versions(results),
         *(("command", line) for line in results.commands),
         ("report_command", report_command(results)),
@@ -75,15 +76,6 @@ def facts_sheet(results: Results) -> Sheet:
     ]
     rows: Rows = [{"key": plain(key), "value": _cell(value)} for key, value in values if value is not None]
     return ["key", "value"], rows
-
-
-def _convergence(results: Results) -> Iterator[tuple[str, Value]]:
-    """Return the target losses, in nats per token, and the interval of AULC."""
-    for target in results.targets:
-        yield f"target_loss_{target.fraction:g}", target.loss
-    if results.aulc_interval:
-        yield "aulc_from", results.aulc_interval[0]
-        yield "aulc_to", results.aulc_interval[1]
 
 
 def _versions(results: Results) -> Iterator[tuple[str, object]]:

@@ -41,38 +41,30 @@ class Signal:
 
 def signals(results: Results) -> tuple[Signal, ...]:
     """Return signal and noise of the losses that a report compares, at each size and budget of a ladder."""
-    if results.primary is None or not results.reference.rows:
+    primary, tested = results.primary, results.tested_multiple
+    if primary is None or not results.reference.rows:
         return ()
-    figures = tuple(dict.fromkeys(_figures(results)))
+    gain = [f"context_gain_{name(tested)}"] if tested > 1 else []
+    at_length = loss_at_length(results.reference, primary)
+    figures = dict.fromkeys([at_length, primary, counterpart(primary), *gain, VALIDATION, "aulc"])
     if (rungs := results.rungs) is None:
-        return tuple(_of([item for item in results.arms if item.rows], results.reference, figures))
+        finished = [item for item in results.arms if item.rows]
+        return tuple(_of(figures, finished, results.reference, None, None))
     return tuple(
         found
         for rung in rungs.rungs
         for found in _of(
-            [*rung.arms.values()], rung.arms[rungs.reference], figures, rung.parameters, rung.share
+            figures, [*rung.arms.values()], rung.arms[rungs.reference], rung.parameters, rung.share
         )
     )
 
 
-def _figures(results: Results) -> Iterator[str]:
-    primary = results.primary
-    assert primary is not None
-    yield loss_at_length(results.reference, primary)
-    yield primary
-    yield counterpart(primary)
-    if results.tested_multiple > 1:
-        yield f"context_gain_{name(results.tested_multiple)}"
-    yield VALIDATION
-    yield "aulc"
-
-
 def _of(
+    figures: Iterable[str],
     every_arm: Sequence[ArmFigures],
     reference: ArmFigures,
-    figures: Iterable[str],
-    parameters: int | None = None,
-    share: float | None = None,
+    parameters: int | None,
+    share: float | None,
 ) -> Iterator[Signal]:
     for figure in figures:
         arms = alike(every_arm, reference.arm, is_in_bits(figure))

@@ -39,15 +39,9 @@ class Agreement:
 def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:
     """Return how far the texts agree in a figure, for each arm that is compared on one of them."""
     labels = dict.fromkeys(item.arm.label for text in texts for item in text.comparisons)
-    found = []
-    for label in labels:
-        compared = (
-            [item for item in text.comparisons if (item.arm.label, item.figure) == (label, figure)]
-            for text in texts
-        )
-        beside = tuple(items[0] if items else None for items in compared)
-        found += [Agreement(label, figure, beside)] if any(beside) else []
-    return found
+    by_text = [{item.arm.label: item for item in text.comparisons if item.figure == figure} for text in texts]
+    beside = {label: tuple(compared.get(label) for compared in by_text) for label in labels}
+    return [Agreement(label, figure, compared) for label, compared in beside.items() if any(compared)]
 
 
 @dataclass(frozen=True)
