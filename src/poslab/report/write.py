@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,11 +69,10 @@ def write_report(
     that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
     beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
     study's records are kept beside its report; where they were kept before, they are in any case, unless the
-    archive has runs that the folder lacks. `kit`
-    writes more of the study beside the report, such as a paper's parts. With `earlier` the runs of all
-    commands count where otherwise those of the last one do alone. Raises ReportError, one
-    line that says what to do, where there is no such study, no finished run, no such arm or no such figure,
-    or where the records cannot be kept or those kept are damaged.
+    archive has runs that the folder lacks. `kit` writes more of the study beside the report, such as a
+    paper's parts. With `earlier` the runs of all commands count where otherwise those of the last one do
+    alone. Raises ReportError, one line that says what to do, where there is no such study, no finished run,
+    no such arm or no such figure, or where the records cannot be kept or those kept are damaged.
     """
     path = reports / study / KEPT
     packed = None
@@ -88,27 +87,20 @@ def write_report(
     if earlier:
         records = tuple(record.whole() for record in records)
     results = figures(records, subject_of(study, earlier), reference, primary)
-    absent = archived_runs(path.read_bytes()) - archived_runs(packed) if packed and path.is_file() else set()
-    if absent and not keep:
-        notices: Iterable[str] = [
-            f"{path} stays as it is: it has {counted(len(absent), 'run')} that {runs / study} lacks. "
-            "keep=true replaces it."
+    if packed is None:
+        archived = (record for record in records if record.kept is not None)
+        notices = [
+            f"The records of study={each.study} are those archived in {each.kept}." for each in archived
         ]
+    elif path.is_file() and not keep and (absent := archived_runs(path.read_bytes()) - archived_runs(packed)):
+        lacking = f"it has {counted(len(absent), 'run')} that {runs / study} lacks"
+        notices = [f"{path} stays as it is: {lacking}. keep=true replaces it."]
     else:
-        if packed is not None and not is_same(packed, path):
+        if not is_same(packed, path):
             write_atomic(path, packed)
-        notices = _notices(records, packed)
+        notices = [f"records: {path}, {len(packed) / 1000:,.0f} kB, archived beside the report"]
     report = write(results, reports, kit)
     return replace(report, notices=(*notices, *report.notices))
-
-
-def _notices(records: Sequence[Records], packed: bytes | None) -> Iterator[str]:
-    """What the terminal says of records that are kept; `packed` is what was kept now."""
-    for record in records:
-        if packed is not None:
-            yield f"records: {record.kept}, {len(packed) / 1000:,.0f} kB, archived beside the report"
-        elif record.kept is not None:
-            yield f"The records of study={record.study} are those archived in {record.kept}."
 
 
 def write_chosen(
