@@ -17,6 +17,14 @@ from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import number
 
 NAMED = 3  # arms in one list; the tables have them all
+# What is said of an arm against the reference, by the beginnings of its readings.
+READINGS: dict[str, tuple[str, ...]] = {
+    "lower for": ("lower",),
+    "higher for": ("higher",),
+    "within noise for": ("within noise",),
+    "not separated for": ("not separated",),
+    "not tested for": ("one seed", "no spread"),
+}
 GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens before it, else L is not used
 
 
@@ -165,16 +173,6 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
     return "without two seeds in common"
 
 
-def _undecided(comparisons: Iterable[Comparison]) -> list[tuple[str, list[str]]]:
-    """Return the arms with no claimed difference, by the reason."""
-    read = [(item.arm.label, item.reading) for item in comparisons]
-    return [
-        ("within noise for", [arm for arm, reading in read if reading == "within noise"]),
-        ("not separated for", [arm for arm, reading in read if reading.startswith("not separated")]),
-        ("not tested for", [arm for arm, reading in read if reading in ("one seed", "no spread")]),
-    ]
-
-
 def phrases(*groups: tuple[str, list[str]]) -> list[str]:
     """Return the words of each group that has labels: "lower for a and b"."""
     return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
@@ -267,9 +265,10 @@ def at_length(results: Results) -> str:
         return ""
     known = {reference, *(item.arm.label for item in compared)}
     parts = phrases(
-        ("lower for", [item.arm.label for item in compared if item.reading.startswith("lower")]),
-        ("higher for", [item.arm.label for item in compared if item.reading.startswith("higher")]),
-        *_undecided(compared),
+        *(
+            (words, [item.arm.label for item in compared if item.reading.startswith(readings)])
+            for words, readings in READINGS.items()
+        ),
         ("not compared for", [i.arm.label for i in results.arms if i.rows and i.arm.label not in known]),
     )
     return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {', '.join(parts)}."

@@ -24,24 +24,21 @@ def section(results: Results) -> Section | None:
 
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     """Return which figures tell an arm from the reference, and which none, of those with two seeds."""
-    if not any(one.compared for one in found):
+    decided: dict[str, list[bool]] = {}
+    for one in found:
+        if one.compared:
+            decided.setdefault(_title(one.figure), []).append(one.decides)
+    if not decided:
         unknown = "No test over two seeds or more: how far seeds differ is not known"
         return (f"{unknown}, so no figure is said to decide.",)
-    figures = dict.fromkeys(one.figure for one in found if one.compared)
-    never = [figure for figure in figures if not any(one.decides for one in found if one.figure == figure)]
-    always = [
-        figure
-        for figure in figures
-        if all(one.decides for one in found if one.figure == figure and one.compared)
-    ]
-    parts = []
-    if always:
-        parts.append(f"an arm is told apart from the reference in {listing(list(map(_title, always)))}")
-    if never:
-        parts.append(f"no arm is told apart from the reference in {listing(list(map(_title, never)))}")
-    where = "At every size and budget" if found[0].share is not None else "At this budget"
-    if found[0].share is not None and any(not one.compared for one in found):
-        where += " with two seeds or more"
+    always = listing([figure for figure, each in decided.items() if all(each)])
+    never = listing([figure for figure, each in decided.items() if not any(each)])
+    told = ("an arm", always), ("no arm", never)
+    parts = [f"{arm} is told apart from the reference in {figures}" for arm, figures in told if figures]
+    where = "At this budget"
+    if found[0].share is not None:
+        single = any(not one.compared for one in found)
+        where = f"At every size and budget{' with two seeds or more' if single else ''}"
     return (f"{where}, each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
 
 
