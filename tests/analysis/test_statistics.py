@@ -33,9 +33,9 @@ def judged(
         of_rows(f"arm {i}", *({PRIMARY: value} for value in values.values()))
         for i, values in enumerate(study)
     ]
-    _, compared, between = claims(
-        arms, arms[0], PRIMARY, compare(arms, arms[0], PRIMARY, (8.0,)), pairs(arms, arms[0], PRIMARY), (8.0,)
-    )
+    asked = arms, arms[0], PRIMARY
+    differences = compare(*asked, (8.0,)), pairs(*asked)
+    _, compared, between = claims(*asked, *differences, (8.0,), 1, [(arms, arms[0])])
     return compared, between, ranks(between)
 
 

@@ -49,7 +49,7 @@ def study(
         found = {figure: estimate([row[figure] for row in made.rows]) for figure in FIGURES}
         arms.append(replace(made, figures=found, times={"": times}, ratios={"": over} if over else {}))
     lengths, asked = (1.0, 8.0), (arms, arms[0], "loss_8x")
-    tests, _, between = claims(*asked, compare(*asked, lengths), pairs(*asked), lengths)
+    tests, _, between = claims(*asked, compare(*asked, lengths), pairs(*asked), lengths, 1, [(arms, arms[0])])
     return tests, between
 
 

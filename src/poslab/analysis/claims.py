@@ -52,20 +52,18 @@ def claims(
     comparisons: Sequence[Comparison],
     pairs: Sequence[Comparison],
     multiples: Sequence[float],
-    families: int = 1,
-    groups: Sequence[tuple[Sequence[ArmFigures], ArmFigures]] = (),
+    families: int,
+    groups: Sequence[tuple[Sequence[ArmFigures], ArmFigures]],
 ) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Return every test that a verdict rests on, corrected together; comparisons and pairs with corrected p.
 
-    The tested figure between all arms of a group, which has a reference of its own (without `groups`, all
-    arms are one); in the reference's group the loss at L, and the time to the target at 75 % of its budget,
-    against it; context gain at the longest length against 0. A test without a p value (one seed, no spread)
-    is not in the family. A study that has several such `families`, one for each text, gives each the same
-    share of its false alarms (Bonferroni).
+    The tested figure between all arms of a group, which has a reference of its own; in the reference's group
+    the loss at L, and the time to the target at 75 % of its budget, against it; context gain at the longest
+    length against 0. A test without a p value (one seed, no spread) is not in the family. A study that has
+    several such `families`, one for each text, gives each the same share of its false alarms (Bonferroni).
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
-    groups = groups or [(all_figures, reference)]
     references = {of_group.arm.label for _, of_group in groups}
     beside = [item for group, of_group in groups if of_group is reference for item in group]
     compared = {item.arm.label for item in beside}

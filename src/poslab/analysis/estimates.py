@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from statistics import fmean
 
 from poslab.analysis.arms import Arm
 from poslab.analysis.statistics import (
@@ -185,8 +186,7 @@ def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
     is the rows of its finished runs, one per seed; None where none of them has such a loss.
     """
     losses = [float(loss) for row in reference if isinstance(loss := row.get("sliding_1x"), int | float)]
-    mean = estimate(losses)
-    return None if mean is None else (1 + measures.TOLERANCES[""]) * mean.mean
+    return (1 + measures.TOLERANCES[""]) * fmean(losses) if losses else None
 
 
 def target_columns(item: ArmFigures) -> dict[str, Value]:

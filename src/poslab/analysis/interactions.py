@@ -70,4 +70,4 @@ def _change(parts: Sequence[tuple[ArmFigures, int]], primary: str) -> Difference
     if not seeds:
         return None
     signed = [(item, sign, seeds) for item, sign in parts]
-    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(signed, {primary: 1}, False))
+    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(signed, {primary: 1}))

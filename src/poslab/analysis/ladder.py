@@ -326,7 +326,7 @@ def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[flo
         seeds = values.keys() & base.keys()
         groups.append((weight, [values[seed] - base[seed] for seed in sorted(seeds)]))
         scored += [(ours, weight, seeds), (theirs, -weight, seeds)]
-    return weighted_sum(groups, text_noise(scored, {figure: 1}, False))
+    return weighted_sum(groups, text_noise(scored, {figure: 1}))
 
 
 def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:

@@ -45,7 +45,7 @@ def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float
 
 
 def text_noise(
-    arms: Sequence[tuple[ArmFigures, float, Set[int]]], terms: Mapping[str, int], by_segment: bool
+    arms: Sequence[tuple[ArmFigures, float, Set[int]]], terms: Mapping[str, int], by_segment: bool = False
 ) -> TextNoise | None:
     """Return how far other text would change a sum of arms, each with its weight and averaged over its seeds.
 

@@ -42,16 +42,15 @@ def cited(kind: str, name: str) -> tuple[str, ...]:
     return tuple(reference.key for reference in references() if (kind, name) in reference.subjects)
 
 
-def used(runs: Iterable[Run]) -> dict[tuple[str, str], None]:
-    """Return the subjects of these runs that may have a reference, as keys in order."""
-    subjects: dict[tuple[str, str], None] = {}
+def used(runs: Iterable[Run]) -> list[tuple[str, str]]:
+    """Return the subjects of these runs that may have a reference, each once."""
+    subjects = []
     for run in runs:
-        subjects |= dict.fromkeys(("scheme", name) for name in named_in(run.config.get("pos"), "scheme"))
-        kinds = named_in(run.config.get("attention"), "kind")
-        subjects |= dict.fromkeys(("attention", kind) for kind in kinds)
-        subjects[("optimizer", optimizer(run))] = None
-        subjects |= dict.fromkeys(("rescale", name) for name in run.rescalings if name != "none")
-    return subjects
+        subjects += [("scheme", name) for name in named_in(run.config.get("pos"), "scheme")]
+        subjects += [("attention", kind) for kind in named_in(run.config.get("attention"), "kind")]
+        subjects += [("optimizer", optimizer(run))]
+        subjects += [("rescale", name) for name in run.rescalings]
+    return list(dict.fromkeys(subjects))
 
 
 def optimizer(run: Run) -> str:

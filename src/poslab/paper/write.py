@@ -40,7 +40,7 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
     drawn = draw(charts) if charts else {}
     for suffix, content in drawn.items():
         write_atomic(folder / f"figure.{suffix}", content)
-    subjects = list(used(results.finished))
+    subjects = used(results.finished)
     texts = {
         "table.tex": _fill("table.tex", table=table, results=results),
         "methods.tex": _fill("methods.tex", pieces=list(paragraph(results))),
