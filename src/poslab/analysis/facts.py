@@ -120,9 +120,9 @@ def _without_paths(value: Any) -> Any:
 
 def settings_sheet(results: Results) -> Sheet | None:
     """Return settings.csv: a row per arm, a column per configuration key in which the arms differ."""
-    keys = results.differing
-    rows: Rows = [
-        {"arm": item.arm.label, **{plain(key): _cell(item.arm.differing.get(key)) for key in keys}}
-        for item in results.arms
-    ]
-    return (["arm", *map(plain, keys)], rows) if keys else None
+    rows: Rows = []
+    for item in results.arms if results.differing else ():
+        values = {plain(key): value for key, value in item.arm.differing.items()}
+        cells = {key: value if isinstance(value, bool) else _cell(value) for key, value in values.items()}
+        rows.append({"arm": item.arm.label, **cells})
+    return (list(rows[0]), rows) if rows else None

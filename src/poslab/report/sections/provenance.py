@@ -1,7 +1,7 @@
 """Where a report's figures come from, and how to reproduce them: facts.csv and settings.csv."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from poslab.analysis.arms import block
 from poslab.analysis.comparisons import origin_of
@@ -12,7 +12,7 @@ from poslab.analysis.facts import (
     shown_configuration,
 )
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Sheet
+from poslab.analysis.sheets import Row, Rows, Sheet
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
@@ -32,7 +32,7 @@ def origin(results: Results, answer: str) -> Origin:
         results.commands,
         tuple(facts(results)),
         tuple(_origins(results)),
-        settings_table(results),
+        None if settings is None else _settings_table(results, settings[0][1:], settings[1]),
         plain(results.first.name, 80),
         json.dumps(shown_configuration(results), indent=2, ensure_ascii=False),
         sheets if settings is None else {**sheets, "settings": settings},
@@ -72,15 +72,10 @@ def _origins(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def settings_table(results: Results) -> Table | None:
-    """Return the configuration keys in which the arms differ, or None for a single arm."""
-    keys = results.differing
-    records: list[Row] = [
-        {"arm": item.arm.label, **{f"setting {key}": value for key, value in item.arm.differing.items()}}
-        for item in results.arms
-    ]
-    columns = (arm_column(results), *(Column(f"setting {key}", key, _setting, number=False) for key in keys))
-    return Table("What the arms differ in", "", columns, records, ("settings.csv",)) if keys else None
+def _settings_table(results: Results, keys: Sequence[str], rows: Rows) -> Table:
+    """Return the configuration keys in which the arms differ."""
+    columns = (arm_column(results), *(Column(key, key, _setting, number=False) for key in keys))
+    return Table("What the arms differ in", "", columns, rows, ("settings.csv",))
 
 
 def _setting(row: Row, key: str) -> Cell:
