@@ -112,10 +112,13 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_track
     printed = {str(row["surprise"])[:4] for row in rows(study / "summary.csv")}
     assert {line[1][:4] for line in lines} == printed
     found = load_run(folder)
+    of_run = [row for row in rows(study / "surprise_nats.csv") if row["arm"] == f"slope / {found.attention}"]
+    assert [row["position"] for row in of_run] == ["0", "1", "2"]
     assert axes()["surprise/*"] == "surprise/position"
     assert "surprise" in summary(found)
     shown = [row["surprise/nats"] for row in chart_rows(found) if "surprise/nats" in row]
     assert shown == pytest.approx([float(point["nll"]) / float(point["tokens"]) for point in table])
+    assert shown == pytest.approx([float(row["mean"]) for row in of_run])
 
 
 def test_the_other_commands_find_the_study(study, run, beside):

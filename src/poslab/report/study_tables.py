@@ -13,9 +13,10 @@ from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import listing, plain
 from poslab.measures import Measurement, cell, figures_of
 from poslab.record.frames import frame
-from poslab.report.cells import arm_column, arms, loss
-from poslab.report.charts import HeatPanel
+from poslab.report.cells import arm_column, arms, bars, loss
+from poslab.report.charts import HeatPanel, LineChart, Series, octaves
 from poslab.report.document import Section
+from poslab.report.formatting import quantity
 from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class StudyTables:
         return (f"Of some runs, no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Return each figure of `summarise` by arm, over the seeds; None where there is none."""
+        """Return each figure of `summarise` by arm and each line of `curve`, over the seeds; None of none."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:
@@ -116,7 +117,50 @@ class StudyTables:
         sources = f"{name}_arms.csv", f"{name}.csv"
         table = Table(title, about, (arm_column(self.results), *views), by_arm, sources)
         sheets = {f"{name}_arms": sheet(by_arm), name: sheet(by_run)}
-        return Section(name, title, tables=(table,), sheets=sheets)
+        return Section(name, title, charts=self.lines(measurement), tables=(table,), sheets=sheets)
+
+    def lines(self, measurement: Measurement) -> tuple[LineChart, ...]:
+        """Return a chart of each line of `curve`, with means over the seeds by arm.
+
+        Where x begins at 0, which a logarithmic axis has no place for, it is x + 1.
+        """
+        if not measurement.axis or (table := frame(self.results.finished, measurement.table)) is None:
+            return ()
+        curves = {name: measurement.curve(rows) for name, rows in table.groupby("run", sort=False)}
+        known = {name: curve for name, curve in curves.items() if curve is not None}
+        columns = dict.fromkeys(column for curve in known.values() for column in curve.columns)
+        shift = int(any((curve.index == 0).any() for curve in known.values()))
+        axis, title = (name.replace("_", " ").capitalize() for name in (measurement.axis, measurement.family))
+        charts = []
+        for column in columns:
+            series = []
+            for look, item in arms(self.results):
+                by_seed: list[dict[Any, float]] = [
+                    {
+                        (float(x + shift), ((measurement.axis, x),)): value
+                        for x, value in known[run.name][column].items()
+                        if x + shift > 0 and math.isfinite(value)
+                    }
+                    for run in item.arm.finished
+                    if run.name in known and column in known[run.name]
+                ]
+                if means := points(by_seed):
+                    series.append(Series(look, item.arm.label, means))
+            line = str(column).replace("_", " ")
+            charts.append(
+                LineChart(
+                    f"{measurement.family}_{column}",
+                    f"{title}: {line}",
+                    bars(self.results),
+                    f"{axis} + 1" if shift else axis,
+                    line.capitalize(),
+                    2,
+                    octaves(series, quantity),
+                    None,
+                    tuple(series),
+                )
+            )
+        return tuple(charts)
 
 
 def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> tuple[Point, ...]:
