@@ -59,7 +59,7 @@ WARP = changed(rope_warped, "WARPS", {"sqrt": torch.clone, "log": torch.log1p})
 NO_BIAS = replaced(
     poslab.model.attention,
     "added_to_logits",
-    lambda old, site, dtype, first=0: torch.zeros(1, 1, 1, 1, dtype=dtype),
+    lambda old, site, dtype, *tokens: torch.zeros(1, 1, 1, 1, dtype=dtype),
 )
 
 # The fault under each claim, and the verdict that it gives; 19.1 is a second one under claim 19.

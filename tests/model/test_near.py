@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from poslab.model.kernels import near
+from poslab.model.kernels import near, strips
 from poslab.model.positions import ContentBias
 from support.attentions import Case
 from support.attentions import parts as parts_of
@@ -22,8 +22,8 @@ def plain(q, k, v, r, table, scale):
     ("length", "extent"), [(5, 3), (40, 64), (64, 64), (70, 1), (70, 10), (70, 33), (129, 17)]
 )
 def test_output_and_every_gradient_are_those_of_plain_products(length, extent, monkeypatch):
-    monkeypatch.setattr(near, "BLOCK", 16)
-    monkeypatch.setattr(near, "LIVE", 3 * 16 * 32)  # one text at a time in backward
+    monkeypatch.setattr(strips, "STRIP", 16)
+    monkeypatch.setattr(strips, "LIVE", 3 * 16 * 32)  # one text at a time in backward
     torch.manual_seed(0)
     parts = [torch.randn(2, 3, length, 8, dtype=torch.float64) for _ in range(3)]
     parts += [torch.randn(2, 3, length, 4, dtype=torch.float64), torch.randn(4, extent, dtype=torch.float64)]

@@ -257,7 +257,7 @@ class Attention(Mixer):
         q = site.turned_queries(scheme.logit_features(q.to(working)))
         k = site.turned_keys(scheme.logit_features(k.to(working)))
         scores = scheme.products(q[..., first:, :], k, site.transitions, first) * scale
-        scores = scores + added_to_logits(site, working, first)
+        scores = scores + added_to_logits(site, working, slice(first, None))
         added = scheme.score_bias(q[..., first:, :], scores)
         return scores if added is None else scores + added
 
@@ -280,24 +280,26 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
     return log_gates.double().cumsum(dim=-1)
 
 
-def added_to_logits(site: Site, dtype: torch.dtype, first: int = 0) -> Float[Tensor, "B H Q T"]:
-    """Return bias, gates, and -inf for keys that are not seen, of the queries from number `first`.
+def added_to_logits(
+    site: Site, dtype: torch.dtype, queries: slice = slice(None), keys: slice = slice(None)
+) -> Float[Tensor, "B H Q N"]:
+    """Return bias, gates, and -inf for keys that are not seen, of these queries and keys, by number.
 
-    B or H is 1 where all are equal. With `first` 0 it is a T x T matrix: only for references.
+    B or H is 1 where all are equal. Of all tokens it is a T x T matrix: only for references.
     """
-    positions = site.positions
-    added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=positions.device)
-    bias = site.scheme.pairwise_bias(positions[first:], positions)
+    rows, columns = site.positions[queries], site.positions[keys]
+    added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=rows.device)
+    bias = site.scheme.pairwise_bias(rows, columns)
     if bias is not None:
         added = added + bias.to(dtype)
     if site.content_bias is not None:
-        distance = site.scheme.distances(positions[first:], positions)
-        added = added + site.content_bias.at(distance, first).to(dtype)
+        distance = site.scheme.distances(rows, columns)
+        added = added + site.content_bias.at(distance, queries.start or 0).to(dtype)
     if site.log_gates is not None:
         sums = cumulative_log_gates(site.log_gates)
-        added = added + (sums[..., first:, None] - sums[..., None, :]).to(dtype)
+        added = added + (sums[..., queries, None] - sums[..., None, keys]).to(dtype)
     geometry = site.scheme.geometry
-    distance = positions[first:, None] - positions  # negative for keys after the query
+    distance = rows[:, None] - columns  # negative for keys after the query
     if geometry.causal:
         added = added.masked_fill(distance < 0, -torch.inf)
     if geometry.window is not None:

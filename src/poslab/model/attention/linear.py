@@ -142,7 +142,7 @@ class Linear(Attention):
         """Return the weights; under a rotation some are negative, and those of a query need not sum to 1."""
         q, k, turned_q, turned_k = self._features(q, k, site)
         q, turned_q = q[..., first:, :], turned_q[..., first:, :]
-        added = added_to_logits(site, q.dtype, first)
+        added = added_to_logits(site, q.dtype, slice(first, None))
         # A constant per query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
         products = site.scheme.products(q, k, site.transitions, first)  # of a scheme that turns nothing

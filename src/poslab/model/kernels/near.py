@@ -1,16 +1,15 @@
 """Attention under a bias of each query's own for the keys near it: softmax, by PyTorch's kernel for CPUs.
 
-The bias r_i . table[:, t] ends after N tokens. So a block of queries has it only for the keys from N tokens
+The bias r_i . table[:, t] ends after N tokens. So a strip of queries has it only for the keys from N tokens
 before its first query on; the kernel attends to these with a mask, to all keys further back without one, and
 the two are merged by the logarithms of their sums, as ring attention merges blocks. Backward forms the near
 scores again in plain products, since the kernel has no gradient of a mask. Linear attention (`near_linear`)
 has the same near keys, and one sum over all keys further back.
 
-Shapes: N distances with a bias, R rank, Q queries of a block, M its near keys, W width of queries and keys.
+Shapes: N distances with a bias, R rank, Q queries of a strip, M its near keys, W width of queries and keys.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,31 +19,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from poslab.model.kernels.cpu_causal import backward_kernel, forward_kernel
-from poslab.model.kernels.strips import LIVE
+from poslab.model.kernels.strips import Strip, strips
 from poslab.model.positions import ContentBias
-
-BLOCK = 64  # queries of a call
-
-
-class Block(NamedTuple):
-    """Queries [start, stop), whose near keys are [near, stop)."""
-
-    start: int
-    stop: int
-    near: int
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.start, self.stop)
-
-    @property
-    def keys(self) -> slice:
-        return slice(self.near, self.stop)
-
-
-def _blocks(length: int, extent: int) -> Iterator[Block]:
-    for start in range(0, length, BLOCK):
-        yield Block(start, min(start + BLOCK, length), max(0, start - extent + 1))
 
 
 class NearBias(Function):
@@ -62,13 +38,13 @@ class NearBias(Function):
     ) -> Float[Tensor, "B H T W"]:
         """`r` and `table` have the dtype of q."""
         output, logsumexp = torch.empty_like(q), q.new_empty(q.shape[:-1])
-        for block in _blocks(q.shape[-2], table.shape[1]):
-            rows, keys, far = block.rows, block.keys, slice(block.near)
-            mask = _sheared(r[:, :, rows] @ table, block)
+        for strip in strips(q.shape[-2], table.shape[1]):
+            rows, keys, far = strip.queries, strip.keys, slice(strip.first)
+            mask = _sheared(r[:, :, rows] @ table, strip)
             mixed, sums = forward_kernel(
                 q[:, :, rows], k[:, :, keys], v[:, :, keys], 0.0, False, attn_mask=mask, scale=scale
             )
-            if block.near:
+            if strip.first:
                 behind, sums_behind = forward_kernel(
                     q[:, :, rows], k[:, :, far], v[:, :, far], 0.0, False, scale=scale
                 )
@@ -89,26 +65,23 @@ class NearBias(Function):
         shared = (gradient * output).sum(dim=-1, keepdim=True)
         of_q, of_k, of_v, of_r = map(torch.zeros_like, (q, k, v, r))
         of_table = torch.zeros_like(table)
-        for block in _blocks(q.shape[-2], table.shape[1]):
-            if block.near:
+        for strip in strips(q.shape[-2], table.shape[1]):
+            if strip.first:
                 rows, far = (
-                    (slice(None), slice(None), block.rows),
-                    (slice(None), slice(None), slice(block.near)),
+                    (slice(None), slice(None), tokens) for tokens in (strip.queries, slice(strip.first))
                 )
                 given = gradient[rows], q[rows], k[far], v[far], output[rows], logsumexp[rows]
                 found = backward_kernel(*given, 0.0, False, scale=ctx.scale)
                 of_q[rows] += found[0]
                 of_k[far] += found[1]
                 of_v[far] += found[2]
-            size = max(1, LIVE // (q.shape[1] * (block.stop - block.start) * (block.stop - block.near)))
-            for first in range(0, len(q), size):
-                part = slice(first, first + size)
-                rows, keys = (part, slice(None), block.rows), (part, slice(None), block.keys)
-                scores = (q[rows] @ k[keys].mT).mul_(ctx.scale).add_(_sheared(r[rows] @ table, block))
+            for part in strip.parts(*q.shape[:2]):
+                rows, keys = (part, slice(None), strip.queries), (part, slice(None), strip.keys)
+                scores = (q[rows] @ k[keys].mT).mul_(ctx.scale).add_(_sheared(r[rows] @ table, strip))
                 weights = scores.sub_(logsumexp[rows][..., None]).exp_()
                 of_v[keys] += weights.mT @ gradient[rows]
                 of_scores = (gradient[rows] @ v[keys].mT).sub_(shared[rows]).mul_(weights)
-                of_profiles = _by_distance(of_scores, block, table.shape[1])
+                of_profiles = _by_distance(of_scores, strip, table.shape[1])
                 of_r[rows] = of_profiles @ table.mT
                 of_table += torch.einsum("bhqr,bhqn->rn", r[rows], of_profiles)
                 of_scores.mul_(ctx.scale)
@@ -126,26 +99,26 @@ def near_linear(
     """Return the sums over keys j of exp(bias_ij) q_i k_j v_j, over those of exp(bias_ij) q_i k_j.
 
     Positive queries and keys are rotated in the numerator (`turned`), not in the denominator (`plain`).
-    Blocks are formed again in backward.
+    Strips are formed again in backward.
     """
     (turned_q, turned_k), (q, k) = turned, plain
     state = turned_k[..., :0, :].mT @ v[..., :0, :]
     total, counted, parts = k[..., :0, :].sum(dim=-2, keepdim=True), 0, []
-    for block in _blocks(q.shape[-2], bias.table.shape[1]):
-        rows, keys, further = block.rows, block.keys, slice(counted, block.near)
+    for strip in strips(q.shape[-2], bias.table.shape[1]):
+        rows, keys, further = strip.queries, strip.keys, slice(counted, strip.first)
         state = state + turned_k[..., further, :].mT @ v[..., further, :]
         total = total + k[..., further, :].sum(dim=-2, keepdim=True)
-        counted = block.near
+        counted = strip.first
         near = turned_q[..., rows, :], turned_k[..., keys, :], q[..., rows, :], k[..., keys, :]
         profiles = bias.r[..., rows, :] @ bias.table
         mixed = checkpoint(
-            _of_block,
+            _of_strip,
             *near,
             v[..., keys, :],
             profiles,
             state,
             total,
-            block,
+            strip,
             use_reentrant=False,
             preserve_rng_state=False,
         )
@@ -153,7 +126,7 @@ def near_linear(
     return torch.cat(parts, dim=-2)
 
 
-def _of_block(
+def _of_strip(
     turned_q: Float[Tensor, "B H Q W"],
     turned_k: Float[Tensor, "B H M W"],
     q: Float[Tensor, "B H Q W"],
@@ -162,37 +135,37 @@ def _of_block(
     profiles: Float[Tensor, "B H Q N"],
     state: Float[Tensor, "B H W K"],
     total: Float[Tensor, "B H 1 W"],
-    block: Block,
+    strip: Strip,
 ) -> Float[Tensor, "B H Q K"]:
-    mask = _sheared(profiles, block)
+    mask = _sheared(profiles, strip)
     largest = mask.amax(dim=-1, keepdim=True).clamp(min=0).detach()  # cancels in the quotient
     near, far = (mask - largest).exp(), (-largest).exp()
     denominator = (q @ k.mT * near).sum(dim=-1, keepdim=True) + far * (q @ total.mT)
     return ((turned_q @ turned_k.mT * near) @ v + far * (turned_q @ state)) / denominator
 
 
-def _sheared(profiles: Float[Tensor, "B H Q N"], block: Block) -> Float[Tensor, "B H Q M"]:
-    """Return the mask of a block from its biases by distance: 0 from N on, -inf for the keys ahead.
+def _sheared(profiles: Float[Tensor, "B H Q N"], strip: Strip) -> Float[Tensor, "B H Q M"]:
+    """Return the mask of a strip from its biases by distance: 0 from N on, -inf for the keys ahead.
 
     A view of rows that hold the distances in falling order: with a stride shorter by one, each row starts one
     distance further back than the row before it.
     """
     *batch, size, extent = profiles.shape
     far, ahead = (profiles.new_full((1,), value).expand(*batch, size, size) for value in (0.0, -torch.inf))
-    return _shear(torch.cat([far, profiles.flip(-1), ahead], dim=-1), block, extent)
+    return _shear(torch.cat([far, profiles.flip(-1), ahead], dim=-1), strip, extent)
 
 
-def _by_distance(values: Float[Tensor, "B H Q M"], block: Block, extent: int) -> Float[Tensor, "B H Q N"]:
-    """Return the values of a block's near keys by distance, the reverse of `_sheared`."""
+def _by_distance(values: Float[Tensor, "B H Q M"], strip: Strip, extent: int) -> Float[Tensor, "B H Q N"]:
+    """Return the values of a strip's near keys by distance, the reverse of `_sheared`."""
     *batch, size, _ = values.shape
     wide = values.new_zeros(*batch, size, extent + 2 * size)
-    _shear(wide, block, extent).copy_(values)
+    _shear(wide, strip, extent).copy_(values)
     return wide[..., size : size + extent].flip(-1)
 
 
-def _shear(wide: Float[Tensor, "B H Q N+2Q"], block: Block, extent: int) -> Float[Tensor, "B H Q M"]:
-    """Return the view of contiguous `wide` in which column j is key j of the block for every query."""
+def _shear(wide: Float[Tensor, "B H Q N+2Q"], strip: Strip, extent: int) -> Float[Tensor, "B H Q M"]:
+    """Return the view of contiguous `wide` in which column j is key j of the strip for every query."""
     *batch, size, columns = wide.shape
     strides = (*wide.stride()[:-2], columns - 1, 1)
-    offset = size + extent - 1 - (block.start - block.near)
-    return wide.as_strided((*batch, size, block.stop - block.near), strides, offset)
+    offset = size + extent - 1 - (strip.start - strip.first)
+    return wide.as_strided((*batch, size, strip.stop - strip.first), strides, offset)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from poslab.model.attention import Site, cumulative_log_gates, softmax_beside
+from poslab.model.attention import Site, added_to_logits, softmax_beside
 
 STRIP = 64  # queries per strip
 LIVE = 2**19  # scores formed at a time, where a batch can be split: 2 MB in float32, which a cache holds
@@ -37,6 +37,12 @@ class Strip(NamedTuple):
     @property
     def keys(self) -> slice:
         return slice(self.first, self.stop)
+
+    def parts(self, batch: int, heads: int) -> Iterator[slice]:
+        """Yield the parts of a batch with about LIVE scores each."""
+        windows = max(1, LIVE // (heads * (self.stop - self.start) * (self.stop - self.first)))
+        for first in range(0, batch, windows):
+            yield slice(first, first + windows)
 
 
 def strips(length: int, window: int | None = None) -> list[Strip]:
@@ -118,16 +124,14 @@ class StripScores:
 
     def parts(self) -> Iterator[tuple[Strip, slice, Float[Tensor, "H Q N"]]]:
         """Yield each strip, a part of the batch, and bias plus mask."""
-        batch, heads = self.q.shape[:2]
         for strip in strips(self.length, self.window):
             if self.table is not None:
                 added = self.table[self._piece(strip)]
             else:
                 distance = self._distances(strip)
                 added = self.bias[:, distance.clamp(min=0)].masked_fill_(distance < 0, -torch.inf)
-            windows = max(1, LIVE // (heads * (strip.stop - strip.start) * (strip.stop - strip.first)))
-            for first in range(0, batch, windows):
-                yield strip, slice(first, first + windows), added
+            for part in strip.parts(*self.q.shape[:2]):
+                yield strip, part, added
 
     def weights(self, strip: Strip, part: slice, added: Float[Tensor, "H Q N"]) -> Float[Tensor, "B H Q N"]:
         scores = self.q[part, :, strip.queries] @ self.k[part, :, strip.keys].mT
@@ -233,28 +237,14 @@ def pairwise_strips(
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
     """Attend under a bias by both positions or by content, a strip at a time, formed again in backward."""
-    positions, window = site.positions, site.scheme.geometry.window
     working = torch.promote_types(q.dtype, torch.float32)
-    gate_sums = None if site.log_gates is None else cumulative_log_gates(site.log_gates)
 
     def mixed(strip: Strip, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        queries, keys = positions[strip.queries], positions[strip.keys]
         transitions = None if site.transitions is None else site.transitions[..., strip.keys, :]
-        first = strip.queries.start - strip.keys.start
+        first = strip.start - strip.first
         scores = site.scheme.products(q.to(working) * scale, k.to(working), transitions, first)
-        bias = site.scheme.pairwise_bias(queries, keys)
-        if bias is not None:
-            scores = scores + bias.to(working)
-        if site.content_bias is not None:
-            added = site.content_bias.at(site.scheme.distances(queries, keys), strip.queries.start)
-            scores = scores + added.to(working)
-        if gate_sums is not None:
-            gated = gate_sums[..., strip.queries, None] - gate_sums[..., None, strip.keys]
-            scores = scores + gated.to(working)
-        distance = queries[:, None] - keys
-        hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
-        weights = softmax_beside(site.sinks, scores.masked_fill(hidden, -torch.inf))
-        return (weights @ v.to(working)).to(v.dtype)
+        scores = scores + added_to_logits(site, working, strip.queries, strip.keys)
+        return (softmax_beside(site.sinks, scores) @ v.to(working)).to(v.dtype)
 
     parts = [
         checkpoint(
@@ -266,6 +256,6 @@ def pairwise_strips(
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for strip in strips(q.shape[-2], window)
+        for strip in strips(q.shape[-2], site.scheme.geometry.window)
     ]
     return torch.cat(parts, dim=-2)
