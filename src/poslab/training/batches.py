@@ -1,9 +1,10 @@
 """The batches of a training, drawn by the seed and the step, and prefetched for a GPU."""
 
 import hashlib
-import queue
-import threading
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from poslab.objectives import UNSCORED, Examples, build_objective
 
 AHEAD = 3  # batches that wait for the GPU
 Windows = NDArray[np.int64]
-POLL_SECONDS = 0.1  # after which a waiting thread checks whether the training has ended
 
 
 class Batch(NamedTuple):
@@ -151,42 +151,19 @@ class Prefetcher(Loader):
         self.pinned = pinned
 
     def _items(self) -> Iterator[Batch]:
-        ready: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
-        ended = threading.Event()
-        rest = range(self.position, len(self))
-        thread = threading.Thread(target=self._make, args=(rest, ready, ended), name="batches", daemon=True)
-        thread.start()
+        rest = iter(range(self.position, len(self)))
+        thread = ThreadPoolExecutor(1, "batches")
+        waiting = deque(thread.submit(self._item, index) for index in islice(rest, AHEAD))
         try:
-            for _ in rest:
-                item = ready.get()
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            while waiting:
+                batch = waiting.popleft().result()
+                waiting.extend(thread.submit(self._item, index) for index in islice(rest, 1))
+                yield batch
         finally:  # also where training stops before the last batch
-            ended.set()
-            thread.join()
+            thread.shutdown(cancel_futures=True)
 
-    def _make(self, rest: range, ready: "queue.Queue[Batch | BaseException]", ended: threading.Event) -> None:
-        try:
-            for index in rest:
-                batch = self.batches[index]
-                if self.pinned:
-                    pinned = batch.tokens.pin_memory(), batch.targets.pin_memory()
-                    batch = batch._replace(tokens=pinned[0], targets=pinned[1])
-                if not _put(ready, batch, ended):
-                    return
-        except BaseException as error:
-            _put(ready, error, ended)
-
-
-def _put(
-    ready: "queue.Queue[Batch | BaseException]", item: Batch | BaseException, ended: threading.Event
-) -> bool:
-    """Whether the item went into the queue before the training ended."""
-    while not ended.is_set():
-        try:
-            ready.put(item, timeout=POLL_SECONDS)
-        except queue.Full:
-            continue
-        return True
-    return False
+    def _item(self, index: int) -> Batch:
+        batch = self.batches[index]
+        if not self.pinned:
+            return batch
+        return batch._replace(tokens=batch.tokens.pin_memory(), targets=batch.targets.pin_memory())
