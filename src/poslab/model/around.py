@@ -1,4 +1,4 @@
-"""A scheme around another one, that multiplies the logits of each query.
+"""Schemes around another one, such as those that multiply the logits of each query.
 
 Shapes: B batch, H heads, T tokens, D model width, W and V widths before and after the rotation.
 """
@@ -23,6 +23,7 @@ class ScaledLayer(Scheme):
     """The scheme of one layer, with queries times `factor`."""
 
     scales_queries = True
+    shift_invariant = False
     logit_features = _hook_of("inside", "logit_features")
     rotate_keys = _hook_of("inside", "rotate_keys")
     can_rotate = _hook_of("inside", "can_rotate")
@@ -57,10 +58,6 @@ class ScaledLayer(Scheme):
         return self.inside.rotate_queries((q * factor[..., None]).to(q.dtype), positions)
 
     @property
-    def shift_invariant(self) -> bool:
-        return False
-
-    @property
     def length_dependent(self) -> bool:
         return self.inside.length_dependent
 
@@ -79,18 +76,28 @@ class ScaledLayer(Scheme):
         return bias._replace(r=bias.r * self.factor(positions).to(bias.r.dtype)[..., None])
 
 
+class Around(Scheme):
+    """A scheme around another one, `of`, which changes the input and has the frequencies."""
+
+    shift_invariant = False
+    of: Scheme
+    embed = _hook_of("of", "embed")
+    rescale = _hook_of("of", "rescale")
+
+    def section(self) -> dict[str, Any]:
+        return {**super().section(), "of": self.of.section()}
+
+
 class AroundOptions(Options):
     of: dict[str, Any] = Field(description="the section of the scheme whose logits are multiplied")
 
 
-class Scaled(Scheme):
+class Scaled(Around):
     """A scheme whose layers multiply their queries; `layer_class` says by what."""
 
     layer_class: ClassVar[type[ScaledLayer]]
     scales_queries = True
     place = _hook_of("of", "place")
-    embed = _hook_of("of", "embed")
-    rescale = _hook_of("of", "rescale")
 
     def __init__(self, options: AroundOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
@@ -113,15 +120,8 @@ class Scaled(Scheme):
         return self.of.max_length
 
     @property
-    def shift_invariant(self) -> bool:
-        return False
-
-    @property
     def length_dependent(self) -> bool:
         return self.of.length_dependent
 
     def overrides(self, hook: str) -> bool:
         return hook == "rotate_queries" or self.of.overrides(hook)
-
-    def section(self) -> dict[str, Any]:
-        return {**super().section(), "of": self.of.section()}

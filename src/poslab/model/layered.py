@@ -3,7 +3,10 @@
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
-from torch import nn
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from poslab.config.schema import ConfigError, Options
 from poslab.model.positions import Geometry, Scheme
@@ -24,6 +27,15 @@ class LayeredScheme(Scheme):
         layer = getattr(self, self.parts)[index]
         assert isinstance(layer, Scheme)
         return layer
+
+
+def wide_linear(
+    x: Float[Tensor, "B T D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
+) -> Float[Tensor, "B T N"]:
+    """Return x W^T + b in float32 at least, also under autocast: it is read by sums over tokens."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        return linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
 
 
 def names_by_layer(

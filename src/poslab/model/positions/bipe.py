@@ -34,6 +34,7 @@ class BiPEOptions(LearnedOptions):
 
 class BiPE(Scheme):
     options_class = BiPEOptions
+    shift_invariant = False  # tokens before a segment's first end are counted from the window's first
     options: BiPEOptions
     slopes: Tensor
 
@@ -45,10 +46,6 @@ class BiPE(Scheme):
         self.register_buffer("slopes", fixed, persistent=False)
         self.table = nn.Parameter(torch.empty(geometry.context_length, geometry.width))
         self._begins: Tensor | None = None  # (B T), whether a token is the first of its segment
-
-    @property
-    def shift_invariant(self) -> bool:
-        return False  # tokens before a segment's first end are counted from the window's first
 
     def overrides(self, hook: str) -> bool:
         without = "angles" if self.options.between == "alibi" else "log_gates"

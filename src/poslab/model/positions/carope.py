@@ -11,10 +11,10 @@ the paper starts from RoPE and does not say how.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import softplus
 
 from poslab.config.schema import Options
-from poslab.model.layered import LayeredScheme
+from poslab.model.layered import LayeredScheme, wide_linear
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
@@ -29,9 +29,7 @@ class _CARoPELayer(Scheme):
         self.weight = nn.Parameter(torch.empty(geometry.heads, geometry.width))
 
     def angles(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K/2"]:
-        wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            log_frequency = -softplus(linear(x.to(wide), self.weight.to(wide))).log1p().mT
+        log_frequency = -softplus(wide_linear(x, self.weight)).log1p().mT
         pairs = torch.arange(self.geometry.head_width // 2, device=x.device)
         return (log_frequency.double()[..., None] * pairs).exp().cumsum(dim=2)
 

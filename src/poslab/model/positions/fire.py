@@ -25,6 +25,7 @@ class FIREOptions(LearnedOptions):
 class FIRE(Scheme):
     options_class = FIREOptions
     two_sided = True  # by |i - j|, as in the authors' code
+    shift_invariant = False
     options: FIREOptions
 
     def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
@@ -34,10 +35,6 @@ class FIRE(Scheme):
         self.project = skip_init(nn.Linear, options.hidden, geometry.heads)  # type: ignore[no-untyped-call]
         self.c = nn.Parameter(torch.tensor([0.1]))
         self.threshold = nn.Parameter(torch.ones(1))  # times threshold L
-
-    @property
-    def shift_invariant(self) -> bool:
-        return False
 
     def draw(self, stream: torch.Generator) -> None:
         """Draw the perceptron's weights as PyTorch does: uniform within 1 / sqrt(inputs)."""

@@ -19,10 +19,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
-from poslab.config.schema import ConfigError, Options
+from poslab.config.schema import Options
 from poslab.model.layered import LayeredScheme
 from poslab.model.positions import Geometry, Scheme
-from poslab.model.positions.hope import full_turns
+from poslab.model.positions.hope import turning_pairs
 
 
 class FoPEOptions(Options):
@@ -41,12 +41,7 @@ class _FoPELayer(Scheme):
     def __init__(self, options: FoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.refuse_odd_heads()
-        waves = full_turns(options.base, geometry.head_width, geometry.context_length)
-        if waves == 0:
-            raise ConfigError(
-                f"no pair turns once in context_length={geometry.context_length}, as pos.scheme=fope needs: "
-                "choose a longer one, or pos=none"
-            )
+        waves = turning_pairs(self, options.base)
         self.register_buffer("mixtures", torch.eye(waves).repeat(2, geometry.heads, 1, 1))
 
     def draw(self, stream: torch.Generator) -> None:

@@ -8,10 +8,10 @@ for each head of each layer; b starts at 0. In linear attention the gates multip
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear, logsigmoid
+from torch.nn.functional import logsigmoid
 
 from poslab.config.schema import Options
-from poslab.model.layered import LayeredScheme
+from poslab.model.layered import LayeredScheme, wide_linear
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
@@ -25,9 +25,7 @@ class _FoXLayer(Scheme):
 
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"]:
         # A gate that bfloat16 rounds to 1 would never forget.
-        wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            return logsigmoid(linear(x.to(wide), self.weight.to(wide), self.offset.to(wide))).mT
+        return logsigmoid(wide_linear(x, self.weight, self.offset)).mT
 
 
 class FoX(LayeredScheme):

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from poslab.config.schema import ConfigError
-from poslab.model.positions import Geometry
+from poslab.model.positions import Geometry, Scheme
 from poslab.model.positions.rope import RoPE, RoPEOptions
 
 
@@ -23,13 +23,7 @@ class HoPE(RoPE):
     def __init__(self, options: RoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         pairs, length = geometry.head_width // 2, geometry.context_length
-        turning = full_turns(options.base, geometry.head_width, length)
-        if turning == 0:
-            raise ConfigError(
-                f"no pair turns once in context_length={length}, as pos.scheme={self.name} needs: choose a "
-                "longer one, or pos=none"
-            )
-        if turning == pairs:
+        if turning_pairs(self, options.base) == pairs:
             raise ConfigError(
                 f"pos.base={options.base:g} turns all {pairs} pairs once in context_length={length}, "
                 f"so pos.scheme={self.name} would be RoPE: choose a larger base, or pos=rope"
@@ -43,6 +37,18 @@ class HoPE(RoPE):
     def can_rotate(self, width: int) -> bool:
         turning = full_turns(self.options.base, width, self.geometry.context_length)
         return width % 2 == 0 and 0 < turning < width // 2
+
+
+def turning_pairs(scheme: Scheme, base: float) -> int:
+    """Return how many pairs of a head turn at least once in the training length. Raise ConfigError for 0."""
+    length = scheme.geometry.context_length
+    turning = full_turns(base, scheme.geometry.head_width, length)
+    if turning == 0:
+        raise ConfigError(
+            f"no pair turns once in context_length={length}, as pos.scheme={scheme.name} needs: choose a "
+            "longer one, or pos=none"
+        )
+    return turning
 
 
 def full_turns(base: float, width: int, length: int) -> int:

@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
-from poslab.model.layered import LayeredScheme
+from poslab.model.layered import LayeredScheme, wide_linear
 from poslab.model.positions import ContentBias, Geometry, LearnedOptions, Scheme
 
 
@@ -35,11 +34,9 @@ class _InklingLayer(Scheme):
         self.profiles = nn.Parameter(torch.empty(options.rank, extent))
 
     def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias:
-        wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            read = linear(x.to(wide), self.read.to(wide))
+        read = wide_linear(x, self.read)
         of_heads = read.reshape(*x.shape[:2], self.geometry.heads, -1).transpose(1, 2)
-        return ContentBias(of_heads, self.profiles.to(wide))
+        return ContentBias(of_heads, self.profiles.to(read.dtype))
 
 
 class Inkling(LayeredScheme):

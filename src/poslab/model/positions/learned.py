@@ -12,6 +12,7 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme
 class Learned(Scheme):
     options_class: ClassVar[type[LearnedOptions]] = LearnedOptions
     two_sided = True
+    shift_invariant = False
     options: LearnedOptions
 
     def __init__(self, options: LearnedOptions, geometry: Geometry) -> None:
@@ -21,10 +22,6 @@ class Learned(Scheme):
     @property
     def max_length(self) -> int | None:
         return self.geometry.context_length
-
-    @property
-    def shift_invariant(self) -> bool:
-        return False
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         return x + self.table[positions]

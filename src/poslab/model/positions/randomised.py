@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
 from torch import Tensor
 
 from poslab.config.schema import ConfigError, Options
+from poslab.model.around import Around
 from poslab.model.positions import Geometry, Scheme, build_scheme
-from poslab.model.rescaling import Rescaling
 
 
 class RandomisedOptions(Options):
@@ -23,7 +23,7 @@ class RandomisedOptions(Options):
     of: dict[str, Any] = Field(description="the section of the scheme that takes the drawn positions")
 
 
-class Randomised(Scheme):
+class Randomised(Around):
     options_class = RandomisedOptions
     two_sided = True  # where `of` is
     options: RandomisedOptions
@@ -45,13 +45,6 @@ class Randomised(Scheme):
     def max_length(self) -> int:
         return min(self.reach, self.of.max_length or self.reach)
 
-    @property
-    def shift_invariant(self) -> bool:
-        return False
-
-    def section(self) -> dict[str, Any]:
-        return {**super().section(), "of": self.of.section()}
-
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
         if stream is None:
             digest = hashlib.sha256(f"{self.reach}/{length}".encode()).digest()
@@ -60,12 +53,6 @@ class Randomised(Scheme):
 
     def layer(self, index: int) -> Scheme:
         return self.of.layer(index)
-
-    def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
-        return self.of.embed(x, positions)
-
-    def rescale(self, rescaling: Rescaling | None) -> bool:
-        return self.of.rescale(rescaling)
 
 
 def _uses_positions(scheme: Scheme) -> bool:

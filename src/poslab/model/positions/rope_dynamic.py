@@ -9,25 +9,20 @@ from torch import Tensor
 
 from poslab.config.schema import ConfigError
 from poslab.model.positions import Geometry
-from poslab.model.positions.rope import RoPE, RoPEOptions
+from poslab.model.positions.rope_ntk import NTKOptions, NTKRoPE
 from poslab.model.rescaling import dynamic_ntk
 
 
-class DynamicNTKOptions(RoPEOptions):
+class DynamicNTKOptions(NTKOptions):
     factor: float = Field(ge=1, description="s = factor l / L - (factor - 1) at length l past L")
 
 
-class DynamicNTKRoPE(RoPE):
+class DynamicNTKRoPE(NTKRoPE):
     options_class = DynamicNTKOptions
     options: DynamicNTKOptions
 
     def __init__(self, options: DynamicNTKOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        if geometry.head_width == 2:
-            raise ConfigError(
-                "pos.scheme=rope_dynamic leaves the fastest pair unchanged, and heads 2 wide have no other: "
-                "choose wider heads"
-            )
         if not geometry.consecutive:
             raise ConfigError(
                 "pos.scheme=rope_dynamic scales past the training length, which drawn positions never pass: "

@@ -27,7 +27,7 @@ class NTKRoPE(RoPE):
         super().__init__(options, geometry)
         if geometry.head_width == 2:
             raise ConfigError(
-                "pos.scheme=rope_ntk leaves the fastest pair unchanged, and heads 2 wide have no other: "
+                f"pos.scheme={self.name} leaves the fastest pair unchanged, and heads 2 wide have no other: "
                 "choose wider heads"
             )
 

@@ -21,11 +21,8 @@ class WarpedOptions(RoPEOptions):
 
 class WarpedRoPE(RoPE):
     options_class = WarpedOptions
+    shift_invariant = False
     options: WarpedOptions
-
-    @property
-    def shift_invariant(self) -> bool:
-        return False
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> None:
         return None  # the turn of a pair depends on more than the distance

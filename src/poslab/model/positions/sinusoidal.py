@@ -26,6 +26,7 @@ class SinusoidalOptions(Options):
 class Sinusoidal(Scheme):
     options_class = SinusoidalOptions
     two_sided = True
+    shift_invariant = False
     options: SinusoidalOptions
 
     def __init__(self, options: SinusoidalOptions, geometry: Geometry) -> None:
@@ -34,10 +35,6 @@ class Sinusoidal(Scheme):
             raise ConfigError(
                 f"pos=sinusoidal pairs sines with cosines: model.width={geometry.width} must be even"
             )
-
-    @property
-    def shift_invariant(self) -> bool:
-        return False
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         return x + self.options.amplitude * self.encoding(positions).to(x.dtype)

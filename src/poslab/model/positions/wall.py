@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear, logsigmoid
+from torch.nn.functional import logsigmoid
 
-from poslab.model.layered import LayeredScheme
+from poslab.model.layered import LayeredScheme, wide_linear
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 BLOCK = 16  # queries with one anchor; affects only rounding, speed and memory
@@ -35,9 +35,7 @@ class _WallLayer(Scheme):
 
     def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
         """Return G in float64: differences of long sums are small."""
-        wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            gates = logsigmoid(linear(x.to(wide), self.weight.to(wide), self.offset.to(wide)))
+        gates = logsigmoid(wide_linear(x, self.weight, self.offset))
         of_heads = gates.reshape(*x.shape[:2], self.geometry.heads, -1).transpose(1, 2)
         return of_heads.double().cumsum(dim=-2)
 
