@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from poslab.evaluation.losses import evaluating
 from poslab.model.attention import Attention, Site, cumulative_log_gates
 from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
@@ -118,7 +119,7 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
     Each attention also forms its weights. A mixer that is no Attention has no matrix of weights, and there is
     nothing to watch.
     """
-    sums = _AttentionSums(gpt.geometry.layers, gpt.geometry.heads, windows.shape[1] - 1)
+    sums = _AttentionSums(windows.shape[1] - 1)
     denominators = _DenominatorCounts(gpt)
 
     def watch(layer: int, attention: Attention, inputs: Any, output: Tensor) -> None:
@@ -133,15 +134,10 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
         for layer, block in enumerate(gpt.blocks)
         if isinstance(block.attention, Attention)
     ]
-    device, training = next(gpt.parameters()).device, gpt.training
-    gpt.eval()
-    try:
+    device = next(gpt.parameters()).device
+    with evaluating(gpt, hooks):
         for window in windows:
             gpt(torch.from_numpy(window[None, :-1]).to(device))
-    finally:
-        gpt.train(training)
-        for hook in hooks:
-            hook.remove()
     count = len(windows)
     return sums.content_rows(count), sums.distance_rows(count), denominators.rows()
 
@@ -149,52 +145,45 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
 class _AttentionSums:
     """Sums over windows of how far each head attends and what content adds, on the second half's queries."""
 
-    def __init__(self, layers: int, heads: int, length: int) -> None:
+    def __init__(self, length: int) -> None:
         self.length, self.half = length, length // 2
         places = torch.arange(length)
         self.back = (places[:, None] - places).abs().double()  # tokens from query to key
-        self.attended = torch.zeros(layers, heads, dtype=torch.float64)
-        self.seen: set[int] = set()  # layers that have a matrix of weights
+        self.attended: dict[int, Tensor] = {}  # by layer: (H,)
         self.distances = spaced(length - self.half)
-        self.added = torch.zeros(layers, len(self.distances), heads, dtype=torch.float64)
-        self.adding: set[int] = set()
+        self.added: dict[int, Tensor] = {}  # by layer: (distances, H)
 
     def add(self, layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
         """A window; weights below 0 (linear attention under a rotation) count by their size."""
         size = weights[0, :, self.half :].abs().double().cpu()
         means = (size * self.back[self.half :]).sum(dim=-1) / size.sum(dim=-1)
-        self.attended[layer] += means.sum(dim=-1)
-        self.seen.add(layer)
+        self.attended[layer] = self.attended.get(layer, 0) + means.sum(dim=-1)
         if site.log_gates is not None:
-            self.adding.add(layer)
             gate_sums = cumulative_log_gates(site.log_gates)[0].cpu()
-            for number, distance in enumerate(self.distances):
-                keys = gate_sums[:, self.half - distance : self.length - distance]
-                self.added[layer, number] += (gate_sums[:, self.half :] - keys).mean(dim=-1)
+            keys = [gate_sums[:, self.half - back : self.length - back] for back in self.distances]
+            gates = torch.stack([(gate_sums[:, self.half :] - of_keys).mean(dim=-1) for of_keys in keys])
+            self.added[layer] = self.added.get(layer, 0) + gates
         if site.content_bias is not None:
-            self.adding.add(layer)
             profiles = site.content_bias.profiles(self.half, self.length)[0].mean(dim=-2).double().cpu()
             places = torch.tensor(self.distances).clamp(max=profiles.shape[1] - 1)
-            self.added[layer] += profiles[:, places].T
+            self.added[layer] = self.added.get(layer, 0) + profiles[:, places].T
 
     def distance_rows(self, windows: int) -> Rows:
         queries = windows * (self.length - self.half)
         return [
             {"layer": layer, "head": head, "queries": queries, "distance": total}
-            for layer, totals in enumerate(self.attended.tolist())
-            if layer in self.seen
-            for head, total in enumerate(totals)
+            for layer, totals in self.attended.items()
+            for head, total in enumerate(totals.tolist())
         ]
 
     def content_rows(self, windows: int) -> dict[int, Rows]:
-        means = self.added / windows
         return {
             layer: [
                 {"layer": layer, "head": head, "distance": distance, "bias": value}
-                for distance, heads in zip(self.distances, means[layer].tolist(), strict=True)
+                for distance, heads in zip(self.distances, (sums / windows).tolist(), strict=True)
                 for head, value in enumerate(heads)
             ]
-            for layer in self.adding
+            for layer, sums in self.added.items()
         }
 
 

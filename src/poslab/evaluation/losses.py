@@ -4,12 +4,14 @@ The processes of a run share the batches of an evaluation, and all of them have 
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from poslab.config.schema import RunConfig
 from poslab.model.gpt import GPT
@@ -18,6 +20,19 @@ from poslab.model.gpt import GPT
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
 PAIRS_A_BATCH = 2**28  # of tokens: attention=softmax holds a number for each, in each head
 LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32
+
+
+@contextmanager
+def evaluating(gpt: GPT, hooks: Iterable[RemovableHandle] = ()) -> Iterator[None]:
+    """Have a model in evaluation mode meanwhile, and remove `hooks` in the end."""
+    training = gpt.training
+    gpt.eval()
+    try:
+        yield
+    finally:
+        gpt.train(training)
+        for hook in hooks:
+            hook.remove()
 
 
 def in_precision(config: RunConfig) -> torch.autocast:
@@ -87,16 +102,14 @@ def _computed(
     batches = [slice(start, start + size) for start in range(0, len(tokens), size)]
     rank, world = _process()
     result = torch.zeros(len(tokens), *shape, dtype=torch.float64)
-    training = gpt.training
-    gpt.eval()
-    for first in range(0, len(batches), world):
-        rows = batches[min(first + rank, len(batches) - 1)]
-        given, asked = (torch.from_numpy(part[rows]).to(device) for part in (tokens, targets))
-        found = compute(given, asked if last is None else asked[:, -last:])
-        if first + rank < len(batches):
-            result[rows] = found.double().cpu()
-        on_batch(sum(tokens[batch].size for batch in batches[first : first + world]))
-    gpt.train(training)
+    with evaluating(gpt):
+        for first in range(0, len(batches), world):
+            rows = batches[min(first + rank, len(batches) - 1)]
+            given, asked = (torch.from_numpy(part[rows]).to(device) for part in (tokens, targets))
+            found = compute(given, asked if last is None else asked[:, -last:])
+            if first + rank < len(batches):
+                result[rows] = found.double().cpu()
+            on_batch(sum(tokens[batch].size for batch in batches[first : first + world]))
     if world > 1:
         gathered = result.to(device)  # NCCL has no memory of the processor
         torch.distributed.all_reduce(gathered)  # exact: of each number all but one are 0

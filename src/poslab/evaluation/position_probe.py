@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from poslab.evaluation.losses import TOKENS_A_BATCH
+from poslab.evaluation.losses import TOKENS_A_BATCH, evaluating
 from poslab.model.gpt import GPT
 
 WINDOWS = 1_250  # for a probe of a thousand, where the text has so many
@@ -67,18 +67,12 @@ def _sums(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> Float[Tensor, "layers 
         sums[layer] += (x.T @ x).cpu()
 
     hooks = [block.register_forward_hook(partial(add, layer)) for layer, block in enumerate(gpt.blocks)]
-    device, training = next(gpt.parameters()).device, gpt.training
+    device = next(gpt.parameters()).device
     size = max(1, TOKENS_A_BATCH[device.type] // (windows.shape[1] - 1))
-    gpt.eval()
-    try:
-        with torch.inference_mode():
-            for start in range(0, len(windows), size):
-                rows = torch.from_numpy(windows[start : start + size]).to(device)
-                gpt(rows[:, :-1], targets=rows[:, 1:], reduction="none")  # less memory than logits
-    finally:
-        gpt.train(training)
-        for hook in hooks:
-            hook.remove()
+    with evaluating(gpt, hooks), torch.inference_mode():
+        for start in range(0, len(windows), size):
+            rows = torch.from_numpy(windows[start : start + size]).to(device)
+            gpt(rows[:, :-1], targets=rows[:, 1:], reduction="none")  # less memory than logits
     return sums
 
 

@@ -7,7 +7,7 @@ compare with formulas and other implementations.
 Shapes: H heads, T tokens, K head width, D model width.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -231,10 +231,11 @@ class _Trial:
     def plain(self, section: Mapping[str, Any]) -> str:
         """Compare with the T x T matrix of weights: outputs, and gradients of all inputs and parameters."""
         results = []
-        for attend in (_attended, _by_weights):
+        for by_weights in (False, True):
             built = self.attention(section)
-            leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
-            output = attend(built, leaves[:3], self.site(self.length, leaves[3]))
+            q, k, v, x = leaves = [part.clone().requires_grad_() for part in (self.q, self.k, self.v, self.x)]
+            site = self.site(self.length, x)
+            output = built.weights(q, k, site) @ v if by_weights else built.attend(q, k, v, site)
             upstream = torch.randn(
                 output.shape, generator=torch.Generator().manual_seed(3), dtype=output.dtype
             )
@@ -255,16 +256,6 @@ class _Trial:
         for output in outputs[1:]:
             _assert_close(output, outputs[0], "the output changes with the size of chunks")
         return ""
-
-
-def _attended(attention: Attention, inputs: Sequence[Tensor], site: Site) -> Tensor:
-    q, k, v = inputs
-    return attention.attend(q, k, v, site)
-
-
-def _by_weights(attention: Attention, inputs: Sequence[Tensor], site: Site) -> Tensor:
-    q, k, v = inputs
-    return attention.weights(q, k, site) @ v
 
 
 def _assert_close(x: Tensor, reference: Tensor, message: str) -> None:

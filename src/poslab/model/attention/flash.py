@@ -84,8 +84,7 @@ class Flash(Attention):
                 return mixed[..., : v.shape[-1]]
             self.kernel = "strips, checkpointed"
             return pairwise_strips(q, k, v, site, scale)
-        # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
-        reach = q.shape[-2] if scheme.geometry.consecutive else scheme.geometry.context_length
+        reach = scheme.geometry.reach(q.shape[-2])
         bias = scheme.bias_within(reach, q.device)
         window = scheme.geometry.window
         if window is not None and window >= reach:

@@ -51,9 +51,7 @@ def attend(
         learned = [*site.scheme.learned(), *([] if site.sinks is None else [site.sinks])]
         return _InStrips.apply(q, k, v, coarse, fine, site, scale, *learned)  # type: ignore[no-untyped-call]
     geometry = site.scheme.geometry
-    # Drawn positions (pos.scheme=randomised) are anywhere below the scheme's context length.
-    reach = q.shape[-2] if geometry.consecutive else geometry.context_length
-    bias = site.scheme.bias_within(reach, q.device)
+    bias = site.scheme.bias_within(geometry.reach(q.shape[-2]), q.device)
     table = None if bias is None else bias.to(working)
     content = site.content_bias
     profiles = None if content is None else content.profiles(0, q.shape[-2]).to(working)
@@ -109,16 +107,8 @@ class _InStrips(Function):
         summed = iter(total.to(x.dtype) for total, x in zip(totals, shared, strict=True))
         k_gradient, v_gradient = next(summed), next(summed)
         fine_gradient = None if fine is None else next(summed)
-        return (
-            torch.cat(q_gradients, dim=-2),
-            k_gradient,
-            v_gradient,
-            None,
-            fine_gradient,
-            None,
-            None,
-            *summed,
-        )
+        q_gradient = torch.cat(q_gradients, dim=-2)
+        return q_gradient, k_gradient, v_gradient, None, fine_gradient, None, None, *summed
 
 
 def _strips(rows: Float[Tensor, "B H T W"]) -> Iterator[tuple[int, Float[Tensor, "B H Q W"]]]:

@@ -111,18 +111,8 @@ def near_linear(
         counted = strip.first
         near = turned_q[..., rows, :], turned_k[..., keys, :], q[..., rows, :], k[..., keys, :]
         profiles = bias.r[..., rows, :] @ bias.table
-        mixed = checkpoint(
-            _of_strip,
-            *near,
-            v[..., keys, :],
-            profiles,
-            state,
-            total,
-            strip,
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        parts.append(mixed)
+        given = *near, v[..., keys, :], profiles, state, total, strip
+        parts.append(checkpoint(_of_strip, *given, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, dim=-2)
 
 

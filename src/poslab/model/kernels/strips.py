@@ -246,16 +246,8 @@ def pairwise_strips(
         scores = scores + added_to_logits(site, working, strip.queries, strip.keys)
         return (softmax_beside(site.sinks, scores) @ v.to(working)).to(v.dtype)
 
-    parts = [
-        checkpoint(
-            mixed,
-            strip,
-            q[..., strip.queries, :],
-            k[..., strip.keys, :],
-            v[..., strip.keys, :],
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for strip in strips(q.shape[-2], site.scheme.geometry.window)
-    ]
+    parts = []
+    for strip in strips(q.shape[-2], site.scheme.geometry.window):
+        given = strip, q[..., strip.queries, :], k[..., strip.keys, :], v[..., strip.keys, :]
+        parts.append(checkpoint(mixed, *given, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, dim=-2)

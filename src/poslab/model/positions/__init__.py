@@ -77,6 +77,10 @@ class Geometry:
     def head_width(self) -> int:
         return self.width // self.heads
 
+    def reach(self, length: int) -> int:
+        """Return the number of distances in a window; drawn positions are anywhere below L."""
+        return length if self.consecutive else self.context_length
+
 
 @dataclass(frozen=True)
 class Tail:
