@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.sheets import Rows
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
 from poslab.objectives import recorded_objective
-from poslab.report.cells import arm_column, half_widths, loss, rounded
+from poslab.report.cells import half_widths, loss, rounded
 from poslab.report.charts import HeatPanels
 from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.study_tables import SCHEMES, StudyTables
-from poslab.report.tables import Column, Table
+from poslab.report.tables import Column
 
 if TYPE_CHECKING:
     import pandas
@@ -52,12 +52,21 @@ class AttentionDistance(Measurement):
         if table is None or (heads := _heads(table)).empty:
             return replace(SCHEMES, findings=findings)
         by_arm = _by_arm(study, heads)
-        columns = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
-        sheets = {
-            "attention_distance_arms": sheet(by_arm),
-            "attention_distance_runs": sheet(study.records(heads[columns])),
-        }
-        charts, tables = (_heat(study, heads),), (_table(study, by_arm),)
+        columns = (
+            Column("mean", "Mean over heads", loss, "Tokens"),
+            Column("nearest", "Nearest head", loss, "Tokens"),
+            Column("farthest", "Farthest head", loss, "Tokens"),
+            Column("uniform_distance", "Even attention", rounded(number), "Tokens"),
+        )
+        caption = (
+            "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they "
+            "are. Even attention is spread alike over all tokens that a query sees."
+        )
+        by_head = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
+        by_run = study.records(heads[by_head])
+        names = "attention_distance_arms", "attention_distance_runs"
+        tables, sheets = study.view("Attention distance by arm", caption, columns, by_arm, by_run, *names)
+        charts = (_heat(study, heads),)
         return replace(SCHEMES, findings=findings, charts=charts, tables=tables, sheets=sheets)
 
 
@@ -127,19 +136,3 @@ def _heat(study: StudyTables, heads: "pandas.DataFrame") -> HeatPanels:
         panels,
         rows,
     )
-
-
-def _table(study: StudyTables, by_arm: Rows) -> Table:
-    columns = (
-        arm_column(study.results),
-        Column("mean", "Mean over heads", loss, "Tokens"),
-        Column("nearest", "Nearest head", loss, "Tokens"),
-        Column("farthest", "Farthest head", loss, "Tokens"),
-        Column("uniform_distance", "Even attention", rounded(number), "Tokens"),
-    )
-    caption = (
-        "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they are. "
-        "Even attention is spread alike over all tokens that a query sees."
-    )
-    sources = "attention_distance_arms.csv", "attention_distance_runs.csv"
-    return Table("Attention distance by arm", caption, columns, by_arm, sources)

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Int
 
-from poslab.analysis.sheets import sheet
 from poslab.config.schema import RunConfig
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.measures import name
-from poslab.report.cells import arm_column, loss, nats
+from poslab.report.cells import loss, nats
 from poslab.report.document import Section
 from poslab.report.formatting import multiple
 from poslab.report.study_tables import StudyTables
-from poslab.report.tables import Column, Table
+from poslab.report.tables import Column
 
 if TYPE_CHECKING:
     import pandas
@@ -76,7 +75,6 @@ class ContextUsed(Measurement):
         figures = by_context[shorter].rename(columns=lambda k: f"above_{name(k)}")
         by_arm = study.by_arm(self.summarise(table).join(figures))
         columns = (
-            arm_column(study.results),
             Column("context_used", "Context used", loss, "Tokens"),
             *(Column(f"above_{name(k)}", multiple(k), nats, "Nats above the loss at L") for k in shorter),
         )
@@ -84,14 +82,10 @@ class ContextUsed(Measurement):
             "The same targets, the last of validation windows, with fewer tokens before them. Used is the "
             f"shortest tested context with a loss at most {TOLERANCE:g} nats above that with L tokens."
         )
-        sources = "context_used_arms.csv", "context_used.csv"
         by_run = study.records(table[["arm", "run", "seed", *self.columns, "above"]])
-        return Section(
-            "context_used",
-            "Context used",
-            tables=(Table("Context used", caption, columns, by_arm, sources),),
-            sheets={"context_used_arms": sheet(by_arm), "context_used": sheet(by_run)},
-        )
+        names = "context_used_arms", "context_used"
+        tables, sheets = study.view("Context used", caption, columns, by_arm, by_run, *names)
+        return Section("context_used", "Context used", tables=tables, sheets=sheets)
 
 
 def contexts(length: int) -> list[int]:

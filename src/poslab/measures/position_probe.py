@@ -6,10 +6,10 @@ from dataclasses import replace
 from poslab.analysis.sheets import sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.record.schema import TableSchema
-from poslab.report.cells import arm_column, percent
+from poslab.report.cells import percent
 from poslab.report.document import Section
 from poslab.report.study_tables import SCHEMES, StudyTables
-from poslab.report.tables import Column, Table
+from poslab.report.tables import Column
 
 
 class PositionProbe(Measurement):
@@ -43,13 +43,11 @@ class PositionProbe(Measurement):
         by_layer = study.records(
             table[["arm", "run", "seed", "layer", "fitted_windows", "explained", "shuffled"]]
         )
-        sheets = {"position_probe": sheet(by_layer)}
         controlled = table[table.shuffled.notna()]
         if controlled.empty:
-            return replace(SCHEMES, sheets=sheets)
+            return replace(SCHEMES, sheets={"position_probe": sheet(by_layer)})
         by_arm = study.by_arm(controlled.groupby("run")[["explained", "shuffled"]].max())
         columns = (
-            arm_column(study.results),
             Column("explained", "Position", percent, "Percent of the variance"),
             Column("shuffled", "Shuffled", percent, "Percent of the variance"),
         )
@@ -57,9 +55,6 @@ class PositionProbe(Measurement):
             "What ridge regression reads of a token's position in its window from hidden states, in the best "
             "layer, and of shuffled positions, where there is nothing to read."
         )
-        sources = "position_probe_arms.csv", "position_probe.csv"
-        return replace(
-            SCHEMES,
-            tables=(Table("Position in hidden states", caption, columns, by_arm, sources),),
-            sheets={"position_probe_arms": sheet(by_arm), **sheets},
-        )
+        names = "position_probe_arms", "position_probe"
+        tables, sheets = study.view("Position in hidden states", caption, columns, by_arm, by_layer, *names)
+        return replace(SCHEMES, tables=tables, sheets=sheets)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from poslab.analysis.curves import Point
 from poslab.analysis.estimates import estimate_columns
-from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.sheets import Rows
 from poslab.analysis.spread import noise_of_draws
 from poslab.analysis.statistics import paired
 from poslab.config.schema import RunConfig, longest_length
@@ -22,12 +22,12 @@ from poslab.config.text import counted, listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.measures import name
-from poslab.report.cells import arm_column, arms, nats, span
+from poslab.report.cells import arms, nats, span
 from poslab.report.charts import LineChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import multiple, number
 from poslab.report.study_tables import StudyTables
-from poslab.report.tables import Column, Table
+from poslab.report.tables import Column
 from poslab.report.verdict import NAMED
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class RepeatedText(Measurement):
             for point in line.points:
                 by_arm[-1] |= estimate_columns({name(point.x): point}, [name(point.x)])
         columns = (
-            arm_column(results),
-            *(Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples),
+            Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples
         )
         intervals = "95 % intervals over seeds and documents, none corrected for their number."
         sure = intervals if results.seeds > 1 else "One seed: no interval."
@@ -113,14 +112,15 @@ class RepeatedText(Measurement):
         )
         runs = whole.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
         by_run = runs[["nll", "nll_without", "tokens"]].sum(skipna=False).reset_index()
-        sources = "repeated_text_arms.csv", "repeated_text.csv"
+        title, names = "Repeated text by distance", ("repeated_text_arms", "repeated_text")
+        tables, sheets = study.view(title, "", columns, by_arm, study.records(by_run), *names)
         return Section(
             "repeated_text",
-            "Repeated text by distance",
+            title,
             findings=tuple(_findings(series, table, broken)) if results.seeds > 1 else (),
             charts=(chart,),
-            tables=(Table("Repeated text by distance", "", columns, by_arm, sources),),
-            sheets={"repeated_text_arms": sheet(by_arm), "repeated_text": sheet(study.records(by_run))},
+            tables=tables,
+            sheets=sheets,
         )
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.sheets import Rows
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
-from poslab.report.cells import arm_column, loss, percent
+from poslab.report.cells import loss, percent
 from poslab.report.document import Section
 from poslab.report.study_tables import SCHEMES, StudyTables
-from poslab.report.tables import Column, Table
+from poslab.report.tables import Column
 
 if TYPE_CHECKING:
     import pandas
@@ -50,21 +50,17 @@ class RotatedDenominators(Measurement):
         if (table := study.table(self)) is None:
             return None
         columns = (
-            arm_column(study.results),
             Column("vanished", "All layers", percent, "At or below 0, percent"),
             Column("vanished_worst_layer", "Worst layer", percent, "At or below 0, percent"),
             Column("lowest", "Lowest over plain", loss),
             Column("negative", "Weights below 0", percent, "Percent"),
         )
         caption = "Linear attention rotates only its numerator; here its denominator is rotated as well."
-        sources = "rotated_denominators_arms.csv", "rotated_denominators.csv"
         by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
-        return replace(
-            SCHEMES,
-            tables=(Table("Rotated denominators", caption, columns, by_arm, sources),),
-            sheets={"rotated_denominators_arms": sheet(by_arm), "rotated_denominators": sheet(by_head)},
-        )
+        names = "rotated_denominators_arms", "rotated_denominators"
+        tables, sheets = study.view("Rotated denominators", caption, columns, by_arm, by_head, *names)
+        return replace(SCHEMES, tables=tables, sheets=sheets)
 
 
 def _by_arm(study: StudyTables, table: "pandas.DataFrame") -> Rows:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from poslab.analysis.sheets import Row as SheetRow
-from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.sheets import Sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
-from poslab.report.cells import arm_column, fewer, figure, loss
+from poslab.report.cells import fewer, figure, loss
 from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.study_tables import SCHEMES, StudyTables
@@ -32,10 +32,7 @@ class Rotation(Measurement):
         if (pairs := study.table(self)) is None:
             return replace(SCHEMES, findings=findings)
         pairs = pairs.replace(math.inf, math.nan)  # one turn in endlessly many tokens is no turn
-        by_arm = study.by_arm(_figures(study, pairs))
-        by_pair = study.records(pairs[["arm", "run", "seed", "layer", "pair", "wavelength"]])
-        sheets = {"wavelengths": sheet(by_arm), "wavelength_pairs": sheet(by_pair)}
-        tables = (_table(study, pairs, by_arm),)
+        tables, sheets = _view(study, pairs)
         return replace(SCHEMES, findings=findings, tables=tables, sheets=sheets)
 
 
@@ -59,10 +56,9 @@ def _figures(study: StudyTables, pairs: "pandas.DataFrame") -> "pandas.DataFrame
     return pandas.DataFrame.from_dict(figures, orient="index")
 
 
-def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: Rows) -> Table:
-    """Return a row per arm that turns."""
+def _view(study: StudyTables, pairs: "pandas.DataFrame") -> tuple[tuple[Table], dict[str, Sheet]]:
+    """Return a table with a row per arm that turns, and its CSV files."""
     columns = (
-        arm_column(study.results),
         Column("pairs", "Pairs", _turns),
         Column("turning", "that turn", _turns),
         Column("fastest", "fastest", _turns, "Tokens to a turn"),
@@ -77,8 +73,10 @@ def _table(study: StudyTables, pairs: "pandas.DataFrame", by_arm: Rows) -> Table
         "angles past L; the longest is the longest length evaluated."
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
-    sources = "wavelengths.csv", "wavelength_pairs.csv"
-    return Table("Wavelengths of the rotations", caption, columns, by_arm, sources)
+    by_arm = study.by_arm(_figures(study, pairs))
+    by_pair = study.records(pairs[["arm", "run", "seed", "layer", "pair", "wavelength"]])
+    names = "wavelengths", "wavelength_pairs"
+    return study.view("Wavelengths of the rotations", caption, columns, by_arm, by_pair, *names)
 
 
 def _turns(row: SheetRow, key: str) -> Cell:

@@ -1,14 +1,14 @@
 """The tables of a study's finished runs, for the sections that measurements show of them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from poslab.analysis.curves import Point, points
 from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.sheets import Rows, Sheet, sheet
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import listing, plain
 from poslab.measures import Measurement, cell, figures_of
@@ -63,6 +63,17 @@ class StudyTables:
                 rows[-1] |= estimate_columns(estimates(of_arm, figures.columns), figures.columns)
         return rows
 
+    def view(
+        self, title: str, caption: str, columns: Iterable[Column], by_arm: Rows, by_run: Rows, *names: str
+    ) -> tuple[tuple[Table], dict[str, Sheet]]:
+        """Return the table of arms for a section and its CSV files, that of arms and that of runs.
+
+        `names` are those of the two files. The first column of the table names the arm.
+        """
+        sources = tuple(f"{name}.csv" for name in names)
+        table = Table(title, caption, (arm_column(self.results), *columns), by_arm, sources)
+        return (table,), dict(zip(names, map(sheet, (by_arm, by_run)), strict=True))
+
     def heat(
         self, values: "pandas.Series[float]", titles: Sequence[Callable[[float], str]], alike: bool
     ) -> tuple[tuple[HeatPanel, ...], dict[Place, Estimate]]:
@@ -114,10 +125,8 @@ class StudyTables:
         title = name.replace("_", " ").capitalize()
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)
         views = (Column(column, column.replace("_", " "), loss) for column in columns)
-        sources = f"{name}_arms.csv", f"{name}.csv"
-        table = Table(title, about, (arm_column(self.results), *views), by_arm, sources)
-        sheets = {f"{name}_arms": sheet(by_arm), name: sheet(by_run)}
-        return Section(name, title, charts=self.lines(measurement), tables=(table,), sheets=sheets)
+        tables, sheets = self.view(title, about, views, by_arm, by_run, f"{name}_arms", name)
+        return Section(name, title, charts=self.lines(measurement), tables=tables, sheets=sheets)
 
     def lines(self, measurement: Measurement) -> tuple[LineChart, ...]:
         """Return a chart of each line of `curve`, with means over the seeds by arm.
