@@ -34,10 +34,8 @@ class Schedule(Scheme):
     def __init__(self, options: ScheduleOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         self.names = names_by_layer(options.layers, options.schemes, geometry.layers, "pos", "schemes")
-        # In the order of their first layers, so that names do not decide initial weights.
-        self.schemes = nn.ModuleList()
-        self.places = {name: place for place, name in enumerate(dict.fromkeys(self.names))}
-        for name in self.places:
+        self.by_name: dict[str, Scheme] = {}
+        for name in dict.fromkeys(self.names):
             section = dict(options.schemes[name])
             window = section.pop("window", geometry.window)
             if window is not None and (type(window) is not int or window < 1):
@@ -49,38 +47,34 @@ class Schedule(Scheme):
                     f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "
                     "a schedule takes schemes that act inside a layer"
                 )
-            self.schemes.append(scheme)
-
-    def _scheme(self, name: str) -> Scheme:
-        scheme = self.schemes[self.places[name]]
-        assert isinstance(scheme, Scheme)
-        return scheme
+            self.by_name[name] = scheme
+        # In the order of their first layers, so that names do not decide initial weights.
+        self.schemes = nn.ModuleList(self.by_name.values())
 
     def layer(self, index: int) -> Scheme:
         name = self.names[index]
-        return self._scheme(name).layer(self.names[:index].count(name))
+        return self.by_name[name].layer(self.names[:index].count(name))
 
     @property
     def max_length(self) -> int | None:
-        lengths = [self._scheme(name).max_length for name in self.places]
+        lengths = [scheme.max_length for scheme in self.by_name.values()]
         return min((length for length in lengths if length is not None), default=None)
 
     @property
     def shift_invariant(self) -> bool:
-        return all(self._scheme(name).shift_invariant for name in self.places)
+        return all(scheme.shift_invariant for scheme in self.by_name.values())
 
     @property
     def length_dependent(self) -> bool:
-        return any(self._scheme(name).length_dependent for name in self.places)
+        return any(scheme.length_dependent for scheme in self.by_name.values())
 
     def section(self) -> dict[str, Any]:
         inner = {}
-        for name in sorted(self.places):
-            scheme = self._scheme(name)
+        for name, scheme in sorted(self.by_name.items()):
             window = scheme.geometry.window
             inner[name] = scheme.section() | ({} if window is None else {"window": window})
         return {**super().section(), "layers": self.names, "schemes": inner}
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
-        rescaled = [self._scheme(name).rescale(rescaling) for name in self.places]
+        rescaled = [scheme.rescale(rescaling) for scheme in self.by_name.values()]
         return any(rescaled)
