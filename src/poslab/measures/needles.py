@@ -150,24 +150,35 @@ def answered(
     `losses_of` returns the losses in nats of each answer to the questions of a kind, in windows of so many
     tokens, about facts at a depth: those of the right answer first.
     """
+    for kind, multiple, length, depth in at_depths(trained, "needles", KINDS, lengths, DEPTHS):
+        losses = losses_of(kind, length, depth)
+        yield {
+            "kind": kind,
+            "multiple": f"{multiple:g}",
+            "length": length,
+            "depth": depth,
+            "samples": len(losses[0]),
+            "right": right_answers(losses),
+        }
+
+
+def at_depths(
+    trained: Trained,
+    what: str,
+    kinds: Sequence[str],
+    lengths: Sequence[tuple[float, int]],
+    depths: Sequence[float],
+) -> Iterator[tuple[str, float, int, float]]:
+    """Yield each kind, length (as a multiple of L, and in tokens) and depth, in the precision of the run."""
     from poslab.evaluation.losses import in_precision
 
-    work, done = len(KINDS) * sum(length for _, length in lengths), 0
-    with trained.progress.phase("evaluating needles"), in_precision(trained.config):
-        for kind in KINDS:
-            for multiple, length in lengths:
-                for depth in DEPTHS:
-                    losses = losses_of(kind, length, depth)
-                    yield {
-                        "kind": kind,
-                        "multiple": f"{multiple:g}",
-                        "length": length,
-                        "depth": depth,
-                        "samples": len(losses[0]),
-                        "right": right_answers(losses),
-                    }
-                done += length
-                trained.progress.share(f"needles at {multiple:g} L", done / work)
+    places = [(kind, *length, depth) for kind in kinds for length in lengths for depth in depths]
+    work, done = sum(length for _, _, length, _ in places), 0
+    with trained.progress.phase(f"evaluating {what}"), in_precision(trained.config):
+        for kind, multiple, length, depth in places:
+            yield kind, multiple, length, depth
+            done += length
+            trained.progress.share(f"{what} at {multiple:g} L", done / work)
 
 
 def right_answers(losses: list[Float[np.ndarray, "N"]]) -> int:

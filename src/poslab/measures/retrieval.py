@@ -6,7 +6,7 @@ a `probe`, with questions for something that stands at a given depth of the wind
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from poslab.config.schema import RunConfig, longest_length
 from poslab.config.text import listing
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
+from poslab.measures.needles import at_depths
 from poslab.record import measures
 from poslab.record.schema import TableSchema
 from poslab.report import formatting
@@ -66,8 +67,8 @@ class Retrieval(Measurement):
     def wanted(self, config: RunConfig) -> bool:
         return bool(config.probe.tasks)
 
-    def measure(self, trained: Trained) -> Iterable[Row]:
-        """Return a row per task, length and depth.
+    def measure(self, trained: Trained) -> Iterator[Row]:
+        """Yield a row per task, length and depth.
 
         `exact` counts the samples that greedy decoding would answer: every answer token was the most likely.
         Lengths past the scheme's `max_length` are left out.
@@ -75,7 +76,6 @@ class Retrieval(Measurement):
         from poslab.data.questions import questions
         from poslab.data.segments import extrapolation_segments
         from poslab.evaluation.extrapolation import lengths_up_to
-        from poslab.evaluation.losses import in_precision
 
         gpt, config, probe = trained.gpt, trained.config, trained.config.probe
         assert probe.samples is not None
@@ -87,30 +87,21 @@ class Retrieval(Measurement):
         texts = segments[np.arange(probe.samples) % len(segments)]
         lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         depths = np.linspace(0, 1, probe.depths).tolist()
-        work, done, rows = len(probe.tasks) * len(depths) * sum(length for _, length in lengths), 0, []
         gpt.to(config.trainer.accelerator)
-        with trained.progress.phase("evaluating retrieval"), in_precision(config):
-            for name in probe.tasks:
-                for multiple, length in lengths:
-                    for depth in depths:
-                        windows = questions(texts[:, -length - 1 :], QUESTIONS[name], depth)
-                        losses, likeliest = answers(gpt, windows, QUESTIONS[name].length)
-                        rows.append(
-                            {
-                                "task": name,
-                                "multiple": f"{multiple:g}",
-                                "length": length,
-                                "depth": f"{depth:g}",
-                                "samples": len(losses),
-                                "exact": int(likeliest.all(axis=1).sum()),
-                                "correct": int(likeliest.sum()),
-                                "nll": float(losses.sum()),
-                                "tokens": losses.size,
-                            }
-                        )
-                        done += length
-                        trained.progress.share("retrieval", done / work)
-        return rows
+        for name, multiple, length, depth in at_depths(trained, "retrieval", probe.tasks, lengths, depths):
+            windows = questions(texts[:, -length - 1 :], QUESTIONS[name], depth)
+            losses, likeliest = answers(gpt, windows, QUESTIONS[name].length)
+            yield {
+                "task": name,
+                "multiple": f"{multiple:g}",
+                "length": length,
+                "depth": f"{depth:g}",
+                "samples": len(losses),
+                "exact": int(likeliest.all(axis=1).sum()),
+                "correct": int(likeliest.sum()),
+                "nll": float(losses.sum()),
+                "tokens": losses.size,
+            }
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         table = _defined(table)
