@@ -14,11 +14,10 @@ from poslab.config.schema import Options, PairError
 from poslab.model.attention import Attention, Mixer, attention_section, build_attention, mixer_class
 from poslab.model.layered import names_by_layer
 from poslab.model.positions import Geometry, Scheme
-from poslab.model.recurrence import ADDED_TO_LOGITS
+from poslab.model.recurrence import ADDED_TO_LOGITS, ROTATIONS
 
 # Hooks by which a scheme acts inside a layer.
-TURNING = "rotate", "rotate_queries", "rotate_keys", "angles"
-INSIDE = *ADDED_TO_LOGITS, *TURNING, "score_bias", "transitions", "products"
+INSIDE = *ADDED_TO_LOGITS, *ROTATIONS, "angles", "score_bias", "transitions", "products"
 
 
 class HybridOptions(Options):
