@@ -175,13 +175,8 @@ class Timed:
 
     settings: Settings
     per_token: float  # training FLOPs
-    rate: float  # training FLOPs a second, of each core or GPU
+    rate: float  # FLOPs a second of each core or GPU, with what else a token takes
     device: str
-
-    @property
-    def whole_rate(self) -> float:
-        """The rate with what else a token takes, in FLOPs that take as long."""
-        return self.rate * (1 + others_per_token(self.settings) / self.per_token)
 
 
 def timed_runs(runs: Path, on: Callable[[Manifest], bool]) -> list[Timed]:
@@ -205,9 +200,7 @@ def timed(manifest: Manifest) -> Timed | None:
     devices, device = trainer["devices"] * trainer["nodes"], str(manifest.device)
     if not on_gpu(manifest):
         devices, device = manifest.threads or 1, processor_of(manifest) or device
-    others = others_per_token(manifest.config)
-    rate = (cost.flops + cost.others) / (1 + others / cost.per_token) / seconds / devices
-    return Timed(manifest.config, cost.per_token, rate, device)
+    return Timed(manifest.config, cost.per_token, (cost.flops + cost.others) / seconds / devices, device)
 
 
 def processor_of(manifest: Manifest) -> str | None:
@@ -230,7 +223,7 @@ def rate_for(settings: Settings, cost: Cost, runs: Iterable[Timed]) -> float | N
         unlike = [run.settings.get(part) != settings.get(part) for part in ("pos", "attention", "objective")]
         size = round(abs(math.log2(cost.per_token / run.per_token)), 1)
         lengths = run.settings.get("context_length") != settings.get("context_length")
-        nearest.setdefault((*unlike, size, lengths), []).append(run.whole_rate)
+        nearest.setdefault((*unlike, size, lengths), []).append(run.rate)
     if not nearest:
         return None
     return statistics.median(nearest[min(nearest)]) * cost.flops / (cost.flops + cost.others)

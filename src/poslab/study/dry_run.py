@@ -16,16 +16,16 @@ from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.schema import METRICS
-from poslab.study.cost import Timed, cost_of, on_gpu, processor_of, rate_for, timed_runs
+from poslab.study.cost import Timed, cost_of, on_gpu, others_per_token, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.launch.contract import Launcher, LauncherOptions, Places
+from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import gpu_memory, torch_threads
 from poslab.study.launch.machine import Memory, machine_memory
 from poslab.study.plan_table import Planned, show_plan
-from poslab.study.planning import Refused, launcher_of, plan_requests
+from poslab.study.planning import launcher_of, plan_requests
 from poslab.study.pool import Member
 from poslab.study.reuse import one_of_each_training, would_take_over
-from poslab.study.run.budget import BudgetError, check_fits, estimate
+from poslab.study.run.budget import estimate
 from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
@@ -56,45 +56,43 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     kind, options = launcher_of(requests)
     runs = study_options(requests, command).runs
     local = kind.here(options) and imagined is None
-    jobs, refused = plan_requests(requests, runs, local, console)
-    machine = _machine(jobs, kind, options, imagined and (int(imagined[1]), int(imagined[2])))
-    jobs, too_large = _fitting(jobs, machine)
+    gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={wanted} has")
+    jobs, refused = plan_requests(requests, runs, local, console, gpu)
+    task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
+    if imagined and gpu:
+        machine = _imagined(int(imagined[1]), gpu, options, task)
+    else:
+        machine = _machine(jobs, kind, options, task)
     planned = _stages(jobs, runs, local, console)
     stages = [_planned(stage, state, machine, kind.detached) for stage, state in planned]
     every = [item for stage in stages for item in stage]
     recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
     _place(stages, machine, recorded)
     show_plan(every, machine, _basis(wanted, recorded))
-    for request, error in (*refused, *too_large):
+    for request, error in refused:
         print(f"cannot run: {request.title}: {error}")
-    return int(bool(refused or too_large))
+    return int(bool(refused))
 
 
-def _machine(
-    jobs: Sequence[Job],
-    kind: type[Launcher],
-    options: LauncherOptions,
-    imagined: tuple[int, int] | None,
-) -> Machine:
-    """Return the machine of the jobs; `imagined` is a number of GPUs and the gigabytes of each."""
-    # The one with the most devices.
-    task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
-    if imagined is not None:
-        count, gigabytes = imagined
-        asked = f"plan={count}x{gigabytes}GB"
-        if not task.cuda:
-            raise ConfigError(f"{asked} is for runs on GPUs: leave trainer.accelerator=cpu out")
-        of_a_run = task.devices * task.nodes
-        if of_a_run > count:
-            raise ConfigError(
-                f"a run takes {of_a_run} GPUs (trainer.devices x trainer.nodes), and {asked} has {count}: "
-                "plan for more, or lower them"
-            )
-        names = tuple(f"GPU {number}" for number in range(count))
-        places = Places(names, of_a_run, getattr(options, "runs_per_gpu", 1))
-        gpu = Memory(gigabytes * 10**9, f"a GPU of {asked} has")
-        name = f"{count} imagined GPU{'' if count == 1 else 's'} of {gigabytes} GB"
-        return Machine(name, False, True, places, (gpu.bytes,) * count, gpu)
+def _imagined(count: int, gpu: Memory, options: LauncherOptions, task: Task) -> Machine:
+    """Return a machine of `count` such GPUs."""
+    asked = f"plan={count}x{gpu.bytes // 10**9}GB"
+    if not task.cuda:
+        raise ConfigError(f"{asked} is for runs on GPUs: leave trainer.accelerator=cpu out")
+    of_a_run = task.devices * task.nodes
+    if of_a_run > count:
+        raise ConfigError(
+            f"a run takes {of_a_run} GPUs (trainer.devices x trainer.nodes), and {asked} has {count}: "
+            "plan for more, or lower them"
+        )
+    names = tuple(f"GPU {number}" for number in range(count))
+    places = Places(names, of_a_run, getattr(options, "runs_per_gpu", 1))
+    name = f"{counted(count, 'imagined GPU')} of {gpu.bytes // 10**9} GB"
+    return Machine(name, False, True, places, (gpu.bytes,) * count)
+
+
+def _machine(jobs: Sequence[Job], kind: type[Launcher], options: LauncherOptions, task: Task) -> Machine:
+    """Return the machine of the jobs, of which `task` takes the most devices."""
     known = kind.places(options, len(jobs), task)
     local = kind.here(options)
     if known is None:
@@ -106,22 +104,6 @@ def _machine(
         return Machine(f"this machine's {len(known.names)} GPUs", local, True, known, memory)
     name = f"this machine's {len(known.names)} cores, {known.of_a_run} a run"
     return Machine(name, local, False, known, (machine_memory().bytes,))
-
-
-def _fitting(jobs: Sequence[Job], machine: Machine) -> tuple[list[Job], Refused]:
-    """Return the runs that fit into an imagined GPU, and those that do not."""
-    fitting: list[Job] = []
-    too_large: Refused = []
-    for job in jobs:
-        try:
-            if machine.gpu is not None:
-                check_fits(job.size, machine.gpu)
-            fitting.append(job)
-        except BudgetError as error:
-            too_large.append((job.request, error))
-    if not fitting:
-        raise too_large[0][1]
-    return fitting, too_large
 
 
 def _stages(
@@ -243,8 +225,9 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
             first, *_, last = list(csv.DictReader(file))
     seconds = float(last["seconds"]) - float(first["seconds"])
     tokens = int(last["tokens"]) - int(first["tokens"])
-    rate = smallest.cost.per_token * tokens / seconds / (threads or 1)
-    return Timed(job.config.result_settings(), smallest.cost.per_token, rate, machine.name)
+    settings, per_token = job.config.result_settings(), smallest.cost.per_token
+    rate = (per_token + others_per_token(settings)) * tokens / seconds / (threads or 1)
+    return Timed(settings, per_token, rate, machine.name)
 
 
 def _basis(wanted: bool | str, recorded: Sequence[Timed]) -> str:

@@ -10,8 +10,9 @@ from poslab.config.request import Request
 from poslab.config.schema import ConfigError, PairError
 from poslab.study.display.bar import with_bar
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
+from poslab.study.launch.machine import Memory
 from poslab.study.run.branches import check_branches
-from poslab.study.run.budget import BudgetError
+from poslab.study.run.budget import BudgetError, check_fits
 from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.preparation import Preparation
@@ -51,13 +52,14 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
 
 
 def plan_requests(
-    requests: Sequence[Request], runs: Path, local: bool, console: Console
+    requests: Sequence[Request], runs: Path, local: bool, console: Console, gpu: Memory | None = None
 ) -> tuple[list[Job], Refused]:
     """Return the runs that can work and the requests that cannot; a run requested twice is one job.
 
-    `local`: the runs are for this machine. Raises ConfigError where a setting is wrong. A scheme and an
-    attention that do not fit together and a run that exceeds the memory or the disk are refused, and the
-    other requests are planned; PairError or BudgetError is raised only where none is left.
+    `local`: the runs are for this machine; `gpu`: each is for such GPUs, which need not be there. Raises
+    ConfigError where a setting is wrong. A scheme and an attention that do not fit together and a run that
+    exceeds the memory or the disk are refused, and the other requests are planned; PairError or BudgetError
+    is raised only where none is left.
     """
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
     refused: Refused = []
@@ -66,6 +68,8 @@ def plan_requests(
         try:
             job = plan(request, runs, local, preparation)
             job.check_disk()
+            if gpu is not None:
+                check_fits(job.size, gpu)
             jobs.setdefault((job.config.study, job.identity), job)
         except (PairError, BudgetError) as error:
             refused.append((request, error))

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from poslab.study.launch.contract import Places
-from poslab.study.launch.machine import Memory
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,6 @@ class Machine:
     cuda: bool
     places: Places | None  # None: a cluster decides where a run goes
     memory: tuple[int, ...] = ()  # bytes of each place that runs share
-    gpu: Memory | None = None  # of an imagined GPU
 
 
 @dataclass(frozen=True)
