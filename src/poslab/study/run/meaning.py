@@ -8,7 +8,6 @@ imports is found here, too.
 
 import ast
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that decide nothing
@@ -19,14 +18,14 @@ def meaning(source: bytes | str) -> str:
 
     Empty where nothing in it decides anything. Raises SyntaxError where this Python cannot parse it.
     """
-    module = _WithoutWords().visit(deciding(ast.parse(source)))
+    module = _without_words(source)
     return hashlib.sha256(_text(module).encode()).hexdigest() if module.body else ""
 
 
 def imports(source: bytes | str) -> list[str]:
     """Return the imports of a source as it spells them, with leading dots for its own package."""
     names: list[str] = []
-    for node in _without_type_checking(deciding(ast.parse(source))):
+    for node in ast.walk(_without_words(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -36,13 +35,9 @@ def imports(source: bytes | str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield every node inside, except imports only for type checkers."""
-    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _without_type_checking(child)
+def _without_words(source: bytes | str) -> ast.Module:
+    module: ast.Module = _WithoutWords().visit(deciding(ast.parse(source)))
+    return module
 
 
 def _text(node: object) -> str:
