@@ -5,6 +5,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from poslab.config.text import is_file_name
@@ -27,24 +29,23 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
     """
     copied: list[str] = []
     trained = 0
-    for job, same, alike in _elsewhere(jobs):
-        source = next((source for source in same if _copy(source, job)), None)
-        if source is not None:
-            copied.append(source.parent.name)
-        else:
-            trained += any(_copy_weights(source, job) for source in alike)
+    for job, sources in _elsewhere(jobs):
+        for source, manifest, same in sources:
+            if not _install(job, partial(_copy if same else _copy_weights, job, source, manifest)):
+                continue
+            if same:
+                copied.append(source.parent.name)
+            else:
+                trained += 1
+            break
     return copied, trained
 
 
 def would_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
     """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
-    copied, trained = set(), set()
-    for job, same, alike in _elsewhere(jobs):
-        if any(map(_finished, same)):
-            copied.add(job.directory)
-        elif any(_finished(source, FINAL) for source in alike):
-            trained.add(job.directory)
-    return copied, trained
+    found = {job.directory: same for job, sources in _elsewhere(jobs) for _, _, same in islice(sources, 1)}
+    copied = {directory for directory, same in found.items() if same}
+    return copied, found.keys() - copied
 
 
 def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
@@ -56,10 +57,11 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     return list(first.values()), [job for job in jobs if job.directory not in chosen]
 
 
-def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path], list[Path]]]:
-    """Return the jobs without a directory, each with the finished runs of all studies that are the same run,
-    and with those that had the same training.
-    """
+Sources = Iterator[tuple[Path, Manifest, bool]]  # runs, and whether each is the same run
+
+
+def _elsewhere(jobs: Sequence[Job]) -> Iterator[tuple[Job, Sources]]:
+    """Yield the jobs without a directory, each with the undamaged runs that can serve it."""
     new = [job for job in jobs if not job.directory.exists()]
     identities: dict[str, list[Path]] = {}
     trainings: dict[str, list[Path]] = {}
@@ -67,14 +69,17 @@ def _elsewhere(jobs: Sequence[Job]) -> list[tuple[Job, list[Path], list[Path]]]:
         for path, manifest in finished_runs(runs):
             identities.setdefault(str(manifest.identity), []).append(path)
             trainings.setdefault(_training(manifest), []).append(path)
-    return [
-        (
-            job,
-            identities.get(job.identity, []),
-            trainings.get(_training(Manifest.model_validate(job.facts)), []),
-        )
-        for job in new
-    ]
+    for job in new:
+        alike = trainings.get(_training(Manifest.model_validate(job.facts)), [])
+        yield job, _undamaged(identities.get(job.identity, []), alike)
+
+
+def _undamaged(same: Sequence[Path], alike: Sequence[Path]) -> Sources:
+    """Yield the runs that are the same, then those with the same training that have their weights."""
+    for paths, needed in ((same, ()), (alike, (FINAL,))):
+        for path in paths:
+            if (manifest := _finished(path, *needed)) is not None:
+                yield path, manifest, paths is same
 
 
 def _training(manifest: Manifest) -> str:
@@ -109,58 +114,44 @@ def _finished(source: Path, *needed: str) -> Manifest | None:
     return None if damaged_files(source, {name: files[name] for name in needed or files}) else manifest
 
 
-def _copy(source: Path, job: Job) -> bool:
-    manifest = _finished(source)
-    if manifest is None:
+def _copy(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:
+    try:
+        for name in filter(is_file_name, manifest.files or {}):
+            shutil.copy2(source / name, unfinished / name)
+    except OSError:  # another command has removed the source, or the disk is full: the run waits for room
         return False
-    changes = {
-        "study": job.config.study,
-        "run": job.directory.name,
-        "pos": job.request.pos,
-        "attention": job.request.attention,
-        "wandb": None,  # W&B gets a run of its own, in this study's group
-        "taken_from": source.parent.name,
-    }
-
-    def fill(unfinished: Path) -> bool:
-        try:
-            for name in filter(is_file_name, manifest.files or {}):
-                shutil.copy2(source / name, unfinished / name)
-        except OSError:  # another command has removed the source, or the disk is full: the run waits for room
-            return False
-        RunRecord(unfinished, manifest).update(**changes)
-        return not damaged_files(unfinished, manifest.files)  # else the source has changed meanwhile
-
-    return _install(job, fill)
+    RunRecord(unfinished, manifest).update(
+        study=job.config.study,
+        run=job.directory.name,
+        pos=job.request.pos,
+        attention=job.request.attention,
+        wandb=None,  # W&B gets a run of its own, in this study's group
+        taken_from=source.parent.name,
+    )
+    return not damaged_files(unfinished, manifest.files)  # else the source has changed meanwhile
 
 
-def _copy_weights(source: Path, job: Job) -> bool:
-    manifest = _finished(source, FINAL)
-    if manifest is None:
-        return False
+def _copy_weights(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:
     from poslab.training.checkpoints import trained_state, writer  # imports PyTorch
 
-    def fill(unfinished: Path) -> bool:
-        try:
-            state = trained_state(source / FINAL, str(manifest.identity))
-        except UnreadableError:
-            return False
-        facts = {
-            **job.facts,
-            "run": job.directory.name,
-            "status": "interrupted",
-            "started": now(),
-            "origin": manifest.origin and manifest.origin.as_json(),
-            "notes": [*(manifest.notes or []), f"trained as {source.parent.name}/{source.name}"],
-            "memory_bytes": manifest.memory_bytes,
-        }
-        record = RunRecord(unfinished, Manifest.model_validate(facts))
-        own = {"identity": job.identity, "config": job.config.result_settings()}
-        record.write_file(FINAL, writer({**state, **own}))
-        record.update(files=record.files)
-        return True
-
-    return _install(job, fill)
+    try:
+        state = trained_state(source / FINAL, str(manifest.identity))
+    except UnreadableError:
+        return False
+    facts = {
+        **job.facts,
+        "run": job.directory.name,
+        "status": "interrupted",
+        "started": now(),
+        "origin": manifest.origin and manifest.origin.as_json(),
+        "notes": [*(manifest.notes or []), f"trained as {source.parent.name}/{source.name}"],
+        "memory_bytes": manifest.memory_bytes,
+    }
+    record = RunRecord(unfinished, Manifest.model_validate(facts))
+    own = {"identity": job.identity, "config": job.config.result_settings()}
+    record.write_file(FINAL, writer({**state, **own}))
+    record.update(files=record.files)
+    return True
 
 
 def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
