@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import hydra
+from omegaconf import OmegaConf
 from pydantic.fields import FieldInfo
 
 from poslab.config.checking import did_you_mean
@@ -115,32 +117,21 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 
 def _defaults(conf: Path) -> dict[str, str]:
-    """Return the values of the default options and, of the sizes and their budgets, those of each size."""
-    main = arms(conf)["config"]
-    chosen = {
-        group: option for item in main["defaults"] if isinstance(item, dict) for group, option in item.items()
-    }
-    own = {name: value for name, value in main.items() if name not in ("defaults", "hydra")}
-    shared = {name: own.pop(name) for name in ("model", "trainer")}
-    values = {**flat_settings({"data": own.pop("data")}), **own}
-    for group, option in chosen.items():
-        if group not in ("model", "trainer") and (section := arms(conf / group).get(str(option))):
-            values |= flat_settings({group: section})
-    texts = {name: _text(value) for name, value in values.items()}
-    for group in ("model", "trainer"):
-        sizes = {
-            size: flat_settings({group: shared[group]})
-            | flat_settings(section if group == "model" else {group: section})
-            for size, section in arms(conf / group).items()
-        }
-        for name, value in sizes[str(chosen["model"])].items():
-            differing: dict[str, list[str]] = {}
-            for size, of in sizes.items():
-                if of[name] != value:
-                    differing.setdefault(_text(of[name]), []).append(size)
-            texts[name] = ", ".join(
-                [_text(value), *(f"{other} ({', '.join(names)})" for other, names in differing.items())]
-            )
+    """Return the values of a run without arguments; where sizes differ, those of each other size too."""
+    by_size: dict[str, dict[str, Any]] = {}
+    with hydra.initialize_config_dir(str(conf.resolve()), version_base="1.3"):
+        for size in arms(conf / "model"):
+            composed: Any = OmegaConf.to_container(hydra.compose("config", [f"model={size}"]), resolve=True)
+            by_size[size] = {**composed, **flat_settings(composed)}
+    groups = [item for item in arms(conf)["config"]["defaults"] if isinstance(item, dict)]
+    texts: dict[str, str] = {}
+    for name, value in by_size[next(item["model"] for item in groups if "model" in item)].items():
+        differing: dict[str, list[str]] = {}
+        for size, values in by_size.items():
+            if values[name] != value:
+                differing.setdefault(_text(values[name]), []).append(size)
+        others = (f"{other} ({', '.join(sizes)})" for other, sizes in differing.items())
+        texts[name] = ", ".join([_text(value), *others])
     return texts
 
 
