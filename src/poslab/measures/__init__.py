@@ -106,7 +106,10 @@ class Measurement:
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return what loggers draw of one run: a line a column, over the index, which has each x once."""
+        """Return a line a column of one run, over the index, which has each x once.
+
+        Loggers draw it, and the default `section` its means over the seeds by arm.
+        """
         return None
 
     def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
