@@ -20,6 +20,8 @@ def gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES: numbers, UUIDs or MIG names."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
+        if not cuda_available():  # imports PyTorch, which is slow, only where there is a driver
+            return ()
         import torch
 
         return tuple(str(index) for index in range(torch.cuda.device_count()))
@@ -77,6 +79,8 @@ def cpu_has_bfloat16() -> bool:
 
 def gpu_memory() -> list[Memory]:
     """Return the memory of each GPU that this process may use."""
+    if not cuda_available():
+        return []
     import torch
 
     return [
