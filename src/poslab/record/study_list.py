@@ -5,12 +5,10 @@ It holds no result: where it is lost, the study's command writes it again from t
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from typing import Any
 
 from poslab.config.text import NAME, is_file_name, plain
 from poslab.record.files import remove_unfinished, write_sealed
@@ -24,28 +22,17 @@ UNNAMED = "ablation"  # the study of commands without study=; its report is on t
 WAIT = 600.0  # seconds that a command waits for another command that writes the same list
 
 
-def _inside(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out names of runs that would lead out of the study's folder."""
-    return tuple(dict.fromkeys(filter(is_file_name, names)))
-
-
-Names = Annotated[tuple[str, ...], AfterValidator(_inside)]
-
-
 @dataclass(frozen=True)
 class StudyList:
     """A study as requested by its commands."""
 
     study: str
-    runs: Names = ()  # of directories in the study's folder, in the order requested
+    runs: tuple[str, ...] = ()  # names of directories in the study's folder, in the order requested
     reference: str | None = None  # the arm that the others are compared with
     question: str | None = None  # what the study is to answer
     commands: tuple[str, ...] = ()
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
-    latest: Names = ()  # the runs of the last command, where the report is only on these
-
-
-LISTS = TypeAdapter(StudyList)
+    latest: tuple[str, ...] = ()  # the runs of the last command, where the report is only on these
 
 
 class NewerListError(UnreadableError):
@@ -81,10 +68,29 @@ def parse_study_list(data: bytes, name: object) -> StudyList:
             f"{name} has format {number}, which this version does not read: "
             "use the version of poslab that wrote it"
         )
-    try:
-        return LISTS.validate_python({"study": "", **facts})
-    except ValidationError as error:
-        raise DamagedError(f"{name} has no valid {error.errors()[0]['loc'][0]}") from None
+    return _checked(facts)
+
+
+def _checked(facts: Mapping[str, Any]) -> StudyList:
+    """Leave out fields of the wrong type, and names of runs that would lead out of the study."""
+    commands = facts.get("commands")
+    return StudyList(
+        _text(facts.get("study")) or "",
+        _names(facts.get("runs")),
+        _text(facts.get("reference")),
+        _text(facts.get("question")),
+        tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
+        _text(facts.get("primary")),
+        _names(facts.get("latest")),
+    )
+
+
+def _names(runs: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in runs if is_file_name(name))) if isinstance(runs, list) else ()
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def enlist(
