@@ -76,7 +76,7 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     assert "no test" in first
     assert "t5 lower on 3 of 3 (3 separated)" in tested
     assert "alibi lower on 2 of 3 (2 separated) and higher on 1 of 3 (1 separated)" in tested
-    assert "none higher on 3 of 3 (3 separated)" in tested
+    assert "the arm none higher on 3 of 3 (3 separated)" in tested
     assert "alibi and rope change places" in order
 
 

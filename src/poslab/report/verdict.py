@@ -175,7 +175,11 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
 
 def phrases(*groups: tuple[str, list[str]]) -> list[str]:
     """Return the words of each group that has labels: "lower for a and b"."""
-    return [f"{words} {listing(labels, NAMED)}" for words, labels in groups if labels]
+    return [
+        f"{words} {'the arm none' if labels == ['none'] else listing(labels, NAMED)}"
+        for words, labels in groups
+        if labels
+    ]
 
 
 def _other_protocol(results: Results) -> str:

@@ -208,7 +208,8 @@ QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: run.context_length,
         "The training lengths differ (L = {})",
-        ": lengths are shown as multiples of L, and at one multiple losses of different L do not compare",
+        ": lengths are shown as multiples of L, and at one multiple losses of different L do not compare; a "
+        "study for each L (study=NAME) compares its arms with each other",
         by_task=True,
     ),
     Question(

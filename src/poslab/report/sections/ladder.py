@@ -58,18 +58,19 @@ def section(results: Results) -> Section | None:
         for arm in rungs.others
         if (found := trend(rungs, arm, figure)) is not None
     ]
-    tables = (
+    every = (
         _gaps_table(results, rungs),
         _orders_table(rungs),
         _crossings_table(rungs),
         _trends_table(rungs, trends),
     )
+    tables = tuple(table for table in every if table.records)
     return Section(
         "ladder",
         "By budget" if len(rungs.sizes) == 1 else "By size and budget",
         findings=tuple(trend_findings(rungs, trends)),
         charts=charts(results, rungs)[1:],
-        tables=tuple(table for table in tables if table.records),
+        tables=tables,
         sheets=sheets_of(*tables),
     )
 
