@@ -61,10 +61,21 @@ def test_what_is_no_logger_is_refused(argument, reason, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-def test_a_logger_that_does_not_exist_is_refused_before_a_run_begins(tmp_path):
-    planned = called(*ARGUMENTS, "+logger.csv._target_=nowhere.Logger", "plan=true", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("+logger.csv._target_=nowhere.Logger", "logger.csv: "),
+        (
+            "+logger.csv._target_=pytorch_lightning.loggers.CSVLogger",
+            "logger.csv: missing a required argument",
+        ),
+        (OWN.replace("name:", "names:"), "logger.csv: got an unexpected keyword argument 'names'"),
+    ],
+)
+def test_a_logger_that_cannot_be_made_is_refused_before_a_run_begins(argument, reason, tmp_path):
+    planned = called(*ARGUMENTS, argument, "plan=true", cwd=tmp_path)
     assert planned.returncode == 2
-    assert "logger.csv: " in planned.stderr
+    assert reason in planned.stderr
 
 
 def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):

@@ -1,6 +1,8 @@
 """Build objects that a configuration names by their class, `_target_`, with Hydra's `instantiate`."""
 
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poslab.config.schema import ConfigError
@@ -31,11 +33,17 @@ def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind
 
 
 def locate(key: str, section: Mapping[str, Any]) -> None:
-    """Import what the section `key` of a configuration names. Raise ConfigError where that fails."""
+    """Import what the section `key` of a configuration names, and see whether it takes these arguments.
+
+    Raise ConfigError where it does not.
+    """
     from hydra.utils import get_object
 
+    arguments = {name: value for name, value in section.items() if not name.startswith("_")}
     try:
-        get_object(section["_target_"])
+        target = get_object(section["_target_"])
+        with suppress(ValueError):  # of a class that has no signature
+            inspect.signature(target).bind(*section.get("_args_", ()), **arguments)
     except Exception as error:  # whatever the code of another package raises
         raise ConfigError(f"{key}: {one_line(error)}") from error
 
