@@ -60,9 +60,9 @@ def paragraph(results: Results) -> Iterator[Cited]:
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     yield Cited(
         f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
-        f"{vocabulary} tokens{all_texts}) in {_steps(trainer('max_steps'))} of {trainer('batch_size')} "
-        f"windows of {every(lambda run: count(run.context_length))} tokens{inside}, the training length L, "
-        "with "
+        f"{vocabulary} tokens{all_texts}) in {counted(trainer('max_steps'), 'step')} of "
+        f"{trainer('batch_size')} windows of {every(lambda run: count(run.context_length))} tokens{inside}, "
+        "the training length L, with "
     )
     names = list(dict.fromkeys(optimizer(run) for run in results.finished))
     sources = dict.fromkeys(key for name in names for key in cited("optimizer", name))
@@ -71,7 +71,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield Cited(
         f" (second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
-        f"{_steps(trainer('warmup_steps'))} and then followed a {trainer('schedule')} schedule"
+        f"{counted(trainer('warmup_steps'), 'step')} and then followed a {trainer('schedule')} schedule"
     )
     yield Cited(f"{_scheme_rates(of_text)}. ")
     yield from _sources_of_weights(results)
@@ -156,10 +156,6 @@ def _is_published(item: ArmFigures) -> bool:
 def _sources(kind: str, options: Any) -> tuple[str, ...]:
     names = named_in(options, "scheme" if kind == "scheme" else "kind")
     return tuple(dict.fromkeys(key for name in names for key in cited(kind, name)))
-
-
-def _steps(number: str) -> str:
-    return f"{number} step{'' if number == '1' else 's'}"
 
 
 def _scheme_rates(results: Results) -> str:

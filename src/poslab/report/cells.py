@@ -77,6 +77,11 @@ def arms(results: Results) -> list[tuple[int, ArmFigures]]:
     return list(zip(numbers, results.arms, strict=True))
 
 
+def alone(label: str) -> str:
+    """Return an arm's label for where a sentence names no other: of "none", which reads as no arm."""
+    return "the arm none" if label == "none" else label
+
+
 def rounded(show: Callable[[float | None], str]) -> Show:
     """Return a function for cells of one number, shown by `show`."""
 

@@ -133,28 +133,24 @@ class StudyTables:
 
         Where x begins at 0, which a logarithmic axis has no place for, it is x + 1.
         """
-        if not measurement.axis or (table := frame(self.results.finished, measurement.table)) is None:
+        import pandas
+
+        if not measurement.axis or (table := self.table(measurement)) is None:
             return ()
-        curves = {name: measurement.curve(rows) for name, rows in table.groupby("run", sort=False)}
-        known = {name: curve for name, curve in curves.items() if curve is not None}
-        columns = dict.fromkeys(column for curve in known.values() for column in curve.columns)
-        shift = int(any((curve.index == 0).any() for curve in known.values()))
+        by_run = {run: measurement.curve(rows) for run, rows in table.groupby(["arm", "run"], sort=False)}
+        curves = {run: curve for run, curve in by_run.items() if curve is not None}
+        if not curves:
+            return ()
+        whole = pandas.concat(curves, names=["arm", "run", measurement.axis]).reset_index()
+        shift = int((whole[measurement.axis] == 0).any())
         axis, title = (name.replace("_", " ").capitalize() for name in (measurement.axis, measurement.family))
         charts = []
-        for column in columns:
-            series = []
-            for look, item in arms(self.results):
-                by_seed: list[dict[Any, float]] = [
-                    {
-                        (float(x + shift), ((measurement.axis, x),)): value
-                        for x, value in known[run.name][column].items()
-                        if x + shift > 0 and math.isfinite(value)
-                    }
-                    for run in item.arm.finished
-                    if run.name in known and column in known[run.name]
-                ]
-                if means := points(by_seed):
-                    series.append(Series(look, item.arm.label, means))
+        for column in whole.columns[3:]:
+            series = [
+                Series(look, item.arm.label, means)
+                for look, item in arms(self.results)
+                if (means := over_seeds(whole[whole.arm == item.arm.label], column, shift, measurement.axis))
+            ]
             line = str(column).replace("_", " ")
             charts.append(
                 LineChart(
@@ -172,13 +168,15 @@ class StudyTables:
         return tuple(charts)
 
 
-def over_seeds(rows: "pandas.DataFrame", column: str, shift: int = 0) -> tuple[Point, ...]:
-    """Means over the seeds by distance + `shift`; what is the same in every seed has no interval."""
+def over_seeds(
+    rows: "pandas.DataFrame", column: str, shift: int = 0, axis: str = "distance"
+) -> tuple[Point, ...]:
+    """Means over the seeds by `axis` + `shift`; what is the same in every seed has no interval."""
     by_seed: list[dict[Any, float]] = [
         {
-            (float(distance + shift), (("distance", distance),)): value
-            for distance, value in zip(of_run.distance.tolist(), of_run[column].tolist(), strict=True)
-            if math.isfinite(value) and distance + shift > 0
+            (float(x + shift), ((axis, x),)): value
+            for x, value in zip(of_run[axis].tolist(), of_run[column].tolist(), strict=True)
+            if math.isfinite(value) and x + shift > 0
         }
         for _, of_run in rows.groupby("run", sort=False)
     ]

@@ -176,7 +176,7 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
 def phrases(*groups: tuple[str, list[str]]) -> list[str]:
     """Return the words of each group that has labels: "lower for a and b"."""
     return [
-        f"{words} {'the arm none' if labels == ['none'] else listing(labels, NAMED)}"
+        f"{words} {cells.alone(labels[0]) if len(labels) == 1 else listing(labels, NAMED)}"
         for words, labels in groups
         if labels
     ]

@@ -133,8 +133,8 @@ def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
     for (length, first), schemes in sorted(by_length.items()):
         yield (
             f"{listing(list(dict.fromkeys(schemes)))}: windows of {length} tokens train no parameter for "
-            f"distances from {first} tokens on, so losses past L rest on parameters as they were drawn. Have "
-            "the table end within L."
+            f"distances from {first} tokens on, so losses past L rest on parameters as they were drawn. "
+            "Choose a table that ends within L."
         )
 
 

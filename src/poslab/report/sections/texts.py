@@ -67,8 +67,7 @@ def _in_words(item: Agreement, texts: int, unit: str) -> str:
     """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
     size = cells.span([number(mean, 2) for mean in item.means])
     compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
-    arm = "the arm none" if item.arm == "none" else item.arm  # "none lower" would be no arm
-    return f"{arm} {_sides(item)}{compared}, {size} {unit}"
+    return f"{cells.alone(item.arm)} {_sides(item)}{compared}, {size} {unit}"
 
 
 def _left_out(results: Results, figure: str) -> str:
