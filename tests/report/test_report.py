@@ -259,6 +259,6 @@ def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
 def test_a_report_warns_of_distances_that_training_did_not_reach(tmp_path):
     """Where it has losses there: a run that was measured up to L has none."""
     for name, sliding in (("t5", {1.0: 2.0, 2.0: 2.5}), ("t5 to L", {1.0: 2.0})):
-        write_run(tmp_path, name, pos=name, untrained_from=L + 1, sliding=sliding)
+        write_run(tmp_path, name, pos=name, untrained_from=L, sliding=sliding)
     (told,) = (text for text in warnings_of(gather("made_up", tmp_path, None)) if "no parameter" in text)
     assert told.startswith(f"t5: windows of {L} tokens")
