@@ -1,4 +1,8 @@
-"""The references for the parts of a study: references.bib by scheme, attention and change of rotation."""
+"""The references for the parts of a study, by scheme, attention and change of rotation.
+
+poslab's are in references.bib beside this module. A package that adds parts has its own references.bib among its
+option files, with such keywords: `keywords = {scheme logarithmic}`.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from poslab.config.option_files import package_folders
 from poslab.config.registry import named_in
 from poslab.config.schema import ADAMW
 from poslab.record.reader import Run
@@ -26,14 +31,15 @@ class Reference:
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """Return every entry of references.bib, in its order."""
+    """Return every entry of the files, in their order; one without keywords is cited for nothing."""
     entries = []
-    for match in ENTRY.finditer(FILE.read_text(encoding="utf-8")):
-        words = KEYWORDS.search(match[0])
-        assert words is not None, match[1]
-        subjects = (subject.split() for subject in words[1].split(","))
-        pairs = frozenset((kind, name) for kind, name in subjects)
-        entries.append(Reference(match[1], KEYWORDS.sub("", match[0]), pairs))
+    packages = (folder / FILE.name for folder in package_folders())
+    for file in (FILE, *filter(Path.is_file, packages)):
+        for match in ENTRY.finditer(file.read_text(encoding="utf-8")):
+            words = KEYWORDS.search(match[0])
+            subjects = (text.strip().partition(" ") for text in (words[1] if words else "").split(","))
+            pairs = frozenset((kind, name) for kind, _, name in subjects)
+            entries.append(Reference(match[1], KEYWORDS.sub("", match[0]), pairs))
     return tuple(entries)
 
 
