@@ -1,7 +1,7 @@
 """The references for the parts of a study, by scheme, attention and change of rotation.
 
-poslab's are in references.bib beside this module. A package that adds parts has its own references.bib among its
-option files, with such keywords: `keywords = {scheme logarithmic}`.
+poslab's are in references.bib beside this module. A package that adds parts has its own references.bib
+among its option files, with such keywords: `keywords = {scheme logarithmic}`.
 """
 
 import re
