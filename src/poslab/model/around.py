@@ -89,11 +89,11 @@ class Around(Scheme):
 
 
 class AroundOptions(Options):
-    of: dict[str, Any] = Field(description="the section of the scheme whose logits are multiplied")
+    of: dict[str, Any] = Field(description="the section of the scheme inside, with the logits to multiply")
 
 
 class Scaled(Around):
-    """A scheme whose layers multiply their queries; `layer_class` says by what."""
+    """A scheme that multiplies the queries in each layer, by the factor of `layer_class`."""
 
     layer_class: ClassVar[type[ScaledLayer]]
     scales_queries = True

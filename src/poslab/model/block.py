@@ -73,8 +73,8 @@ class Block(nn.Module):
             attention.add_projections(options)
         elif options.query_groups or options.qk_norm or options.output_gate or "b" in options.canon:
             raise PairError(
-                f"attention.kind={attention.name} is no attention, which alone has model.query_groups, "
-                "model.qk_norm, model.output_gate and b of model.canon: leave them out"
+                f"attention.kind={attention.name} is no attention, and only attention has "
+                "model.query_groups, model.qk_norm, model.output_gate and b of model.canon: leave them out"
             )
         # The last bit of the gradients' norm depends on this order.
         self.norm_attention = norm_of(geometry.width, options)

@@ -1,8 +1,8 @@
-"""What mixers without attention share: a state a head, which decays and takes each token's key and value.
+"""What mixers without attention share: a state per head, which decays and takes each token's key and value.
 
     o_t = S_t^T q_t,    y = W_o (norm(o) * silu(W_g x))
 
-with RMSNorm of each head, whose factor on o makes one on the queries needless. Queries and keys are half as
+with RMSNorm of each head; its factor on o makes one on the queries needless. Queries and keys are half as
 wide as values, as in GLA (Yang et al. 2023, arXiv 2312.06635): so W_q, W_k, W_v, W_g and W_o have attention's
 4 D^2 parameters. None of them has a bias.
 
@@ -30,7 +30,7 @@ ADDED_TO_LOGITS = "bias", "pairwise_bias", "log_gates", "content_bias"
 
 
 class Recurrence(Mixer):
-    """A mixer whose state decays by `log_decay`, and is corrected by `strength` where that is not None."""
+    """A mixer with a state that decays by `log_decay`, corrected by `strength` where that is not None."""
 
     form = "O(L)"
     convolved = True  # q, k and v: silu of a causal convolution over four tokens
@@ -94,7 +94,7 @@ class Recurrence(Mixer):
         of_heads = *read.shape[:2], self.geometry.heads, -1
         parts: tuple[Tensor, ...] = torch.split(read, list(self.query_key_value_gate.rows[:3]), dim=-1)
         q, k, v = (part.reshape(of_heads).transpose(1, 2) for part in parts)
-        if self.rotates:  # in a hybrid the layer's scheme is for attention alone
+        if self.rotates:  # in a hybrid the layer's scheme is only for attention
             scheme = site.scheme
             q = scheme.rotate_queries(scheme.logit_features(q), site.positions)
             k = scheme.rotate_keys(scheme.logit_features(k), site.positions)

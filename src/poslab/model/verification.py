@@ -41,15 +41,15 @@ def sees_later_tokens(
     length: int = 16,
     rounding: float = 1e-4,
 ) -> bool:
-    """Return whether other tokens in the second half of a window change what is said of the first half.
+    """Return whether other tokens in the second half of a window change the logits of the first half.
 
-    By more than `rounding`, a share of the deviation of the logits.
+    By more than `rounding`, a share of their standard deviation.
     """
     half = length // 2
     tokens = torch.randint(vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
     changed = tokens.clone()
     changed[:, half:] = (tokens[:, half:] + 1) % vocabulary
-    before, after = (logits(each)[:, :half].float() for each in (tokens, changed))
+    before, after = (logits(window)[:, :half].float() for window in (tokens, changed))
     return bool((after - before).abs().mean() > rounding * before.std())
 
 

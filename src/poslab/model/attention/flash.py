@@ -15,7 +15,7 @@ another one, and named in the run record:
                         (kernels/sliding.py)
     flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
     torch flash, near bias
-                        a content bias alone: CPU, but not in half precision (kernels/near.py)
+                        only a content bias: CPU, but not in half precision (kernels/near.py)
     strips              the rest, among them sinks on a CPU: a strip of queries at a time, formed again in
                         backward (kernels/strips.py)
     strips, checkpointed
@@ -146,10 +146,10 @@ class Flash(Attention):
 def _ends_near(q: Tensor, site: Site) -> bool:
     """Whether a content bias is all that is added to the logits of consecutive positions, on a CPU."""
     scheme = site.scheme
-    alone = site.log_gates is None and site.sinks is None and not scheme.overrides("pairwise_bias")
+    sole = site.log_gates is None and site.sinks is None and not scheme.overrides("pairwise_bias")
     unbroken = scheme.geometry.consecutive and scheme.geometry.window is None
     taken = q.device.type == "cpu" and q.dtype.itemsize >= 4  # by the kernel
-    return site.content_bias is not None and alone and unbroken and taken
+    return site.content_bias is not None and sole and unbroken and taken
 
 
 def _has_blocks() -> bool:

@@ -1,7 +1,7 @@
 """A mixer for each layer, such as attention in every fourth and a recurrence in the others.
 
 `layers` names an entry of `mixers` for each layer, and is repeated until all layers have one; an entry is the
-section of a mixer. The scheme acts in the layers with attention alone: the others carry order by themselves
+section of a mixer. The scheme acts only in the layers with attention: the others carry order by themselves
 (as in Qwen3-Next and Kimi Linear). What a scheme adds to the input, all layers see.
 """
 
@@ -43,7 +43,7 @@ class Hybrid(Mixer):
         names = names_by_layer(options.layers, options.mixers, geometry.layers, "attention", "mixers")
         mixers = [
             _mixer(options.mixers[name], geometry, scheme)
-            for name, scheme in zip(names, schemes, strict=False)  # one scheme: of the first layer alone
+            for name, scheme in zip(names, schemes, strict=False)  # one scheme: only the first layer
         ]
         pairs = list(zip(mixers, schemes, strict=True))
         attended = [scheme for mixer, scheme in pairs if isinstance(mixer, Attention)]
@@ -53,8 +53,8 @@ class Hybrid(Mixer):
             if not all(id(parameter) in seen for parameter in scheme.learned()):
                 raise PairError(
                     f"pos.scheme={scheme.name} has parameters for each layer, and those with "
-                    f"attention.kind={mixer.name} use none: give it to the layers with "
-                    "attention alone by a schedule with none in the others, or choose pos=rope"
+                    f"attention.kind={mixer.name} use none: give it only to the layers "
+                    "with attention, by a schedule with none in the others, or choose pos=rope"
                 )
             if whole and _acts(scheme) and _kind(scheme) not in map(_kind, attended):
                 raise PairError(

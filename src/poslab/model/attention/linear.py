@@ -69,7 +69,7 @@ class Linear(Attention):
             if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
                 raise PairError(
                     f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
-                    "takes without a window, gates or another bias, at positions 0, 1, 2, ... alone: choose "
+                    "takes only without a window, gates or another bias, at positions 0, 1, 2, ...: choose "
                     "attention=flash or softmax"
                 )
             return
@@ -126,12 +126,13 @@ class Linear(Attention):
         self.kernel = "linear, chunked, two-sided"
         positions = site.positions[-1] - site.positions.flip(0)
         weights = pair_weights(replace(site, positions=positions), q, chunk, self.decays, after=True)
-        flipped = (None if each is None else each.flip(-2) for each in (*factors, *plain))
+        flipped = (None if part is None else part.flip(-2) for part in (*factors, *plain))
         after = ChunkedAttention.apply(*flipped, *weights, half)  # type: ignore[no-untyped-call]
-        mixed_after, below_after = (each.flip(-2) for each in after)
-        own = weights.log_near[0, :, 0, weights.lag].exp()[:, None, None]
+        mixed_after, below_after = (part.flip(-2) for part in after)
+        own_weight = weights.log_near[0, :, 0, weights.lag].exp()[:, None, None]
         own_top, own_below = (
-            (left * right).sum(dim=-1, keepdim=True) * own for left, right in ((turned_q, turned_k), (q, k))
+            (left * right).sum(dim=-1, keepdim=True) * own_weight
+            for left, right in ((turned_q, turned_k), (q, k))
         )
         top = mixed * below + mixed_after * below_after - own_top * factors[2]
         return (top / (below + below_after - own_below)).to(v.dtype)
@@ -210,9 +211,9 @@ def pair_weights(
         most = bias.amax(dim=-1, keepdim=True)
         if (
             not scheme.geometry.causal
-            and (other := scheme.bias_within(reach, like.device, not after)) is not None
+            and (opposite := scheme.bias_within(reach, like.device, not after)) is not None
         ):
-            most = torch.maximum(most, other.amax(dim=-1, keepdim=True))
+            most = torch.maximum(most, opposite.amax(dim=-1, keepdim=True))
         shifted = bias - most.detach()  # a constant per head cancels in the quotient
         by_distance = shifted.to(like.dtype)
         log_decay = tail.log_decay.to(like.device, torch.float64)

@@ -1,4 +1,4 @@
-"""Retention (Sun et al. 2023, RetNet, arXiv 2307.08621): a state a head with a fixed decay.
+"""Retention (Sun et al. 2023, RetNet, arXiv 2307.08621): a state per head, with a fixed decay.
 
     S_t = g_h S_{t-1} + k_t v_t^T,    g_h = 1 - 2^(-5 - h)    (equations 6 and 8)
 

@@ -28,14 +28,14 @@ def by_channels(
     state, until = q.new_zeros(*q.shape[:-2], q.shape[-1], v.shape[-1]), log_decay[..., :1, :]
     # Split at once: the gradient of each slice would be as large as the whole, and time grow as the square.
     chunks = (torch.split(x, chunk, dim=-2) for x in (q, k, v, log_decay))
-    for queries, keys, values, own in zip(*chunks, strict=True):
-        anchor, last = own[..., :1, :], own[..., -1:, :]
+    for queries, keys, values, sums in zip(*chunks, strict=True):
+        anchor, last = sums[..., :1, :], sums[..., -1:, :]
         state = (anchor - until).to(q.dtype).exp().mT * state
-        between = (own[..., :, None, :] - own[..., None, :, :]).clamp(max=0).to(q.dtype).exp()
+        between = (sums[..., :, None, :] - sums[..., None, :, :]).clamp(max=0).to(q.dtype).exp()
         within = (between * keys[..., None, :, :]) @ queries[..., None]
-        before = (queries * (own - anchor).to(q.dtype).exp()) @ state
+        before = (queries * (sums - anchor).to(q.dtype).exp()) @ state
         outputs.append(before + within.squeeze(-1).tril() @ values)
-        kept = keys * (last - own).to(q.dtype).exp()
-        state = (last - anchor).to(q.dtype).exp().mT * state + kept.mT @ values
+        decayed = keys * (last - sums).to(q.dtype).exp()
+        state = (last - anchor).to(q.dtype).exp().mT * state + decayed.mT @ values
         until = last
     return torch.cat(outputs, dim=-2)

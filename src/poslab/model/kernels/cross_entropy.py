@@ -1,8 +1,8 @@
 """Cross entropy without the logits of all tokens at once, for large vocabularies.
 
-N tokens over a vocabulary of V have N V logits, and as many numbers in their gradient. Here both are made for
-a block of tokens at a time, the gradient with the loss (as Hsu et al. 2024 do, arXiv 2410.10989, section 3),
-equal to the plain loss but for rounding.
+N tokens over a vocabulary of V have N V logits, and as many numbers in their gradient. Here both are computed
+for a block of tokens at a time, the gradient with the loss (as Hsu et al. 2024 do, arXiv 2410.10989, section
+3), equal to the plain loss but for rounding.
 
 Shapes: N tokens, D width, V vocabulary.
 """
@@ -46,7 +46,7 @@ def _wide(logits: Tensor) -> Tensor:
 
 
 class _MeanLoss(Function):
-    """The mean loss. Its gradients are made in the forward pass, so that no logits are made twice."""
+    """The mean loss. Its gradients are computed in the forward pass, so that no logits are computed twice."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""A state that decays and takes a key and a value a token: chunk by chunk, and step by step.
+"""A state that decays and takes a key and a value per token: chunk by chunk, and step by step.
 
 With decays a_t <= 1 and keys k_t, the state S (K x V) of a head is
 
@@ -50,11 +50,11 @@ def by_chunks(
     parts += [] if held is None else [held]
     state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
     # Unbound: the gradient of each v[:, :, n] would be as large as v, and time would grow as the square.
-    for within, before, kept, taken, decay, *erased in zip(*(x.unbind(2) for x in parts), strict=True):
+    for within, before, keys, taken, decay, *erased in zip(*(x.unbind(2) for x in parts), strict=True):
         if erased:
             taken = taken - erased[0] @ state
         outputs.append(within @ taken + before @ state)
-        state = decay * state + kept @ taken
+        state = decay * state + keys @ taken
     return torch.cat(outputs, dim=-2)[..., :length, :]
 
 

@@ -215,7 +215,7 @@ class Scheme(nn.Module):
         return torch.arange(length)
 
     def check_vocabulary(self, entries: int) -> None:
-        """Raise ConfigError where the settings name tokens that a vocabulary of so many entries has not."""
+        """Raise ConfigError where the settings name tokens that a vocabulary of so many entries lacks."""
         for inside in self._schemes_inside():
             inside.check_vocabulary(entries)
 
@@ -282,7 +282,7 @@ class Scheme(nn.Module):
     def bias_after(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
         """Return the bias on the logit of a query and a key `distance` > 0 tokens after it.
 
-        Override it in a scheme for both sides whose bias is not symmetric. It needs the same tail.
+        Override it in a scheme for both sides with a bias that is not symmetric. It needs the same tail.
         """
         return self.bias(distance)
 
@@ -344,7 +344,7 @@ class Scheme(nn.Module):
         """Return the radians by which each pair (c, c + K/2) of each token's query and key turns.
 
         So a logit depends on the difference of two tokens' angles. They come on top of `rotate`, in linear
-        attention in the numerator alone. None: no such angles. `x` is the input of this layer's projections,
+        attention only in the numerator. None: no such angles. `x` is the input of this layer's projections,
         often under autocast, which is no place for sums over tokens.
         """
         return None

@@ -4,7 +4,7 @@
 
 a key's position is the number of tokens from it on that the query counts, each by how well it fits. e is a
 vector for each whole number below `positions`, learned for each layer, and interpolated between two of them;
-larger numbers count as the last. The division by sqrt(K) is that of the authors' code, whose vectors start at
+larger numbers count as the last. The division by sqrt(K) is that of the authors' code. Its vectors start at
 0; here they start as all matrices do.
 """
 

@@ -48,8 +48,8 @@ class _FoPELayer(Scheme):
         heads, waves = self.mixtures.shape[1:3]
         # Xavier's deviation as PyTorch has it for a tensor (H, M, M).
         deviation = self.options.gain * (2 / (waves * (waves + heads))) ** 0.5
-        others = torch.empty(self.mixtures.shape).normal_(0, deviation, generator=stream)
-        self.mixtures.copy_(torch.eye(waves) + others)
+        noise = torch.empty(self.mixtures.shape).normal_(0, deviation, generator=stream)
+        self.mixtures.copy_(torch.eye(waves) + noise)
 
     def rotate(self, x: Float[Tensor, "B H T K"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K"]:
         width, waves = x.shape[-1], self.mixtures.shape[-1]

@@ -24,6 +24,6 @@ class StickBreaking(Scheme):
     ) -> Float[Tensor, "B H Q T"]:
         """Return what makes the logarithms of the weights: log beta - log(1 - beta) is the logit itself."""
         rows, length = scores.shape[-2:]
-        own = torch.ones(rows, length, dtype=torch.bool, device=scores.device).triu(length - rows)
-        left = logsigmoid(-scores).masked_fill(own, 0)  # log(1 - beta), 0 for keys that are not seen
-        return left.flip(-1).cumsum(dim=-1).flip(-1).masked_fill(own, -torch.inf)
+        unseen = torch.ones(rows, length, dtype=torch.bool, device=scores.device).triu(length - rows)
+        left = logsigmoid(-scores).masked_fill(unseen, 0)  # log(1 - beta), 0 for keys that are not seen
+        return left.flip(-1).cumsum(dim=-1).flip(-1).masked_fill(unseen, -torch.inf)

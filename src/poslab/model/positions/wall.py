@@ -63,11 +63,11 @@ def _block(
     token, so that no Q x N x K tensor is formed; for keys in the block it is a difference for each pair.
     """
     stop = start + q.shape[-2]
-    own, anchor = sums[..., start:stop, :], sums[..., start : start + 1, :]
-    from_anchor = (own - anchor).to(q.dtype).exp()
+    inside, anchor = sums[..., start:stop, :], sums[..., start : start + 1, :]
+    from_anchor = (inside - anchor).to(q.dtype).exp()
     to_anchor = (anchor - sums[..., :start, :]).to(q.dtype).exp()
     before = (q * from_anchor) @ (k[..., :start, :] * to_anchor).mT
-    between = (own[..., :, None, :] - own[..., None, :, :]).clamp(max=0).to(q.dtype).exp()
+    between = (inside[..., :, None, :] - inside[..., None, :, :]).clamp(max=0).to(q.dtype).exp()
     within = (between * k[..., None, start:stop, :]) @ q[..., None]
     ahead = q.new_zeros(*q.shape[:-1], k.shape[-2] - stop)
     return torch.cat([before, within.squeeze(-1), ahead], dim=-1)
