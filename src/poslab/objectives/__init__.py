@@ -27,7 +27,7 @@ class Objective:
     options_class: ClassVar[type[Options]] = Options
     causal: ClassVar[bool] = True
     predicts: ClassVar[str] = "targets of its own"  # in words, for reports
-    reads_text: ClassVar[bool] = True  # False: it makes its examples from random numbers alone
+    reads_text: ClassVar[bool] = True  # False: it makes its examples only from random numbers
     extra_tokens: ClassVar[int] = 0  # of the model's vocabulary, after those of the text
 
     def __init__(self, options: Options) -> None:
@@ -47,9 +47,9 @@ class Objective:
         """Return the tokens that the model is given and, at each of them, its target or UNSCORED.
 
         The text has tokens from 0 to `vocabulary` - 1. At least one target of each window is scored, and
-        which ones may depend on `random` alone: of a batch that several processes share, each knows only the
-        tokens of its own windows, and zeros. What is drawn comes from `random.random_raw`, whose numbers are
-        the same in every release of NumPy.
+        which ones may depend only on `random`: of a batch that several processes share, each knows only the
+        tokens of its own windows, and zeros. Draw from `random.random_raw`: its numbers are the same in
+        every release of NumPy.
         """
         raise NotImplementedError
 

@@ -40,11 +40,11 @@ class Masked(Objective):
         self, windows: Int[np.ndarray, "N T+1"], vocabulary: int, random: np.random.BitGenerator
     ) -> Examples:
         tokens = windows[:, :-1]
-        chosen, how, other = random.random_raw(3 * tokens.size).reshape(3, *tokens.shape)
+        chosen, how, raw = random.random_raw(3 * tokens.size).reshape(3, *tokens.shape)
         scored = chosen < self.options.share * NUMBERS
         scored[:, 0] |= ~scored.any(axis=1)  # at least one target in each window
         replaced = how < self.options.replaced * NUMBERS
-        kept = ~replaced & (how < (self.options.replaced + self.options.kept) * NUMBERS)
-        drawn = (other % np.uint64(vocabulary)).astype(tokens.dtype)
-        given = np.where(replaced, drawn, np.where(kept, tokens, vocabulary))
+        unchanged = ~replaced & (how < (self.options.replaced + self.options.kept) * NUMBERS)
+        drawn = (raw % np.uint64(vocabulary)).astype(tokens.dtype)
+        given = np.where(replaced, drawn, np.where(unchanged, tokens, vocabulary))
         return np.where(scored, given, tokens), np.where(scored, tokens, UNSCORED)

@@ -67,18 +67,18 @@ class TrainingBatches:
         _, windows, tokens, targets = self.last
         parts = self.config.trainer.accumulate * self.world
         scored = [int(count) for count in (targets != UNSCORED).reshape(parts, -1).sum(axis=1)]
-        mine = part * self.world + self.rank
+        place = part * self.world + self.rank
         size = len(windows) // parts
-        share = slice(mine * size, (mine + 1) * size)
+        share = slice(place * size, (place + 1) * size)
         rows, goals = tokens[share], targets[share]
         if self.windows == "packed":
             rows, goals = documents_apart(rows, goals, self.corpus.separator)
         return Batch(
             torch.from_numpy(rows),
             torch.from_numpy(goals),
-            scored[mine],
+            scored[place],
             sum(scored[part * self.world : (part + 1) * self.world]),
-            scored[mine] * parts / sum(scored),
+            scored[place] * parts / sum(scored),
             hashlib.sha256(windows[share].tobytes()).digest(),
         )
 

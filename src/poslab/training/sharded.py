@@ -35,14 +35,14 @@ def whole(tensor: Tensor) -> Tensor:
 def take_weights(gpt: GPT, sharded: GPT) -> None:
     """Give `gpt` the weights of its sharded copy, and the names of the kernels that it ran."""
     with torch.no_grad():
-        for own, trained in zip(gpt.parameters(), sharded.parameters(), strict=True):
-            own.copy_(whole(trained))
+        for parameter, trained in zip(gpt.parameters(), sharded.parameters(), strict=True):
+            parameter.copy_(whole(trained))
     for block, ran in zip(gpt.blocks, sharded.blocks, strict=True):
         block.attention.kernel = ran.attention.kernel  # type: ignore[union-attr]
 
 
 class Sharded(ModelParallelStrategy):
-    """Lightning's strategy, with the checkpoints of DDP: whole tensors, of the first process alone."""
+    """Lightning's strategy, with the checkpoints of DDP: whole tensors, only in the first process."""
 
     lightning_restore_optimizer = True
 
