@@ -17,7 +17,7 @@ from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
 
 DISTANCES_AN_OCTAVE = 4
-STILL = 1e-12  # radians a token: a pair that turns less counts as not turning
+STILL = 1e-12  # radians per token: a pair that turns less counts as not turning
 
 Rows = list[dict[str, Any]]
 
@@ -188,7 +188,7 @@ class _AttentionSums:
 
 
 class _DenominatorCounts:
-    """Counts over all queries of windows, in the layers whose linear attention stands under a rotation.
+    """Counts over all queries of windows, in the layers with linear attention under a rotation.
 
     There the numerator of the weights is rotated and the denominator is not, so a query's weights sum to the
     rotated denominator over the plain one.

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from poslab.config.schema import RunConfig
 from poslab.model.gpt import GPT
 
-# No effect on the result but rounding. On a CPU fewer cost more calls a token, more leave the cache.
+# No effect on the result but rounding. On a CPU fewer cost more calls per token, more leave the cache.
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
 PAIRS_A_BATCH = 2**28  # of tokens: attention=softmax holds a number for each, in each head
 LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32

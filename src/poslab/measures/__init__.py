@@ -106,7 +106,7 @@ class Measurement:
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return a line a column of one run, over the index, which has each x once.
+        """Return a line per column of one run, over the index, which has each x once.
 
         Loggers draw it, and the default `section` its means over the seeds by arm.
         """
@@ -135,7 +135,11 @@ class Measurement:
 def wanted(config: RunConfig) -> list["Measurement"]:
     """Return the measurements of runs of a configuration."""
     has_text = build_objective(config.objective).reads_text
-    return [each for each in measurements() if (has_text or not each.reads_text) and each.wanted(config)]
+    return [
+        measurement
+        for measurement in measurements()
+        if (has_text or not measurement.reads_text) and measurement.wanted(config)
+    ]
 
 
 @cache

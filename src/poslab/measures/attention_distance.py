@@ -111,7 +111,7 @@ def _by_arm(study: StudyTables, heads: "pandas.DataFrame") -> Rows:
 
 
 def _heat(study: StudyTables, heads: "pandas.DataFrame") -> HeatPanels:
-    """Layers by heads, a panel an arm."""
+    """Layers by heads, a panel per arm."""
     even = _even(study)
     values = heads.set_index(["arm", "layer", "head"]).mean_distance
     panels, found = study.heat(values, (str, str), alike=False)

@@ -29,7 +29,7 @@ TITLES = {"one": "One fact", "several": f"{CANDIDATES} facts, one asked for"}
 
 
 class Needles(Measurement):
-    """Share of questions whose right answer, of four, is the likeliest; guessing gives a quarter."""
+    """Share of questions for which the right answer, of four, is the likeliest; guessing gives a quarter."""
 
     columns = "kind", "multiple", "length", "depth", "samples", "right"
     order = 31
@@ -99,9 +99,9 @@ def _finding(study: StudyTables, table: "pandas.DataFrame", kind: str, multiple:
             side.append(f"{item.arm.label} ({formatting.share(found.mean)} %)")
     at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(asked, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
-        return f"{at}: {listing(rest)}. One seed: no interval, so none is told from guessing."
+        return f"{at}: {listing(rest)}. One seed: no interval, so none is separated from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""
-    same = f"not told from guessing: {listing(rest)}" if rest else ""
+    same = f"not separated from guessing: {listing(rest)}" if rest else ""
     return f"{at}, {'; '.join(filter(None, (more, same))) or 'nothing was measured'}."
 
 
@@ -164,7 +164,7 @@ def answered(
 
 def at_depths(
     trained: Trained,
-    what: str,
+    name: str,
     kinds: Sequence[str],
     lengths: Sequence[tuple[float, int]],
     depths: Sequence[float],
@@ -174,17 +174,17 @@ def at_depths(
 
     places = [(kind, *length, depth) for kind in kinds for length in lengths for depth in depths]
     work, done = sum(length for _, _, length, _ in places), 0
-    with trained.progress.phase(f"evaluating {what}"), in_precision(trained.config):
+    with trained.progress.phase(f"evaluating {name}"), in_precision(trained.config):
         for kind, multiple, length, depth in places:
             yield kind, multiple, length, depth
             done += length
-            trained.progress.share(f"{what} at {multiple:g} L", done / work)
+            trained.progress.share(f"{name} at {multiple:g} L", done / work)
 
 
 def right_answers(losses: list[Float[np.ndarray, "N"]]) -> int:
-    """Return how often the first answer is the likeliest, by the losses of each; a draw is wrong."""
-    right, *others = losses
-    return int((right < np.min(others, axis=0)).sum())
+    """Return how often the first answer is the likeliest, by the losses of all; a draw is wrong."""
+    right, *wrong = losses
+    return int((right < np.min(wrong, axis=0)).sum())
 
 
 def _losses(

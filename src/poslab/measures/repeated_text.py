@@ -60,8 +60,8 @@ class RepeatedText(Measurement):
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         """Return the change at the longest distance in a window of L, and at the longest of all."""
         multiple = table.multiple.astype(float)
-        shown = multiple.isin(_told(multiple))
-        changes = _change(table[shown].groupby(["run", multiple[shown]])).unstack()
+        reported = multiple.isin(_reported(multiple))
+        changes = _change(table[reported].groupby(["run", multiple[reported]])).unstack()
         return changes.rename(columns=lambda k: f"repeated_text_{k:g}x")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
@@ -186,7 +186,7 @@ def _change(grouped: Any) -> "pandas.Series[float]":
     return (sums.nll - sums.nll_without) / sums.tokens
 
 
-def _told(multiples: Iterable[float]) -> list[float]:
+def _reported(multiples: Iterable[float]) -> list[float]:
     """Return the longest distance in a window of L, where there is one, and the longest of all."""
     ordered = sorted(set(multiples))
     return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
@@ -217,11 +217,11 @@ def _floor(table: "pandas.DataFrame") -> str:
 def _findings(
     series: Sequence[Series], table: "pandas.DataFrame", broken: "pandas.DataFrame"
 ) -> Iterator[str]:
-    """Yield for which arms a copy lowers the loss at the distances that are told, and what the most is.
+    """Yield for which arms a copy lowers the loss at the reported distances, and by how much it could.
 
-    `broken` has the rows of runs whose losses at a distance are no numbers, which `table` lacks.
+    `broken` has the rows of runs with losses that are no numbers at a distance; `table` lacks them.
     """
-    for k in _told(table.multiple):
+    for k in _reported(table.multiple):
         read: list[str] = []
         rest: list[str] = []
         single: list[str] = []
@@ -237,7 +237,7 @@ def _findings(
             f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
             f"one seed shows nothing for {listing(single, NAMED)}" if single else "",
             *(
-                f"{counted(runs, 'run')} of {arm} whose losses are no numbers left out"
+                f"{counted(runs, 'run')} of {arm} left out: losses that are no numbers"
                 for arm, runs in left_out.items()
             ),
         )

@@ -145,12 +145,12 @@ def answers(
 
     from poslab.evaluation.losses import of_logits
 
-    def both(logits: "Tensor", targets: "Tensor") -> "Tensor":
+    def losses_and_hits(logits: "Tensor", targets: "Tensor") -> "Tensor":
         wide = logits.double()
         losses = -wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
         return torch.stack([losses, wide.argmax(dim=-1) == targets], dim=-1)
 
-    found = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), both, last)
+    found = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
     return found[..., 0], found[..., 1] == 1
 
 
@@ -210,7 +210,7 @@ def _arm_rows(study: StudyTables, task: _Task) -> list[dict[str, Any]]:
 
 
 def _table(study: StudyTables, tasks: Sequence[_Task], rows: list[dict[str, Any]]) -> Table:
-    """A row a task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
+    """A row per task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
     lengths = sorted({length for task in tasks for length in task.lengths})
     columns = (
         words("task", "Task"),

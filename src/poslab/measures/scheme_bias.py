@@ -75,7 +75,7 @@ def _without_effect(study: StudyTables, biases: "pandas.DataFrame | None") -> tu
 
 
 def _chart(study: StudyTables, table: "pandas.DataFrame") -> PanelChart | None:
-    """Bias by distance, a panel an arm and a line a head, or None where no scheme adds one."""
+    """Bias by distance, a panel per arm and a line per head, or None where no scheme adds one."""
     results = study.results
     drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
     rows: Rows = []
@@ -117,8 +117,8 @@ def _chart(study: StudyTables, table: "pandas.DataFrame") -> PanelChart | None:
     )
     ends = any(len(whole) > len(line) for _, lines in drawn for _, whole, line in lines)
     caption = (
-        "What the trained scheme adds to the logit of a key so many tokens before the query, a line a head; "
-        "layers that share one scheme are shown once, of others the first and the last. "
+        "What the trained scheme adds to the logit of a key so many tokens before the query, a line per "
+        "head; layers that share one scheme are shown once, of others the first and the last. "
         + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
         + scale(panels)
         + bars(results)
