@@ -42,7 +42,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
     """A finished run's model, for the requests of a task."""
 
     def __init__(
-        self, run: str, max_length: int | None = None, device: str | None = None, **other: Any
+        self, run: str, max_length: int | None = None, device: str | None = None, **kwargs: Any
     ) -> None:
         """Load the run in a directory. Raise ConfigError where it is not finished or predicts no next token.
 
@@ -51,7 +51,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         from tokenizers import Tokenizer
 
         super().__init__()
-        if unknown := other.keys() - {"batch_size", "max_batch_size"}:
+        if unknown := kwargs.keys() - {"batch_size", "max_batch_size"}:
             raise ConfigError(f"model_args has run and max_length, and no {', '.join(sorted(unknown))}")
         directory = run_directory(run)
         trained = read_trained_model(directory)

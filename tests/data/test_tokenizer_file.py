@@ -64,7 +64,7 @@ def test_an_evaluation_may_say_where_the_file_is_now():
     ("content", "message"),
     [
         ("{}", "is no tokenizer.json with a vocabulary"),
-        (json.dumps({"model": {"vocab": {"\u2581the": 0}}}), "is no BPE that spells in bytes"),
+        (json.dumps({"model": {"vocab": {"\u2581the": 0}}}), "is neither a byte-level BPE nor one"),
         (json.dumps({"model": {"vocab": {"a": 0}}}), "is not read as a tokenizer"),
     ],
 )

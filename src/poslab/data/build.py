@@ -4,8 +4,8 @@ DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     plan.npz            the documents and which part of each is to train on
     text                their text, where it may be a download (documents.py)
     tokenizer.json      of a BPE that was trained on them
-    written.jsonl       a line per shard whose tokens are written: where the next one begins, how long the
-                        files are, and the SHA-256 of both and of what the shard has added to the files
+    written.jsonl       a line per shard, once its tokens are written: where the next one begins, how long
+                        the files are, and the SHA-256 of both and of what the shard has added to the files
 """
 
 import hashlib

@@ -53,6 +53,6 @@ def needles(texts: Int[np.ndarray, "N T"], kind: str, depth: float) -> Needles:
         start = round(depth * (size - len(stated) - LINE))
         window[start : start + len(stated)] = np.frombuffer(stated, dtype=np.uint8)
         window[size - LINE :] = np.frombuffer(lines[asked], dtype=np.uint8)
-        others = [key for place, key in enumerate(keys) if place != asked]
-        answers.append([list(key) for key in (keys[asked], *others)])
+        wrong = [key for place, key in enumerate(keys) if place != asked]
+        answers.append([list(key) for key in (keys[asked], *wrong)])
     return Needles(windows, np.array(answers))

@@ -54,7 +54,7 @@ TASKS = {
     "copy": Task(b"\n[", b"]\n", b"abcdefghijklmnopqrstuvwxyz", 8),
 }
 ROOM = max(task.statement_length + task.question_length for task in TASKS.values())  # tokens
-DRAWN = 4 + max(task.length for task in TASKS.values())  # random numbers a window
+DRAWN = 4 + max(task.length for task in TASKS.values())  # random numbers per window
 
 
 def with_questions(

@@ -1,7 +1,7 @@
 """The tokenizer of a file tokenizer.json that knows which bytes each of its tokens stands for.
 
-That is a byte-level BPE (GPT-2, Llama 3, Qwen), or a BPE of characters that spells in bytes what it lacks
-(SentencePiece's with byte fallback: Llama 2, Mistral, Gemma). With any other bits per byte would be wrong.
+That is a byte-level BPE (GPT-2, Llama 3, Qwen), or SentencePiece's BPE of characters with byte fallback
+(Llama 2, Mistral, Gemma). With any other bits per byte would be wrong.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def _bytes_of(token: str, where: str) -> bytes:
     byte_of = byte_of_letter()
     if not set(token) <= byte_of.keys():
         raise ConfigError(
-            f"{where} is no BPE that spells in bytes what it has no token for (its token {token[:20]!r}): "
+            f"{where} is neither a byte-level BPE nor one with byte fallback (its token {token[:20]!r}): "
             "choose a tokenizer like GPT-2's or Llama's, data.vocabulary=NUMBER or bytes"
         )
     return bytes(byte_of[letter] for letter in token)

@@ -16,17 +16,17 @@ def evaluate(
     """Evaluate the model of a finished run again, as `poslab evaluate` does, and return the new record.
 
     `run` is its folder or what `train` returned, the `overrides` are settings of the evaluation:
-    `evaluate(run, "evaluate.longest=16")`. The record is a folder in `evaluations`, with tables as a run has
-    them and without weights; the same evaluation is made once. It goes to W&B where the run did, unless
+    `evaluate(run, "evaluate.longest=16")`. The record is a folder in `evaluations`, with the tables of a run
+    but no weights; the same evaluation runs only once. It goes to W&B where the run did, unless
     `logger=local`. An exception in it is raised here, and the record then has status failed. Raise
     ConfigError where a setting cannot work.
     """
     directory = run.path if isinstance(run, RunDirectory) else Path(run).expanduser()
     folder, settings = Path(evaluations).expanduser().resolve(), evaluation_overrides(overrides)
     try:
-        made = evaluate_again(directory, settings, installed_conf(), folder)
+        evaluated = evaluate_again(directory, settings, installed_conf(), folder)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
     except EvaluationFailedError as failed:
         raise failed.__cause__ or failed from None
-    return RunDirectory(made.directory)
+    return RunDirectory(evaluated.directory)

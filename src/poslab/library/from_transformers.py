@@ -58,8 +58,8 @@ class TransformersModel(nn.Module):
         with parts of what the layers below have returned.
         """
         if self.separators is not None:
-            known, ours = self.separators
-            tokens, targets = (torch.where(side == known, ours, side) for side in (tokens, targets))
+            of_text, of_model = self.separators
+            tokens, targets = (torch.where(side == of_text, of_model, side) for side in (tokens, targets))
         self.scheme.begin()
         config: Any = self.model.config
         if tokens.shape[1] > getattr(config, "max_seq_len", math.inf):  # MPT's biases are of that many tokens
@@ -160,7 +160,7 @@ class Positions:
 
 
 def open_model(name: str, config: "PretrainedConfig", precision: str, length: int) -> TransformersModel:
-    """Open the model in a folder or of a name on the hub, whose configuration `read_config` has returned.
+    """Open the model in a folder or of a name on the hub, with the configuration that `read_config` returned.
 
     `length` is what counts as trained, in tokens. Raise ConfigError where it is no safetensors, lacks weights
     or sees later tokens.
@@ -181,9 +181,9 @@ def open_model(name: str, config: "PretrainedConfig", precision: str, length: in
         raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):  # a tied head is not among them
-        others = f" and {len(missing) - 3} more" if missing[3:] else ""
+        more = f" and {len(missing) - 3} more" if missing[3:] else ""
         raise ConfigError(
-            f"hf={plain(name)}: its weights lack {', '.join(missing[:3])}{others} of {type(model).__name__}"
+            f"hf={plain(name)}: its weights lack {', '.join(missing[:3])}{more} of {type(model).__name__}"
         )
     if _sees_later_tokens(model.eval()):
         raise ConfigError(
@@ -233,14 +233,14 @@ def trained_length(config: "PretrainedConfig") -> int:
 
 
 def tokenizer_path(name: str) -> Path | None:
-    """Return the tokenizer.json of a model, None where it has no tokenizer. Raise ConfigError for others."""
+    """Return the tokenizer.json of a model, None where it has none. Raise ConfigError for another format."""
     from transformers.utils.hub import cached_file
 
-    found, others = (
+    found, config = (
         cached_file(name, file, _raise_exceptions_for_missing_entries=False)
         for file in ("tokenizer.json", "tokenizer_config.json")
     )
-    if found is None and others is not None:
+    if found is None and config is not None:
         raise ConfigError(f"hf={plain(name)} has a tokenizer, but no tokenizer.json, which poslab reads")
     return None if found is None else Path(found)
 

@@ -1,4 +1,4 @@
-"""Facts hidden in windows of text, for models whose tokens are no bytes."""
+"""Facts hidden in windows of text, for models with tokens that are not bytes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -181,7 +181,7 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
 
 
 def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return what config.json has for this family alone, and the section of the scheme that rotates.
+    """Return the entries of config.json that only this family has, and the section of the rotation.
 
     The former is empty where no family fits.
     """
@@ -200,10 +200,10 @@ def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
     sections = [pos["schemes"][pos["layers"][at % len(pos["layers"])]] for at in range(block.layers)]
     turned = {"no_rope_layers": [int(section["scheme"] == "rope") for section in sections]}
     rotations = [section for section in pos["schemes"].values() if section["scheme"] == "rope"]
-    others = [section for section in pos["schemes"].values() if section["scheme"] != "rope"]
-    if len(rotations) != 1 or len(others) != 1 or "window" in rotations[0] or "window" in others[0]:
+    rest = [section for section in pos["schemes"].values() if section["scheme"] != "rope"]
+    if len(rotations) != 1 or len(rest) != 1 or "window" in rotations[0] or "window" in rest[0]:
         return {}, pos
-    (rotation,), (still,) = rotations, others
+    (rotation,), (still,) = rotations, rest
     if still["scheme"] == "none":
         return {"model_type": "smollm3", **turned}, rotation
     scaled = (

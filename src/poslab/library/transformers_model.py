@@ -1,4 +1,4 @@
-"""A model of poslab as a causal language model of transformers, for the models that transformers has not.
+"""A model of poslab as a causal language model of transformers, for the models that transformers lacks.
 
 The modeling_poslab.py of an exported folder imports this module, so it needs poslab where it is loaded.
 """
@@ -20,11 +20,11 @@ from poslab.training.trained import settings_of
 class PoslabConfig(PretrainedConfig):
     model_type = "poslab"
 
-    def __init__(self, settings: Any = None, vocabulary: int = 256, **others: Any) -> None:
+    def __init__(self, settings: Any = None, vocabulary: int = 256, **kwargs: Any) -> None:
         """`settings` are those of the run, and `vocabulary` the tokens of its text."""
         self.settings = settings
         self.vocabulary = vocabulary
-        super().__init__(**others)
+        super().__init__(**kwargs)
 
 
 class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
@@ -41,7 +41,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Fill the buffers that the file has not, and that transformers has emptied; weights are there."""
+        """Fill the buffers that the file lacks and that transformers has emptied; weights are there."""
         for name, buffer in self.gpt.named_buffers():
             if name not in self.gpt.state_dict():
                 buffer.copy_(self.fixed[name])
@@ -51,7 +51,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         input_ids: Int[Tensor, "B T"],
         attention_mask: Int[Tensor, "B T"] | None = None,
         labels: Int[Tensor, "B T"] | None = None,
-        **others: Any,
+        **kwargs: Any,
     ) -> CausalLMOutput:
         """Return the logits, and with `labels` the mean loss in nats. Raise ValueError for padded tokens."""
         if attention_mask is not None and not attention_mask.all():
@@ -63,7 +63,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         return CausalLMOutput(loss=loss, logits=logits)
 
     def prepare_inputs_for_generation(
-        self, input_ids: Any, *_: Any, attention_mask: Any = None, **others: Any
+        self, input_ids: Any, *_: Any, attention_mask: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Pass the whole text for each token: no keys and values are kept."""
+        """Pass the whole text for each token: keys and values are not cached."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
