@@ -8,14 +8,14 @@ import statistics
 import sys
 from pathlib import Path
 
-from poslab.record.kept import KEPT, load_available
+from poslab.record.archive import ARCHIVE, load_available
 from poslab.record.reader import Run
 from poslab.study.cost import Timed, cost_of, rate_for, timed
 
 
 def main(reports: Path) -> None:
     print(f"{'study':<14}{'others':<14}{'runs':>5}{'median':>8}{'80 % of them':>16}")
-    for path in sorted(reports.glob(f"*/{KEPT}")):
+    for path in sorted(reports.glob(f"*/{ARCHIVE}")):
         (records,) = load_available(path.parent.name, reports / "none", reports)
         finished = [run for run in records.runs if run.status == "done"]
         recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]

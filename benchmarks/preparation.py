@@ -76,7 +76,7 @@ def resident(process: subprocess.Popen[str]) -> Iterator[int]:
 def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
     """Prepare the documents, the first time and again."""
     from poslab.data import build, cache
-    from poslab.data.kept_tokenizer import tokenizer_of
+    from poslab.data.stored_tokenizer import tokenizer_of
 
     seconds = {"training": 0.0}
     train = build.train_bpe

@@ -25,8 +25,8 @@ from poslab.analysis.ladder import Ladder, Rung, design, shares_of, trend
 from poslab.analysis.results import figures, subject_of
 from poslab.analysis.scaling import scaling
 from poslab.analysis.spread import noise_of_losses
+from poslab.record.archive import load_available
 from poslab.record.facts import Manifest
-from poslab.record.kept import load_available
 from poslab.record.losses import LossSum
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run

@@ -12,7 +12,7 @@ from poslab.analysis.results import Results, figures, subject_of
 from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, holm
 from poslab.config.schema import CAUSAL
-from poslab.record.kept import kept_studies, load_available
+from poslab.record.archive import archived_studies, load_available
 from poslab.report.formatting import interval
 
 AT_L, AT_4L, AT_8L = "loss_1x", "sliding_4x", "sliding_8x"
@@ -112,7 +112,7 @@ def scheme_of(arm: ArmFigures) -> str:
 def settings_of(reports: Path) -> tuple[Setting, ...]:
     """Return the settings of all studies that are archived in `reports`, by the studies' names."""
     found: list[Setting] = []
-    for study in kept_studies(reports):
+    for study in archived_studies(reports):
         records = load_available(study, Path("no runs"), reports)
         whole = figures(records, subject_of(study), None)
         for results in whole.texts or (whole,):

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from poslab.record.kept import kept_studies
+from poslab.record.archive import archived_studies
 
 HEAD = """\
 # Gallery of studies
@@ -17,7 +17,7 @@ show](limits.md#what-the-archived-studies-do-not-show). `python -m dev.pages` wr
 def gallery(reports: Path) -> str:
     """Return docs/gallery.md."""
     lines = [HEAD]
-    for study in kept_studies(reports):
+    for study in archived_studies(reports):
         with (reports / study / "facts.csv").open(newline="", encoding="utf-8") as file:
             rows = [(row["key"], row["value"]) for row in csv.DictReader(file)]
 

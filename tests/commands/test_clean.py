@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from poslab.commands.clean import main
+from poslab.record.active_runs import announced
 from poslab.record.locks import run_lock
 from poslab.record.schema import FORMAT, METRICS
 from poslab.record.study_list import StudyList, read_study_list, write_study_list
-from poslab.record.under_way import announced
 from poslab.record.writer import RunRecord
 
 RUNS = {

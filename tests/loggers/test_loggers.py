@@ -127,7 +127,7 @@ def test_several_loggers_show_the_curve_once_after_two_kills(tmp_path, monkeypat
             if killed_after is None:
                 run.wait(PATIENCE)
             else:
-                until(lambda least=killed_after: len(curve(tmp_path)) >= least, under_way=run)
+                until(lambda least=killed_after: len(curve(tmp_path)) >= least, command=run)
         finally:
             kill([*descendants(run.pid)[::-1], run.pid])
             run.wait()

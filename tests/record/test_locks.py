@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from poslab.config.text import error_text
-from poslab.record.locks import holding, is_taken
+from poslab.record.locks import file_lock, is_taken
 from poslab.record.study_list import enlist
 from poslab.study.launch.leases import lease_cores
 
@@ -23,7 +23,7 @@ def test_a_file_system_without_locks_is_named(number, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     records = "keep the records on a local disk"
     for act, way_out, where in (
-        (lambda: holding(path).__enter__(), records, path),
+        (lambda: file_lock(path).__enter__(), records, path),
         (lambda: is_taken(path), records, path),
         (lambda: enlist(tmp_path, [], ""), records, tmp_path / ".study.lock"),
         (lambda: lease_cores(1), "set TMPDIR to a folder on a local disk", "door"),

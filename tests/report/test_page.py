@@ -151,21 +151,21 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path):
     assert "newer" not in (reports / "local.html").read_text()
 
 
-def test_the_list_in_git_changes_with_kept_reports_alone(tmp_path):
-    """Of what is kept it names no date and no page; the pages of this machine are in the other list."""
+def test_the_list_in_git_changes_only_with_archived_studies(tmp_path):
+    """It names no date and no page of an archived study; the pages of this machine are in the other list."""
     runs, reports = tmp_path / "runs", tmp_path / "reports"
-    for study in ("kept", "mine"):
+    for study in ("archived", "mine"):
         write_run(runs, "rope", study=study, finished="2026-11-01T00:00:00+00:00")
-    report = write_report("kept", runs, reports, keep=True)
+    report = write_report("archived", runs, reports, keep=True)
     before = (reports / "index.html").read_text()
-    assert re.findall(r'href="(\w+)/(.*?)"', before) == [("kept", "report.md")]  # git has no page
+    assert re.findall(r'href="(\w+)/(.*?)"', before) == [("archived", "report.md")]  # git has no page
     assert "2026-11-01" not in before
     assert 'data="local.html"' in before
     assert 'href="../index.html"' in report.page.read_text()
     write_report("mine", runs, reports)
     assert (reports / "index.html").read_text() == before
     assert set(re.findall(r'href="(\w+)/index.html"', (reports / "local.html").read_text())) == {
-        "kept",
+        "archived",
         "mine",
     }
     in_git = ROOT / "reports"

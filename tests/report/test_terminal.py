@@ -26,7 +26,7 @@ def shown(
 def six(tmp_path_factory):
     """The kept study of six arms and five seeds."""
     reports = tmp_path_factory.mktemp("six")
-    return write_report("extrapolation", reports / "none", reports, kept=ROOT / "reports")
+    return write_report("extrapolation", reports / "none", reports, archives=ROOT / "reports")
 
 
 @pytest.fixture(scope="module")

@@ -49,8 +49,8 @@ def trained_equal(one: Path, other: Path) -> None:
         assert_equal_results(one / "runs" / "killed" / name, other / "runs" / "killed" / name)
 
 
-def under_way(cwd: Path) -> bool:
-    """Whether a run trains that has kept a checkpoint."""
+def is_training(cwd: Path) -> bool:
+    """Whether a run trains that has stored a checkpoint."""
     return any(cwd.glob("runs/killed/*/checkpoints/*.pt"))
 
 
@@ -59,7 +59,7 @@ def test_ray_with_a_worker_killed(local, tmp_path):
     output = tmp_path / "printed.txt"
     temporary = tempfile.mkdtemp(prefix="ray")  # a short one: Ray's sockets lie in it
     with start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary) as study:
-        until(lambda: under_way(tmp_path), PATIENCE, study)
+        until(lambda: is_training(tmp_path), PATIENCE, study)
         os.kill(_busy_workers(tmp_path)[0], signal.SIGKILL)
         assert study.wait(PATIENCE) == 0, output.read_text()
     shutil.rmtree(temporary, ignore_errors=True)
@@ -95,7 +95,7 @@ def running_jobs() -> list[str]:
 def test_slurm_with_a_job_requeued_and_the_parent_gone(local, cluster, tmp_path):
     output = tmp_path / "printed.txt"
     with start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output) as study:
-        until(lambda: under_way(tmp_path) and running_jobs(), PATIENCE, study)
+        until(lambda: is_training(tmp_path) and running_jobs(), PATIENCE, study)
         slurm("scontrol", "requeue", running_jobs()[0])
         study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
         assert study.wait(10) == 130

@@ -14,7 +14,7 @@ from poslab.config.compose import arms
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
-from poslab.record.locks import holding, run_lock
+from poslab.record.locks import file_lock, run_lock
 from poslab.record.writer import RunRecord
 from poslab.study.conduct import run_study
 from poslab.study.cost import cost_of, evaluated, model_of, rate_for, timed, timed_runs
@@ -162,7 +162,7 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     assert rows == ["finished", "copied", "resumes", "starts"]
     assert any(re.search(r"About [\d.]+ core-hours; the last run ends after", line) for line in lines)
     assert files(tmp_path) == before
-    with holding(run_lock(job.directory)):  # another command makes it
+    with file_lock(run_lock(job.directory)):  # another command makes it
         assert any("1 under way" in line for line in printed(asked, capsys)[1])
 
 

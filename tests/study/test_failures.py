@@ -87,11 +87,11 @@ def test_a_full_disk_is_waited_for(tmp_path):
     output, peaceful = tmp_path / "printed.txt", tmp_path / "peace"
     try:
         with start(*settings, cwd=disk, output=output) as study:
-            until(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), under_way=study)
+            until(lambda: any(disk.glob("runs/x/*/checkpoints/0000001*")), command=study)
             with (disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
                 while True:
                     ballast.write(bytes(4096))
-            until(lambda: "the disk is full" in output.read_text(), under_way=study)
+            until(lambda: "the disk is full" in output.read_text(), command=study)
             assert any(disk.glob("runs/x/*/checkpoints/*.pt"))
             (disk / "ballast").unlink()
             assert study.wait(120) == 0, output.read_text()

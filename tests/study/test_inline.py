@@ -12,8 +12,8 @@ import torch
 
 from poslab.config.request import Request
 from poslab.model.positions.rope import RoPE
+from poslab.record.archive import ARCHIVE, pack
 from poslab.record.facts import Manifest
-from poslab.record.kept import KEPT, pack
 from poslab.record.manifest import read_manifest
 from poslab.record.study_list import UNNAMED, enlist, read_study_list
 from poslab.record.writer import RunRecord
@@ -74,7 +74,7 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     """Of a BPE: its tokenizer is not archived either. W&B then gets the archived runs too."""
     first, second = (inline(tmp_path, seed=seed, data__vocabulary=300, logger=TRACKED) for seed in (0, 1))
     assert run_study([inline(tmp_path, data__vocabulary=300)], "a command") == 0
-    run, archive = only_run(tmp_path), tmp_path / KEPT
+    run, archive = only_run(tmp_path), tmp_path / ARCHIVE
     archive.write_bytes(pack(run.parent))
     shutil.rmtree(run.parent)
     subprocess.run(["tar", "xf", archive, "-C", tmp_path / "runs"], check=True)

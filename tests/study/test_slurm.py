@@ -14,7 +14,7 @@ from rich.console import Console
 
 from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
-from poslab.record.locks import holding, run_lock
+from poslab.record.locks import file_lock, run_lock
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.contract import End, Task
 from poslab.study.pool import Member, Pool
@@ -84,7 +84,7 @@ def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_
     pool._step()
     assert member.entry.state == "waiting"
     queue["17"] = ("RUNNING", member.task.name)
-    with holding(run_lock(member.job.directory)):
+    with file_lock(run_lock(member.job.directory)):
         pool._step()
         assert member.entry.state == "running"
     pool._step()

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from poslab.commands.status import main
-from poslab.record import under_way
+from poslab.record.active_runs import active_runs, announced
 from poslab.record.files import write_sealed
-from poslab.record.locks import run_lock
+from poslab.record.locks import run_lock, take
 from poslab.record.schema import FORMAT
 from poslab.record.study_list import enlist, read_study_list
-from poslab.record.under_way import announced, names_under_way
 from poslab.record.writer import RunRecord
 from poslab.study.clean import removable
 from support.commands import ROOT, imported, python
@@ -69,17 +68,17 @@ def test_runs_that_another_command_has_yet_to_begin_stay_on_the_list(tmp_path):
 
 
 def test_a_look_while_a_command_lists_its_runs_does_not_remove_the_list(tmp_path, monkeypatch):
-    lock = under_way.take
+    lock = take
 
     def after_a_look(*given) -> None:
-        assert names_under_way(tmp_path) == {}
+        assert active_runs(tmp_path) == {}
         lock(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(under_way, "take", after_a_look)
+        patch.setattr("poslab.record.active_runs.take", after_a_look)
         listing = announced([tmp_path / "rope"])
         listing.__enter__()
-    assert [*names_under_way(tmp_path)] == ["rope"]
+    assert [*active_runs(tmp_path)] == ["rope"]
     listing.__exit__(None, None, None)
     assert not [*tmp_path.iterdir()]
 

@@ -31,13 +31,13 @@ def make_task(
 
 
 def until(
-    condition: Callable[[], object], seconds: float = PATIENCE, under_way: Popen[bytes] | Forked | None = None
+    condition: Callable[[], object], seconds: float = PATIENCE, command: Popen[bytes] | Forked | None = None
 ) -> None:
-    """Wait for the condition, which must come while the command `under_way` runs."""
+    """Wait for the condition, which must come while the `command` runs."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
-        assert under_way is None or under_way.poll() is None, "the command ended before"
+        assert command is None or command.poll() is None, "the command ended before"
         time.sleep(0.02)
 
 

@@ -26,7 +26,7 @@ from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
 from poslab.record import measures
-from poslab.record.kept import load_available
+from poslab.record.archive import load_available
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError, Run
 from poslab.record.summary import Target, row

@@ -68,7 +68,7 @@ def _report(options: dict[str, str]) -> "Report":
     from rich.console import Console
 
     from poslab.config.text import listing
-    from poslab.record.kept import kept_studies
+    from poslab.record.archive import archived_studies
     from poslab.record.reader import ReportError
     from poslab.record.study_list import studies
     from poslab.report.write import write_chosen, write_report
@@ -87,7 +87,7 @@ def _report(options: dict[str, str]) -> "Report":
         runs = _download(options)
     if "study" not in options:
         known = studies(runs, recorded=True)
-        if not known and archives is not None and (archived := kept_studies(archives)):
+        if not known and archives is not None and (archived := archived_studies(archives)):
             raise ReportError(
                 f"no records in {runs}; study=NAME takes those archived in {archives}: {listing(archived)}"
             )
@@ -101,7 +101,7 @@ def _report(options: dict[str, str]) -> "Report":
         raise ReportError(f"earlier=true is for study={UNNAMED}: of study={study} all runs count anyway")
     more = {name: name in options for name in ("keep", "earlier")}
     with working:
-        return write_report(study, runs, reports, reference, primary, kept=archives, kit=kit, **more)
+        return write_report(study, runs, reports, reference, primary, archives=archives, kit=kit, **more)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":

@@ -14,7 +14,7 @@ from poslab.analysis.spread import difference
 from poslab.analysis.statistics import Difference, Ratio, ratio
 from poslab.config.checking import did_you_mean
 from poslab.measures import measurements
-from poslab.record.kept import load_available
+from poslab.record.archive import load_available
 from poslab.record.losses import TRAINED, LossSum
 from poslab.record.measures import Value, crossing, is_in_bits, mean_bits, mean_loss
 from poslab.record.reader import ReportError, Run

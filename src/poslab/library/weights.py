@@ -22,7 +22,7 @@ from torch import Tensor
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import CAUSAL, ConfigError
-from poslab.data.kept_tokenizer import BYTES, bpe_of
+from poslab.data.stored_tokenizer import BYTES, bpe_of
 from poslab.model.gpt import GPT
 from poslab.objectives import build_objective
 from poslab.record.facts import Manifest

@@ -35,7 +35,7 @@ def take(file: int, kind: int, path: Path, way_out: str = WAY_OUT) -> None:
 
 
 @contextmanager
-def holding(path: Path, wait: float = GLANCE) -> Iterator[None]:
+def file_lock(path: Path, wait: float = GLANCE) -> Iterator[None]:
     """Hold the lock file `path`. Raise TakenError after `wait` seconds while another process has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as file:
@@ -65,8 +65,8 @@ def _opened(path: Path) -> TextIO:
 def is_taken(path: Path) -> bool:
     """Whether another process holds the lock file `path`.
 
-    This takes the lock, shared, and releases it at once. Many processes may do so at the same time; `holding`
-    tries again where it meets such a moment.
+    This takes the lock, shared, and releases it at once. Many processes may do so at the same time;
+    `file_lock` tries again where it meets such a moment.
     """
     try:
         with path.open() as file:

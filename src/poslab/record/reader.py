@@ -166,7 +166,7 @@ class Records:
     commands: tuple[str, ...]
     question: str | None = None  # what the study is to answer
     primary: str | None = None  # the figure that its report tests, such as sliding_8x
-    kept: Path | None = None  # the file that they were read from, None: the run directories
+    archive: Path | None = None  # the file that they were read from, None: the run directories
     # In the study of commands without a name, those before the last one: listed, but not compared.
     earlier: tuple[Run, ...] = ()
     earlier_commands: tuple[str, ...] = ()

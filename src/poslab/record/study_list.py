@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import NAME, is_file_name, plain
+from poslab.record.active_runs import active_runs
 from poslab.record.files import remove_unfinished, write_sealed
-from poslab.record.locks import holding
+from poslab.record.locks import file_lock
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
-from poslab.record.under_way import names_under_way
 
 FORMAT = 3  # of the lists that this version writes; the earliest have no number
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
@@ -107,7 +107,7 @@ def enlist(
     name, all three are those of the last command, and its runs are marked as the latest. Raise TakenError
     where another command holds the list for more than WAIT seconds, and NewerListError.
     """
-    with holding(folder / ".study.lock", WAIT):
+    with file_lock(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)
         known = _known(folder)
         commands, latest = dict.fromkeys([*known.commands, command]), tuple(names)
@@ -116,7 +116,7 @@ def enlist(
             commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
         # Earlier requested runs that no command has and that never began, perhaps of older code, are dropped.
         missing = {name for name in known.runs if not (folder / name / MANIFEST).exists()}
-        dropped = missing - names_under_way(folder).keys() if missing else missing
+        dropped = missing - active_runs(folder).keys() if missing else missing
         write_study_list(
             folder,
             StudyList(

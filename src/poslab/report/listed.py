@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.text import counted, plain
+from poslab.record.archive import ARCHIVE
 from poslab.record.files import write_atomic
-from poslab.record.kept import KEPT
 
 PICTURE = "answer.png"  # the first figure of a report
 PAGE = "index.html"  # of a report
@@ -77,7 +77,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         "date": max(ended, default="")[:10],  # on which its last run ended
         "command": facts.get("report_command", ""),  # which makes the report again
         "picture": (folder / PICTURE).is_file(),
-        "archived": (folder / KEPT).is_file(),
+        "archived": (folder / ARCHIVE).is_file(),
         "page": (folder / PAGE).is_file(),
     }
 

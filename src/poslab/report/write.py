@@ -12,9 +12,9 @@ from pathlib import Path
 from poslab.analysis.results import Results, Subject, figures, gather, subject_of
 from poslab.analysis.sheets import Sheet
 from poslab.config.text import counted, plain
+from poslab.record.archive import ARCHIVE, archived_runs, is_same, load_available, pack, unpack
 from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
-from poslab.record.kept import KEPT, archived_runs, is_same, load_available, pack, unpack
 from poslab.record.measures import Value
 from poslab.record.reader import Records, ReportError
 from poslab.record.schema import TABLE_SUFFIX
@@ -57,40 +57,41 @@ def write_report(
     reference: str | None = None,
     primary: str | None = None,
     *,
-    kept: Path | None = None,
+    archives: Path | None = None,
     keep: bool = False,
     kit: Kit | None = None,
     earlier: bool = False,
 ) -> Report:
-    """Make the report of `runs`/`study` in `reports`/`study` from its records alone.
+    """Write the report of `runs`/`study` to `reports`/`study`, from its records only.
 
     Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
     give the same bytes. `reference` names the arm that the others are compared with and `primary` the figure
-    that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `kept` is a folder of reports
-    beside which records are kept: those of a study that has none in `runs` are read there. With `keep` the
-    study's records are kept beside its report; where they were kept before, they are in any case, unless the
-    archive has runs that the folder lacks. `kit` writes more of the study beside the report, such as a
-    paper's parts. With `earlier` the runs of all commands count where otherwise those of the last one do
-    alone. Raises ReportError, one line that says what to do, where there is no such study, no finished run,
-    no such arm or no such figure, or where the records cannot be kept or those kept are damaged.
+    that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `archives` is a folder of
+    reports with archives beside them: a study without records in `runs` is read from its archive there. With
+    `keep` the study's records are archived beside its report; without it an archive there is still updated,
+    unless it has runs that the folder lacks. `kit` writes more of the study beside the report, such
+    as a paper's parts. With `earlier` the runs of all commands count, otherwise only those of the last one.
+    Raises ReportError, one line with the remedy, where there is no such study, no finished run, no such arm
+    or no such figure, or where the records cannot be archived or their archive is damaged.
     """
-    path = reports / study / KEPT
+    path = reports / study / ARCHIVE
     packed = None
     if (keep or path.is_file()) and study in studies(runs, recorded=True):
         packed = pack(runs / study)
-        # Made from what is kept, so that report and records agree even if a run goes on meanwhile.
+        # From the bytes of the archive, so that it and the report agree even if a run continues meanwhile.
         records: tuple[Records, ...] = (unpack(packed, path, study),)
     elif keep:
         raise ReportError(f"keep=true keeps one study's records, and {runs} has none of {plain(study, 60)!r}")
     else:
-        records = load_available(study, runs, kept)
+        records = load_available(study, runs, archives)
     if earlier:
         records = tuple(record.whole() for record in records)
     results = figures(records, subject_of(study, earlier), reference, primary)
     if packed is None:
-        archived = (record for record in records if record.kept is not None)
         notices = [
-            f"The records of study={each.study} are those archived in {each.kept}." for each in archived
+            f"The records of study={record.study} are those archived in {record.archive}."
+            for record in records
+            if record.archive is not None
         ]
     elif path.is_file() and not keep and (absent := archived_runs(path.read_bytes()) - archived_runs(packed)):
         lacking = f"it has {counted(len(absent), 'run')} that {runs / study} lacks"
@@ -111,7 +112,7 @@ def write_chosen(
     *,
     kit: Kit | None = None,
 ) -> Report:
-    """Make the report of these run directories alone, of one study or of several; it is named by them.
+    """Write the report of only these run directories, of one study or of several; it is named by them.
 
     Without a `reference` the first one's arm is what the others are compared with, and without a `primary`
     the default is tested. Raises ReportError.
@@ -129,7 +130,7 @@ def write_chosen(
 
 def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
     """The report of `results`, in a folder of its name in `reports`, and what `kit` writes beside it."""
-    # First, since it may refuse what it is to have.
+    # First, since it may refuse an argument.
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
     kit_place = None if folder is None else f"The paper kit is in {folder}."
@@ -177,7 +178,7 @@ def _remove_stale(directory: Path, written: Sequence[str]) -> None:
 
 
 def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, str]:
-    """The page of a study whose runs are being made, and the same as it is once none is.
+    """The page of a study while its runs train, and the same page for when none does.
 
     The first has the `status` at its top, and reloads itself every so many `seconds`. Raises ReportError.
     """

@@ -19,7 +19,7 @@ from poslab.loggers.send.offline import NAME as PART_OF_WANDB
 from poslab.loggers.send.offline import VIEW
 from poslab.measures import table_files
 from poslab.record.files import remove_unfinished
-from poslab.record.locks import TakenError, holding, run_lock
+from poslab.record.locks import TakenError, file_lock, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
@@ -83,13 +83,13 @@ def remove(folder: Path, runs: Iterable[Path]) -> tuple[list[str], list[str]]:
             left.append(f"{directory} is a link, and stays")
             continue
         try:
-            with holding(run_lock(directory), 0.0):
+            with file_lock(run_lock(directory), 0.0):
                 left += _remove_directory(directory)
         except TakenError:
             left.append(f"{directory.name} stays: a command has begun it meanwhile")
             continue
         removed.append(directory.name)
-    with holding(folder / ".study.lock", WAIT):
+    with file_lock(folder / ".study.lock", WAIT):
         listed = read_study_list(folder)
         if listed is not None and removed:
             left_runs, left_latest = (

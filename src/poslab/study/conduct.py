@@ -15,11 +15,11 @@ from rich.console import Console
 
 from poslab.config.request import WANDB, Request
 from poslab.config.text import counted
-from poslab.record.locks import holding
+from poslab.record.active_runs import announced
+from poslab.record.locks import file_lock
 from poslab.record.reader import ReportError
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import UNNAMED, WAIT, enlist, read_study_list, write_study_list
-from poslab.record.under_way import announced
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
 from poslab.study.display.live_report import LiveReport
@@ -186,7 +186,7 @@ def _mark_latest(directories: Sequence[Path], settings: StudyOptions) -> None:
     latest = tuple(directory.name for directory in directories if directory.parent == folder)
     if not latest:
         return
-    with holding(folder / ".study.lock", WAIT), suppress(UnreadableError, OSError):
+    with file_lock(folder / ".study.lock", WAIT), suppress(UnreadableError, OSError):
         listed = read_study_list(folder)
         if listed is not None and listed.latest != latest:
             commands = [line for line in listed.commands if line != settings.command]
@@ -236,7 +236,7 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
     compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
     for study in compared:
         try:
-            with holding(runs / study / ".report.lock", WAIT):
+            with file_lock(runs / study / ".report.lock", WAIT):
                 with console.status(f"writing {reports / study}/"):
                     from poslab.report.write import write_report  # imports Matplotlib: runs do not need it
 

@@ -13,7 +13,7 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import counted, without_secrets
 from poslab.record.facts import Manifest
 from poslab.record.files import FULL, remove_unfinished, write_atomic
-from poslab.record.locks import TakenError, holding, is_taken, run_lock
+from poslab.record.locks import TakenError, file_lock, is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import LOG, MANIFEST
 from poslab.record.seal import UnreadableError
@@ -299,7 +299,7 @@ def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
         if manifest is None and begun:
             manifest = Manifest.model_validate({**member.job.facts, "run": directory.name})
             directory.mkdir(parents=True, exist_ok=True)
-        with holding(run_lock(directory)):
+        with file_lock(run_lock(directory)):
             if manifest is not None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
     except (UnreadableError, TakenError, OSError):  # the command's last lines name the reason anyway

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from poslab.config.text import is_file_name
 from poslab.record.facts import Manifest
-from poslab.record.locks import TakenError, holding, run_lock
+from poslab.record.locks import TakenError, file_lock, run_lock
 from poslab.record.manifest import damaged_files, read_manifest
 from poslab.record.schema import FINAL, MANIFEST
 from poslab.record.seal import UnreadableError
@@ -157,7 +157,7 @@ def _copy_weights(job: Job, source: Path, manifest: Manifest, unfinished: Path) 
 def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
     """Give the job the directory that `fill` fills, whole; return whether it could."""
     job.directory.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(TakenError), holding(run_lock(job.directory)):
+    with suppress(TakenError), file_lock(run_lock(job.directory)):
         if job.directory.exists():
             return False
         copies = re.compile(rf"\.{re.escape(job.directory.name)}\.[a-z0-9_]{{8}}")  # of killed commands

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
+from poslab.record.active_runs import active_runs
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
@@ -17,7 +18,6 @@ from poslab.record.reader import PART, TUNING
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
-from poslab.record.under_way import names_under_way
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.launch.launchers.slurm import queued
 
@@ -84,7 +84,7 @@ class StudyFiles:
         ]
         if time.monotonic() - self.asked_at > SLURM_SECONDS:
             self.queued, self.asked_at = queued(self.directory), time.monotonic()
-        coming = names_under_way(self.directory)
+        coming = active_runs(self.directory)
         for entry in self.entries:
             if entry.state != "done":
                 self._read(entry, coming.get(entry.directory.name))

@@ -9,7 +9,7 @@ from typing import Any
 from poslab.config.schema import ConfigError
 from poslab.loggers.fetch.account import Account, SourceError, asking, open_account
 from poslab.loggers.fetch.study import fetch_run
-from poslab.record.locks import holding
+from poslab.record.locks import file_lock
 from poslab.record.schema import FINAL, MANIFEST, TOKENIZER
 from poslab.record.study_list import WAIT
 
@@ -57,7 +57,7 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     with asking(f"{account.path}/{name}"):
         version = f"{name.partition(':')[0]}:{artifact.version}"  # `latest` changes with the next upload
     folder = account.folder / "artifacts" / re.sub(r"[^\w.-]|^\.", "_", version)
-    with holding(folder.parent / f".{folder.name}.lock", WAIT), asking(f"{account.path}/{name}"):
+    with file_lock(folder.parent / f".{folder.name}.lock", WAIT), asking(f"{account.path}/{name}"):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST, TOKENIZER):
             if file == TOKENIZER and file not in entries:  # a model of bytes has none

@@ -28,7 +28,7 @@ from poslab.loggers.fetch.run_record import (
     read_record,
 )
 from poslab.record.files import write_atomic
-from poslab.record.locks import holding
+from poslab.record.locks import file_lock
 from poslab.record.manifest import remove_record
 from poslab.record.schema import ENDED, STUDY_LIST
 from poslab.record.seal import DamagedError
@@ -50,7 +50,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
     if not NAME.fullmatch(study):
         raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
     root = account.folder / "runs"
-    with holding(root / f".{study}.lock", WAIT):
+    with file_lock(root / f".{study}.lock", WAIT):
         for line in _download(account, study, root / study, console):
             console.print(f"W&B: {plain(line, 300)}")
     return root

@@ -20,9 +20,9 @@ from poslab.loggers.send.card import Card, as_sent
 from poslab.loggers.send.charts import axes, chart_rows, sheets, summary, training_row
 from poslab.loggers.send.offline import identifier, offline_folders, run_id, show_in_terminal, written
 from poslab.loggers.wandb import WandbOptions
+from poslab.record.archive import published_file
 from poslab.record.facts import Manifest
-from poslab.record.kept import published_file
-from poslab.record.locks import holding, run_lock
+from poslab.record.locks import file_lock, run_lock
 from poslab.record.manifest import parse_manifest, read_manifest
 from poslab.record.reader import Run, load_evaluation, metrics_rows
 from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER
@@ -159,7 +159,7 @@ class TrackedRun:
 
 def mirror_run(options: WandbOptions, config: Config, card: Card, directory: Path) -> None:
     """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
-    with holding(run_lock(directory)):
+    with file_lock(run_lock(directory)):
         manifest = read_manifest(directory)
         assert manifest is not None
         record = RunRecord(directory, manifest)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from poslab.config.schema import ConfigError
-from poslab.data.kept_tokenizer import tokenizer_of
+from poslab.data.stored_tokenizer import tokenizer_of
 from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
-from poslab.record.locks import holding, run_lock
+from poslab.record.locks import file_lock, run_lock
 from poslab.record.schema import CHECKPOINTS, ERROR, FINAL, METRICS, PROGRESS, TOKENIZER
 from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
@@ -59,7 +59,7 @@ def run(
     a failed run. `callbacks` and `loggers` are added to those of the configuration. Raises TakenError where
     another process has the same run, and ConfigError where a newer version has run it.
     """
-    with holding(run_lock(job.directory)):
+    with file_lock(run_lock(job.directory)):
         standing = job.standing
         if standing.status == "newer":  # it may hold data that this version would lose
             raise ConfigError(f"{job.directory}: {standing.reason}")

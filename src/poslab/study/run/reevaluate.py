@@ -24,7 +24,7 @@ from poslab.data import tokenizer_file
 from poslab.loggers.send.evaluation import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
 from poslab.record.facts import DataFacts, Manifest, recipe
-from poslab.record.locks import holding, run_lock
+from poslab.record.locks import file_lock, run_lock
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
@@ -72,7 +72,7 @@ def evaluate_again(
     job, changed = _plan(directory, trained, overrides, conf, evaluations)
     where = job.directory
     # The last bits of a sum depend on the number of threads.
-    with Stopper().installed() as stopper, holding(run_lock(where)), torch_threads(trained.threads):
+    with Stopper().installed() as stopper, file_lock(run_lock(where)), torch_threads(trained.threads):
         finished = _finished(where)
         manifest = finished or _make(trained, job, changed, stopper)
         mirrored = mirror_evaluation(options, where, manifest, artifact)

@@ -23,7 +23,7 @@ from poslab.config.installation import with_extra
 from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
 from poslab.record.files import write_atomic
-from poslab.record.locks import TakenError, holding
+from poslab.record.locks import TakenError, file_lock
 from poslab.study.launch.contract import End, Launcher, LauncherOptions, Task
 from poslab.study.launch.slurm_task import ENDED_BY_SIGTERM, SlurmTask, exit_file, slurm_output
 
@@ -120,7 +120,7 @@ class Slurm(Launcher):
         if time.monotonic() < self._next_try:
             return False
         try:
-            with holding(folder / "slurm.lock"):  # two commands must not submit a run twice
+            with file_lock(folder / "slurm.lock"):  # two commands must not submit a run twice
                 started = self._adopt_or_submit(task, folder)
         except TakenError:
             started = False

@@ -1,4 +1,4 @@
-"""Reports made from kept records are those made from the run directories.
+"""Reports written from archived records are those written from the run directories.
 
 Those in git have the numbers that their records give now, as their tables show them, under the same heads.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from poslab.commands.report import main
+from poslab.record.archive import ARCHIVE
 from poslab.record.files import write_sealed
-from poslab.record.kept import KEPT
 from poslab.record.seal import read_sealed
 from support.commands import ROOT
 from support.records import L, plan, read, write_rescaled, write_run, write_scheme
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 BY_HAND = {"page.png"}  # a picture of the page, for the README
 IN_EACH = {"answer.png", "facts.csv", "report.md"}
-IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{KEPT}"))
+IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{ARCHIVE}"))
 STUDY = "made.up-1.2"
 
 
 def made(folder: Path) -> dict[str, bytes]:
     """The files of a report, without its records."""
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: content for name, content in files.items() if name != KEPT}
+    return {name: content for name, content in files.items() if name != ARCHIVE}
 
 
 def write_study(runs: Path) -> None:
@@ -55,29 +55,29 @@ def write_study(runs: Path) -> None:
     plan(runs, ["alibi-0", "alibi-1", "rope-0", "rope-1", "never"], "rope", study=STUDY)
 
 
-def test_a_study_is_reported_from_what_was_kept_of_it(tmp_path, monkeypatch, capsys):
+def test_a_study_is_reported_from_its_archive(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_study(tmp_path / "runs")
     folder = Path("reports", STUDY)
     assert main([f"study={STUDY}"]) == 0
-    assert KEPT not in capsys.readouterr().out
+    assert ARCHIVE not in capsys.readouterr().out
     first = made(folder)
     assert {"index.html", "report.md", "summary.csv", "figures/validation_loss.pdf"} <= first.keys()
     assert main([f"study={STUDY}", "keep=true"]) == 0
-    assert re.search(rf"\nrecords: {folder / KEPT}, \d+ kB, archived beside", capsys.readouterr().out)
+    assert re.search(rf"\nrecords: {folder / ARCHIVE}, \d+ kB, archived beside", capsys.readouterr().out)
     assert made(folder) == first
     # On another machine.
-    records = (folder / KEPT).read_bytes()
+    records = (folder / ARCHIVE).read_bytes()
     for name in ("runs", "reports"):
         shutil.rmtree(name)
     folder.mkdir(parents=True)
-    (folder / KEPT).write_bytes(records)
+    (folder / ARCHIVE).write_bytes(records)
     assert main([f"study={STUDY}"]) == 0
     shown = capsys.readouterr().out
-    sentence = f"The records of study={STUDY} are those archived in {folder / KEPT}."
+    sentence = f"The records of study={STUDY} are those archived in {folder / ARCHIVE}."
     assert " ".join(shown.split()).endswith(sentence)
     assert made(folder) == first
-    assert (folder / KEPT).read_bytes() == records
+    assert (folder / ARCHIVE).read_bytes() == records
     statuses = {row["run"]: row["status"] for row in read(folder / "summary.csv")}
     assert statuses == {
         **dict.fromkeys(("rope-0", "rope-1", "alibi-0", "alibi-1"), "done"),
@@ -94,7 +94,7 @@ def test_a_study_is_reported_from_what_was_kept_of_it(tmp_path, monkeypatch, cap
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """Studies a and b in runs/, of which a is kept in reports/."""
+    """Studies a and b in runs/, of which a is archived in reports/."""
     folder = tmp_path_factory.mktemp("two")
     for study, shift in (("a", 0.0), ("b", 0.1)):
         write_run(folder / "runs", "rope-0", study=study, shift=shift)
@@ -122,22 +122,22 @@ def test_several_studies_and_another_reference_are_reported_alike(two, capsys):
     shown = capsys.readouterr().out
     assert "records of study=a are those archived in" in " ".join(shown.split())
     assert "study=b" not in shown
-    assert not Path("reports/a+b", KEPT).exists()
+    assert not Path("reports/a+b", ARCHIVE).exists()
 
 
-def test_records_that_are_kept_are_those_of_the_report_beside_them(two):
+def test_archived_records_are_those_of_the_report_beside_them(two):
     """Also after damage and more runs, without asking again; and the same records are not written anew."""
-    path = Path("reports/a", KEPT)
-    kept = path.read_bytes()
+    path = Path("reports/a", ARCHIVE)
+    archived = path.read_bytes()
     before = path.stat()
     assert main(["study=a"]) == 0
     assert path.stat() == before
-    path.write_bytes(kept[:-50])
+    path.write_bytes(archived[:-50])
     assert main(["study=a"]) == 0
-    assert path.read_bytes() == kept
+    assert path.read_bytes() == archived
     write_run(two / "runs", "fox-0", pos="fox", study="a", config={"context_length": L})
     assert main(["study=a"]) == 0
-    assert path.read_bytes() != kept
+    assert path.read_bytes() != archived
     first = made(path.parent)
     shutil.rmtree("runs")
     assert main(["study=a"]) == 0
@@ -147,7 +147,7 @@ def test_records_that_are_kept_are_those_of_the_report_beside_them(two):
 
 def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     """As in a checkout, whose archive has runs of another machine."""
-    path = Path("reports/a", KEPT)
+    path = Path("reports/a", ARCHIVE)
     archive = path.read_bytes()
     shutil.rmtree("runs/a/rope-0")
     assert main(["study=a"]) == 0
@@ -157,22 +157,22 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     assert path.read_bytes() != archive
 
 
-def test_kept_records_are_read_from_the_folder_that_is_named(two, capsys):
+def test_archived_records_are_read_from_the_folder_that_is_named(two, capsys):
     """runs= says where the records are: those beside a report too, for a report in another place."""
     first = made(Path("reports/a"))
     shutil.rmtree("runs")
     assert main(["study=a", "runs=reports", "reports=elsewhere"]) == 0
     assert made(Path("elsewhere/a")) == first
-    assert not Path("elsewhere/a", KEPT).exists()
+    assert not Path("elsewhere/a", ARCHIVE).exists()
     assert main(["study=a", "runs=nowhere"]) == 2
     assert "study=a has no records" in capsys.readouterr().err
 
 
 def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monkeypatch):
-    """Of run directories whose records are kept meanwhile, and of kept records."""
-    first, records = made(Path("reports/a")), Path("reports/a", KEPT).read_bytes()
-    shutil.copytree("reports", "kept")
-    Path("reports/a", KEPT).unlink()
+    """From run directories that are archived meanwhile, and from archived records."""
+    first, records = made(Path("reports/a")), Path("reports/a", ARCHIVE).read_bytes()
+    shutil.copytree("reports", "archived")
+    Path("reports/a", ARCHIVE).unlink()
     temporary = two / "tmp"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -182,7 +182,7 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monk
 
     processes = [
         get_context("fork").Process(target=command, args=(argument,))
-        for argument in ("keep=true", "runs=kept")
+        for argument in ("keep=true", "runs=archived")
     ]
     for process in processes:
         process.start()
@@ -190,7 +190,7 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monk
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]
     assert made(Path("reports/a")) == first
-    assert Path("reports/a", KEPT).read_bytes() == records
+    assert Path("reports/a", ARCHIVE).read_bytes() == records
     assert list(temporary.iterdir()) == []
     assert [path for path in two.rglob(".*") if path.is_file()] == []
 
@@ -199,20 +199,20 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monk
 def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path, monkeypatch):
     """By the command that it names, without the run directories: every fact and every table."""
     monkeypatch.chdir(tmp_path)
-    kept = ROOT / "reports" / study
-    (command,) = [row["value"] for row in read(kept / "facts.csv") if row["key"] == "report_command"]
+    stored = ROOT / "reports" / study
+    (command,) = [row["value"] for row in read(stored / "facts.csv") if row["key"] == "report_command"]
     assert command.startswith("python report.py ")
-    assert main([*shlex.split(command)[2:], f"runs={kept.parent}"]) == 0
+    assert main([*shlex.split(command)[2:], f"runs={stored.parent}"]) == 0
     again = tmp_path / "reports" / study
-    assert made(again).keys() >= made(kept).keys() - BY_HAND >= IN_EACH
+    assert made(again).keys() >= made(stored).keys() - BY_HAND >= IN_EACH
     facts, known = (
-        [(row["key"], row["value"]) for row in read(folder / "facts.csv")] for folder in (again, kept)
+        [(row["key"], row["value"]) for row in read(folder / "facts.csv")] for folder in (again, stored)
     )
     for (key, value), (old_key, old) in zip(facts, known, strict=True):
         assert key == old_key
         assert value == old or float(value) == pytest.approx(float(old), rel=1e-12), key
     lines = [
-        re.findall("^[#|].*", (folder / "report.md").read_text(), re.MULTILINE) for folder in (again, kept)
+        re.findall("^[#|].*", (folder / "report.md").read_text(), re.MULTILINE) for folder in (again, stored)
     ]
     # Heads and rows of tables.
     assert [pair for pair in zip(*lines, strict=True) if pair[0] != pair[1]] == []

@@ -1,4 +1,4 @@
-"""Records kept in one file: the same bytes from the same records, and nothing taken out that is no record."""
+"""Records archived in one file: the same bytes from the same records, and nothing but records extracted."""
 
 import hashlib
 import io
@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from poslab.config.text import plain, without_paths
+from poslab.record.archive import ARCHIVE, load_available, pack, unpack
 from poslab.record.files import write_sealed
-from poslab.record.kept import KEPT, load_available, pack, unpack
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import ReportError, load_run
 from poslab.record.seal import read_sealed, sealed
@@ -87,7 +87,7 @@ def test_the_same_records_give_the_same_bytes(home):
     assert pack(shutil.copytree(copy, home / "other" / "b")) != first
 
 
-def test_what_a_report_reads_is_kept_as_it_is_and_nothing_else(home):
+def test_what_a_report_reads_is_archived_as_it_is_and_nothing_else(home):
     study = home / "runs" / "a"
     run = study / "rope-0"
     listed = read_manifest(run)
@@ -99,26 +99,26 @@ def test_what_a_report_reads_is_kept_as_it_is_and_nothing_else(home):
     assert contents(pack(study)) == {name: content for name, content in before.items() if ".lock" not in name}
 
 
-def test_run_directories_come_before_what_is_kept(home):
+def test_run_directories_come_before_archives(home):
     runs = home / "runs"
     write_run(runs, "rope-0", study="b", config={"data": {"name": "stdlib"}})
     both = load_available("b,a", runs, None)
-    path = home / "reports" / "a" / KEPT
+    path = home / "reports" / "a" / ARCHIVE
     path.parent.mkdir(parents=True)
     path.write_bytes(pack(runs / "a"))
     (runs / "a").rename(home / "gone")
     found = load_available("b,a", runs, home / "reports")
-    assert [one.kept for one in found] == [None, path]
-    assert tuple(replace(one, kept=None) for one in found) == both
+    assert [one.archive for one in found] == [None, path]
+    assert tuple(replace(one, archive=None) for one in found) == both
     # A folder with a plan and no run is no study with records.
     plan(runs, ["rope-9"], study="a")
-    assert load_available("a", runs, home / "reports")[0].kept == path
+    assert load_available("a", runs, home / "reports")[0].archive == path
     write_run(runs, "rope-9", study="a")
     (one,) = load_available("a", runs, home / "reports")
-    assert (one.kept, [run.name for run in one.runs]) == (None, ["rope-9"])
+    assert (one.archive, [run.name for run in one.runs]) == (None, ["rope-9"])
 
 
-def test_no_path_of_the_machine_is_kept_and_links_to_wandb_are(home):
+def test_no_path_of_the_machine_is_archived_and_links_to_wandb_are(home):
     runs, mine = home / "runs", "/home/somebody"
     link = "https://wandb.ai/somebody/poslab/runs/abc"
     write_run(
@@ -139,7 +139,7 @@ def test_no_path_of_the_machine_is_kept_and_links_to_wandb_are(home):
     files = contents(packed)
     assert b"somebody/" not in b"".join(files.values()).replace(link.encode(), b"")
     assert b'"reason": "x"' in files["a/older/manifest.json"]
-    records = unpack(packed, home / KEPT, "a")
+    records = unpack(packed, home / ARCHIVE, "a")
     found = {run.name: run for run in records.runs}
     told = found["told"]
     assert told.status == "done"  # its new seal is right, and so are the checksums of its tables
@@ -157,7 +157,7 @@ PIECES = ("/", "//", ":", "a", "b.c", "~", " ", "=", "'", "\n", "\x00", "file:",
 @example("/a/file:///b/c")
 @example("x:/a/b/c")
 def test_a_path_is_cut_once_and_for_all(text):
-    """So a report of what is kept shows what one of the run directories shows."""
+    """So a report from an archive shows what one from the run directories shows."""
     assert without_paths(without_paths(text)) == without_paths(text)
     assert plain(without_paths(plain(text, 1000)), 1000) == plain(text, 1000)
 
@@ -200,7 +200,7 @@ def test_paths_and_addresses(text, shown):
     ],
 )
 def test_what_is_not_as_it_was_written_is_refused_in_one_line(home, change, expected):
-    path = home / "reports" / "a" / KEPT
+    path = home / "reports" / "a" / ARCHIVE
     path.parent.mkdir(parents=True)
     path.write_bytes(change(pack(home / "runs" / "a")))
     shutil.rmtree(home / "runs")
@@ -213,7 +213,7 @@ def test_what_is_not_as_it_was_written_is_refused_in_one_line(home, change, expe
 
 
 def test_a_changed_bit_anywhere_is_found(home):
-    path = home / KEPT
+    path = home / ARCHIVE
     packed = pack(home / "runs" / "a")
     chance = random.Random(0)
     for place in chance.sample(range(len(packed)), 100):
@@ -229,7 +229,7 @@ def test_a_manifest_cannot_have_files_read_outside_its_folder(home):
     RunRecord(directory, manifest).update(files={**(manifest.files or {}), "../../x.csv": "0" * 64})
     run = load_run(directory)
     assert (run.status, run.reason) == ("unreadable", "manifest.json lists a file outside its folder")
-    records = unpack(pack(home / "runs" / "a"), home / KEPT, "a")
+    records = unpack(pack(home / "runs" / "a"), home / ARCHIVE, "a")
     assert {run.name: run.reason for run in records.runs}["rope-0"] == run.reason
 
 

@@ -19,7 +19,7 @@ PATTERN = f".command-{'[0-9a-f]' * 12}.json"
 
 @contextmanager
 def announced(directories: Iterable[Path]) -> Iterator[None]:
-    """List the runs in these directories for `names_under_way` of other commands, until the end."""
+    """List the runs in these directories for `active_runs` of other commands, until the end."""
     directories = list(directories)
     with ExitStack() as stack:
         for folder in dict.fromkeys(directory.parent for directory in directories):
@@ -46,7 +46,7 @@ def _announced(folder: Path, names: list[str]) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def names_under_way(folder: Path) -> dict[str, float]:
+def active_runs(folder: Path) -> dict[str, float]:
     """Return the runs of the study in `folder` that running commands will train, with when they listed them.
 
     Remove the files of commands that were killed.

@@ -29,7 +29,7 @@ from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
 
-KEPT = "records.tar.xz"
+ARCHIVE = "records.tar.xz"
 # Of settings of xz that tables of digits were tried with, the ones that pack them tightest.
 FOR_TABLES = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 1}]
 
@@ -41,20 +41,20 @@ def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Record
     Raise ReportError.
     """
     recorded = studies(runs, recorded=True)
-    archived = [] if reports is None else kept_studies(reports)
+    archived = [] if reports is None else archived_studies(reports)
     requested = requested_studies(names, list(dict.fromkeys([*recorded, *archived])))
     several = len(requested) > 1
     return tuple(
         load_study(runs / study, several)
         if reports is None or study in recorded
-        else unpack((path := reports / study / KEPT).read_bytes(), path, study, several)
+        else unpack((path := reports / study / ARCHIVE).read_bytes(), path, study, several)
         for study in requested
     )
 
 
-def kept_studies(reports: Path) -> list[str]:
+def archived_studies(reports: Path) -> list[str]:
     """Return the names of the studies with an archive in `reports`."""
-    return sorted(path.parent.name for path in reports.glob(f"[!.]*/{KEPT}") if path.is_file())
+    return sorted(path.parent.name for path in reports.glob(f"[!.]*/{ARCHIVE}") if path.is_file())
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
@@ -78,7 +78,7 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
         if not recorded_runs(Path(temporary, study)):
             raise ReportError(f"{path} holds no record of a run of study={study}")
         try:
-            return replace(load_study(Path(temporary, study), several), kept=path)
+            return replace(load_study(Path(temporary, study), several), archive=path)
         except ReportError as error:
             raise ReportError(f"{path}: {error}") from None
 
