@@ -116,7 +116,7 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     found = [agreement(rungs, rung, LOSS) for rung in rungs.rungs]
     assert [(one["pairs"], one["same"]) for one in found] == [(3, 3)] * 3 + [(1, 0)]
     results = gather("made_up", tmp_path, None)
-    assert "; t5, rope, alibi at 16 tokens a parameter; rope, t5 at 31" in words(results)
+    assert "; t5, rope, alibi at 16 tokens per parameter; rope, t5 at 31" in words(results)
     trends, *_ = section(results).findings
     assert f"to {quantity(trend(rungs, 'alibi', LOSS).high)} FLOP)" in trends
     # Those without a gap to the reference at their size and budget are named.
@@ -225,7 +225,7 @@ def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(
         "0.39 tokens per parameter",
         "3.9 tokens per parameter",
     ]
-    assert "Only in the table: 16.4 k, 39 tokens a parameter." in chart.caption
+    assert "Only in the table: 16.4 k, 39 tokens per parameter." in chart.caption
     assert len(page.sheets["ladder"][1]) == 10
     assert page.sheets["ladder_order"][1][0]["order_loss_1x"] == "t5, rope"
 

@@ -45,8 +45,8 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
 @pytest.mark.parametrize(
     ("arms", "seeds", "reference", "said"),
     [
-        (("rope", "alibi"), 3, "rope", "an arm is told apart from the reference in "),
-        (("rope", "none"), 3, "rope", "no arm is told apart from the reference in "),
+        (("rope", "alibi"), 3, "rope", "an arm is separated from the reference in "),
+        (("rope", "none"), 3, "rope", "no arm is separated from the reference in "),
         (("rope", "alibi"), 1, "rope", "not known"),
         (("rope", "alibi"), 3, "t5", "No test over two seeds or more: "),  # a reference of one seed
     ],

@@ -198,7 +198,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
         "rope-0-aa00 (bad-aa00): metrics.csv is damaged in W&B",
         "rope-1-aa01 (bad-aa01): position.csv is missing in W&B",
         "alibi-0-aa02 (bad-aa02) has a damaged manifest.json",
-        "t5-0-aa04 (bad-aa04) says that it is of study 'another'",
+        "t5-0-aa04 (bad-aa04) names the study 'another'",
         "t5-1-aa05 (bad-aa05) names a file outside its folder",
         "fox-0-aa06 (bad-aa06) names a file outside its folder",
         "fox-1-aa07 (bad-aa07) has no record: killed in W&B",

@@ -37,7 +37,7 @@ def home(tmp_path_factory):
         ("study=k keep=yes", "keep=yes is unknown; there is keep=true"),
         ("study=k keep=false", "keep=false is unknown"),
         ("study=a,b keep=true", "keep=true keeps the records of one study"),
-        ("study=k keep=true", "keep=true keeps one study's records, and runs has none of 'k'"),
+        ("study=k keep=true", "keep=true archives one study, and runs has no records of 'k'"),
         ("study=c keep=true", "study=c has no finished run: 1 failed"),
         ("checkpoint=runs/b/rope-0 keep=true", "leave keep= out"),
         ("checkpoint=runs/a/rope-0 study=a", "checkpoint= names the runs itself: leave study= out"),

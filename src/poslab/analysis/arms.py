@@ -1,6 +1,6 @@
 """Runs into arms: an arm is everything in the configuration but the seed, in one study.
 
-Two finished runs of one configuration made with different code or data do not average: the one that finished
+Two finished runs of one configuration with different code or data are not averaged: the one that finished
 last counts and the others are listed as superseded.
 """
 
@@ -132,7 +132,7 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
         return [""] * len(groups)
 
     def on_first_text(run: Run) -> Run:
-        data, of_first = (each.config.get("data") or {} for each in (run, firsts[0]))
+        data, of_first = (member.config.get("data") or {} for member in (run, firsts[0]))
         used = {name: data[name] for name in BESIDE_A_TEXT & data.keys()}
         trainer = dict(run.config.get("trainer") or {})
         if run.study in tuned:
@@ -190,7 +190,7 @@ def _on_texts_of_their_own(fitting: Sequence[Arm]) -> bool:
 
 
 def text_of(run: Run) -> str:
-    """Return a text that is equal for runs whose `data` settings choose the same text, in whatever tokens."""
+    """Return a key that is equal for runs with `data` settings of the same text, in whatever tokens."""
     data = run.config.get("data") or {}
     return json.dumps({k: v for k, v in data.items() if k not in BESIDE_A_TEXT}, sort_keys=True, default=str)
 
@@ -251,7 +251,7 @@ def finished_at(run: Run) -> tuple[str, str]:
 def key(run: Run) -> str:
     """Return a text that is equal for runs of the same arm.
 
-    Where they name files the content decides, too: of a file a record has the name alone.
+    Where they name files the content decides, too: of a file a record has only the name.
     """
     data = run.config.get("data") or {}
     files = data.get("path") is not None or is_tokenizer_file(data.get("vocabulary"))
@@ -328,21 +328,19 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
         else plain(run.pos, 80)
         for run in firsts
     ]
-    # A recipe sets both: its block goes without saying where its positions tell the arms apart.
-    unsaid_block = BLOCK if len(set(bare)) == len(bare) else ()
-    telling = _telling(
-        flat, [key for key in keys if not key.startswith(prefixes) and key not in unsaid_block]
-    )
-    # The name of a published model says what it is; only those of one name are told apart.
-    beside = [[] if is_pretrained(run) else telling for run in firsts]
+    # A recipe sets both, so labels leave out its block where its positions distinguish the arms.
+    implied = BLOCK if len(set(bare)) == len(bare) else ()
+    needed = _needed(flat, [key for key in keys if not key.startswith(prefixes) and key not in implied])
+    # A published model's name identifies it; options are added only where several have one name.
+    beside = [[] if is_pretrained(run) else needed for run in firsts]
     names = [_beside(*parts) for parts in zip(bare, flat, beside, strict=True)]
-    # The scheme's label should already say its options; where it does not, the options do.
+    # The scheme's label should already name its options; where it does not, they are added.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [values for values, text in zip(flat, first, strict=True) if text == label]
         extra = [key for key in differing(same) if key.startswith(prefixes)]
         if is_pretrained(firsts[i]):
-            extra = _telling(same, keys)
+            extra = _needed(same, keys)
         names[i] = _beside(bare[i], options, [*beside[i], *extra])
     second = tuple(names)
     for i, label in enumerate(second):
@@ -352,8 +350,8 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     return names
 
 
-def _telling(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Return those of `keys`, the commonest first, that are needed to tell the configurations apart."""
+def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
+    """Return those of `keys`, the commonest first, that are needed to distinguish the configurations."""
     order = list(WORDS)
     chosen: list[str] = []
     groups = 1

@@ -1,4 +1,4 @@
-"""Losses of one model with the noise of the text alone, over the documents that it was scored on.
+"""Losses of one model with the noise of the text only, over the documents that it was scored on.
 
 A model that poslab has not trained has no seeds: what may change its figures is which documents are scored.
 """
@@ -28,7 +28,9 @@ def by_document(run: Run, multiples: Sequence[float]) -> list[Row]:
 def _row(run: Run, rescale: str, multiples: Sequence[float]) -> Row:
     row: dict[str, Value] = {"rescale": rescale, "line": label(rescale, run.config)}
     for k in multiples:
-        line, trained = (measured(run, each).segments.get(("sliding", k), {}) for each in (rescale, TRAINED))
+        line, trained = (
+            measured(run, rotation).segments.get(("sliding", k), {}) for rotation in (rescale, TRAINED)
+        )
         bits, base = (mean_bits(scored.values()) for scored in (line, trained))
         if bits is None or base is None:
             continue

@@ -106,7 +106,7 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
 
 
 def alike(arms: Iterable[ArmFigures], reference: Arm, in_bits: bool) -> list[ArmFigures]:
-    """Return the arms whose finished runs all compare with the reference's."""
+    """Return the arms of which all finished runs compare with the reference's."""
     return [item for item in arms if all(comparable(run, reference, in_bits) for run in item.arm.finished)]
 
 
@@ -124,7 +124,7 @@ def tokens_per_parameter(run: Run) -> float | None:
 
 
 def scored_by(run: Run) -> str:
-    """Return a text that is equal for runs whose losses are of one objective: its kind, and what it hides."""
+    """Return a key that is equal for runs with losses of one objective: its kind, and what it hides."""
     options = {**CAUSAL, **(run.config.get("objective") or {})}
     return json.dumps({key: value for key, value in options.items() if key != "offset"}, sort_keys=True)
 
@@ -154,9 +154,9 @@ def compare(
     families = (*COMPARED, *(IN_BITS.values() if is_in_bits(primary) else ()))
     columns = [f"{family}_{name(k)}" for family in families for k in multiples if k >= min(1.0, tested)]
     comparisons: list[Comparison] = []
-    others = [item for item in all_figures if item is not reference]
-    compared = {in_bits: alike(others, reference.arm, in_bits) for in_bits in (False, True)}
-    for item in others:
+    items = [item for item in all_figures if item is not reference]
+    compared = {in_bits: alike(items, reference.arm, in_bits) for in_bits in (False, True)}
+    for item in items:
         for column in columns:
             if item not in compared[is_in_bits(column)]:
                 continue

@@ -94,7 +94,7 @@ def arm_figures(
 ) -> ArmFigures:
     """Return the figures of `arm` from the rows of its runs; `reference` is None for the reference itself.
 
-    Times to the `targets` are of the runs whose names are in `comparable`.
+    Times to the `targets` are of the runs with names in `comparable`.
     """
     finished_rows = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]

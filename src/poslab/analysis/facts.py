@@ -57,7 +57,7 @@ def facts_sheet(results: Results) -> Sheet:
         ("runs", len(results.runs)),
         ("runs_finished", len(results.finished)),
         ("seeds_most", results.seeds),
-        *((key, value) for key in known[0] for value in _different(each[key] for each in known)),
+        *((key, value) for key in known[0] for value in _different(facts[key] for facts in known)),
         *(("seed", seed) for seed in sorted({run.seed for run in results.finished})),
         *(("multiple", k) for k in sorted({k for run in results.finished for _, k in run.segments})),
         ("primary", results.primary),

@@ -28,14 +28,14 @@ def interactions(
 ) -> tuple[Interaction, ...]:
     """Return how the differences of schemes on the tested loss change with the settings beside them.
 
-    Of arms whose losses compare with the reference's, where both schemes were trained under both settings.
-    None where a study has several rates for the same of them: a difference would be one of rates, too.
+    Only of arms with losses that compare with the reference's, where both schemes were trained under both
+    settings. Empty where arms differ only in their rates: a difference would be one of rates, too.
     """
     if primary is None:
         return ()
     compared = alike(all_figures, reference.arm, is_in_bits(primary))
     by_parts = {_parts(item): item for item in compared}
-    if len(by_parts) < len(compared):  # arms that differ in their rates alone
+    if len(by_parts) < len(compared):  # arms that differ only in their rates
         return ()
     base_scheme, base_rest = _parts(reference)
     found = []

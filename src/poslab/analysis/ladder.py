@@ -28,8 +28,8 @@ SIZE = ("model.layers", "model.width", "model.heads")
 BUDGET = ("trainer.max_steps", "trainer.batch_size")
 # What follows the size or the budget, or is chosen for each arm.
 FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
-SAME_SHARE = 1.25  # tokens a parameter up to this factor apart are one budget: steps are whole numbers
-COLLINEAR = 0.95  # correlation of compute and tokens a parameter from which on a fit cannot part them
+SAME_SHARE = 1.25  # tokens per parameter up to this factor apart are one budget: steps are whole numbers
+COLLINEAR = 0.95  # correlation of compute and tokens per parameter from which on a fit cannot part them
 FEWEST_RUNGS = 3  # of a trend
 
 
@@ -60,8 +60,8 @@ class Rung:
         means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
         if self.reference in means:
             gaps = {label: self.gap(label, self.reference, figure) for label in means}
-            own = {label: mean - means[self.reference] for label, mean in means.items()}  # of no shared seed
-            means = {label: own[label] if gap is None else gap.mean for label, gap in gaps.items()}
+            unpaired = {label: mean - means[self.reference] for label, mean in means.items()}
+            means = {label: unpaired[label] if gap is None else gap.mean for label, gap in gaps.items()}
         return sorted(means, key=means.__getitem__)
 
 
@@ -75,13 +75,13 @@ class Ladder:
     figures: tuple[str, ...]  # the loss at L, and the tested one past L
 
     @property
-    def others(self) -> tuple[str, ...]:
+    def compared(self) -> tuple[str, ...]:
         """The contenders that are compared with the reference."""
         return tuple(label for label in self.contenders if label != self.reference)
 
     def seeds(self, figure: str) -> list[int]:
         """Return the numbers of seeds that gaps to the reference rest on, the smallest first."""
-        gaps = (rung.gap(arm, self.reference, figure) for rung in self.rungs for arm in self.others)
+        gaps = (rung.gap(arm, self.reference, figure) for rung in self.rungs for arm in self.compared)
         return sorted({gap.n for gap in gaps if gap is not None})
 
     @property
@@ -110,7 +110,7 @@ class Ladder:
 def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) -> Ladder | None:
     """Return the rungs of arms; None of fewer than two, or where a rung has a contender twice.
 
-    A rung without the reference is left out, and so is an arm whose losses do not compare with the
+    A rung without the reference is left out, and so is an arm with losses that do not compare with the
     reference's there. A study of learning rates has arms that differ in nothing else, so none.
     """
     finished = [item for item in arms if item.rows]
@@ -161,13 +161,13 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
     share = tokens_per_parameter(run)
     if len(compared) < 2 or flops is None or share is None or run.manifest.parameters is None:
         return None
-    kept = {label: item for label, item in arms.items() if item in compared}
-    return Rung(reference, kept, run.manifest.parameters, share, flops)
+    members = {label: item for label, item in arms.items() if item in compared}
+    return Rung(reference, members, run.manifest.parameters, share, flops)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Two contenders whose gaps in two rungs have opposite signs, and intervals that both leave 0 out."""
+    """Two contenders with gaps of opposite signs in two rungs, and intervals that both leave 0 out."""
 
     arm: str
     against: str
@@ -186,7 +186,7 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
     """
     found: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
     tests: dict[tuple[str, str, int, int], float] = {}
-    for arm, against in combinations((*rungs.others, rungs.reference), 2):
+    for arm, against in combinations((*rungs.compared, rungs.reference), 2):
         known = {i: at for i, rung in enumerate(rungs.rungs) if (at := rung.gap(arm, against, figure))}
         for (i, first), (j, second) in combinations(known.items(), 2):
             opposite = first.mean * second.mean < 0
@@ -211,10 +211,10 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
-        here, there = (at.gap(arm, against, figure) for at in (rung, rungs.whole))
-        if here is not None and there is not None:
-            pairs[there.decided] += 1
-            same[there.decided] += here.mean * there.mean > 0
+        gap, whole = (at.gap(arm, against, figure) for at in (rung, rungs.whole))
+        if gap is not None and whole is not None:
+            pairs[whole.decided] += 1
+            same[whole.decided] += gap.mean * whole.mean > 0
     every = {"same": sum(same.values()), "pairs": sum(pairs.values())}
     return every | {"same_decided": same[True], "pairs_decided": pairs[True]}
 
@@ -272,21 +272,21 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
         return None
     columns = design(used, shares_of(rungs))
     beside = _beside(used, arm, figure, columns)
-    slope, *others = (
+    slope, *rest = (
         _weighted(used, arm, figure, weights).difference(
-            *(Variance(one.variance * float(weights @ weights), one.freedom) for one in beside)
+            *(Variance(part.variance * float(weights @ weights), part.freedom) for part in beside)
         )
         for weights in _weights(columns)[1:]
     )
     same = max(([rung for rung in part if rung in used] for part in rungs.shares), key=len)
-    ends = [(same if others and len(same) > 1 else used)[i] for i in (0, -1)]
+    ends = [(same if rest and len(same) > 1 else used)[i] for i in (0, -1)]
     first, last = (rung.gap(arm, base, figure) for rung in ends)
     assert first is not None
     assert last is not None
     return Trend(
         arm,
         slope,
-        next(iter(others), None),
+        next(iter(rest), None),
         _steady(rungs, used, arm, figure, slope.mean),
         first,
         last,
@@ -299,11 +299,11 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
 
 def shares_of(rungs: Ladder) -> dict[Rung, float]:
     """Return tokens per parameter by rung, one number for those that are about the same."""
-    return {rung: geometric_mean(one.share for one in group) for group in rungs.shares for rung in group}
+    return {rung: geometric_mean(near.share for near in group) for group in rungs.shares for rung in group}
 
 
 def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
-    """Return the columns 1, ln(C / C0) and, where it can be told apart, ln(D / N); a row a rung."""
+    """Return the columns 1, ln(C / C0) and, where a fit can separate it, ln(D / N), in a row per rung."""
     compute = np.log([rung.flops / used[-1].flops for rung in used])
     share = np.log([shares[rung] for rung in used])
     columns = [np.ones(len(used)), compute]
@@ -321,11 +321,11 @@ def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[flo
     """Return a weighted sum of the gaps to the reference, each over the seeds that its two runs share."""
     groups, scored = [], list[tuple[ArmFigures, float, set[int]]]()
     for rung, weight in zip(used, map(float, weights), strict=True):
-        ours, theirs = rung.arms[arm], rung.arms[rung.reference]
-        values, base = ours.by_seed(figure), theirs.by_seed(figure)
+        item, reference = rung.arms[arm], rung.arms[rung.reference]
+        values, base = item.by_seed(figure), reference.by_seed(figure)
         seeds = values.keys() & base.keys()
         groups.append((weight, [values[seed] - base[seed] for seed in sorted(seeds)]))
-        scored += [(ours, weight, seeds), (theirs, -weight, seeds)]
+        scored += [(item, weight, seeds), (reference, -weight, seeds)]
     return weighted_sum(groups, text_noise(scored, {figure: 1}))
 
 
@@ -335,7 +335,7 @@ def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) ->
     if not len(apart):
         return []
     sums = [_weighted(used, arm, figure, weights) for weights in apart]
-    left = fmean(one.mean**2 - one.variance for one in sums)
+    left = fmean(total.mean**2 - total.variance for total in sums)
     return [Variance(left, len(sums))] if left > 0 else []
 
 

@@ -92,8 +92,8 @@ class Tuning:
             return None
         same = [place for place in self.tried if place.rates.scheme_rate == self.chosen.rates.scheme_rate]
         at = same.index(self.chosen) + step  # the grid has the lowest rates first
-        there = same[at].estimate if 0 <= at < len(same) else None
-        return None if there is None else there.mean - best.mean
+        loss = same[at].estimate if 0 <= at < len(same) else None
+        return None if loss is None else loss.mean - best.mean
 
     @property
     def seeds(self) -> frozenset[int]:

@@ -40,11 +40,11 @@ def controls(results: Results) -> tuple[Control, ...]:
     every = [control for control in pairs if control is not None]
     of_one_rate = [control for control in every if _rates(control.arm) == _rates(control.longer)]
 
-    def beside(control: Control, others: Sequence[Control]) -> list[Control]:
+    def beside(control: Control, found: Sequence[Control]) -> list[Control]:
         return [
-            other
-            for other in others
-            if other.length == control.length and (other.arm is control.arm or other.longer is control.longer)
+            rival
+            for rival in found
+            if rival.length == control.length and (rival.arm is control.arm or rival.longer is control.longer)
         ]
 
     fitting = [control for control in every if control in of_one_rate or not beside(control, of_one_rate)]
@@ -52,28 +52,30 @@ def controls(results: Results) -> tuple[Control, ...]:
 
 
 def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
-    first, second = (each.arm.finished[0] for each in (item, longer))
+    first, second = item.arm.finished[0], longer.arm.finished[0]
     length = second.context_length
     alike = first.budget == second.budget and first.data_fingerprint == second.data_fingerprint
     if first.context_length >= length or not alike or _rest(item.arm) != _rest(longer.arm):
         return None
-    ours, theirs = ({run.seed: _scored(run, length) for run in each.arm.finished} for each in (item, longer))
-    here, there = (
+    scored, base_scored = (
+        {run.seed: _scored(run, length) for run in side.arm.finished} for side in (item, longer)
+    )
+    values, base = (
         {seed: loss for seed, parts in side.items() if (loss := mean_loss(parts.values())) is not None}
-        for side in (ours, theirs)
+        for side in (scored, base_scored)
     )
     seeds = sorted(
-        seed for seed in here.keys() & there.keys() if _targets(ours[seed]) == _targets(theirs[seed])
+        seed for seed in values.keys() & base.keys() if _targets(scored[seed]) == _targets(base_scored[seed])
     )
     if not seeds:
         return None
-    here, there = ({seed: side[seed] for seed in seeds} for side in (here, there))
-    signs = (ours, 1 / len(seeds)), (theirs, -1 / len(seeds))
+    values, base = ({seed: side[seed] for seed in seeds} for side in (values, base))
+    signs = (scored, 1 / len(seeds)), (base_scored, -1 / len(seeds))
     difference = paired(
-        here, there, noise_of_losses([(parts[seed], sign, False) for parts, sign in signs for seed in seeds])
+        values, base, noise_of_losses([(side[seed], sign, False) for side, sign in signs for seed in seeds])
     )
     assert difference is not None
-    losses = fmean(here.values()), fmean(there.values())
+    losses = fmean(values.values()), fmean(base.values())
     return Control(item, longer, length, losses, difference)
 
 

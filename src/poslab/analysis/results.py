@@ -278,7 +278,7 @@ def _figures(
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
-    if not base.rows:  # nothing says which losses compare
+    if not base.rows:  # then which losses compare is unknown
         figure = None
     compared = compare(all_figures, base, figure, multiples)
     groups = [(all_figures, base)]  # of arms that are tested against one another, and their reference

@@ -37,7 +37,7 @@ class Need:
     """What an arm needs over the reference for the same loss, 1 being as much, and its 95 % interval."""
 
     factor: float | None  # None: at a bound of the search
-    low: float | None  # None: the losses do not tell
+    low: float | None  # None: the losses do not decide it
     high: float | None
 
     @property
@@ -76,7 +76,7 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
         return None
     arms = arm, rungs.reference
     values = [_shared([rung.arms[label].by_seed(figure) for label in arms]) for rung in used]
-    means = np.concatenate([each.mean(1) for _, each in values])
+    means = np.concatenate([losses.mean(1) for _, losses in values])
     noise = _covariance(values)
     if noise is None or means.size <= LOWEST.size or not (means > 0).all():
         return None
@@ -130,14 +130,15 @@ def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarra
 
 def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarray, int] | None:
     """Return that of the mean losses over seeds, in shares of a loss alike in all rungs, and its freedom."""
-    freedom = sum(each.shape[1] - 1 for _, each in values)
+    freedom = sum(losses.shape[1] - 1 for _, losses in values)
     if not freedom:
         return None
-    apart = [each / each.mean(1, keepdims=True) - 1 for _, each in values]
+    apart = [losses / losses.mean(1, keepdims=True) - 1 for _, losses in values]
     pooled = sum(of_rung @ of_rung.T for of_rung in apart) / freedom
-    means = [each.mean(1) for _, each in values]
+    means = [losses.mean(1) for _, losses in values]
     blocks = [
-        pooled * np.outer(mean, mean) / each.shape[1] for mean, (_, each) in zip(means, values, strict=True)
+        pooled * np.outer(mean, mean) / losses.shape[1]
+        for mean, (_, losses) in zip(means, values, strict=True)
     ]
     return np.asarray(block_diag(*blocks)), freedom
 

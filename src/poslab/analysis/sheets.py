@@ -133,7 +133,7 @@ def _paired(between: Difference) -> Row:
 
 
 def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:
-    """Return the cells of a paired difference whose columns begin with `name`; empty ones for None."""
+    """Return the cells of a paired difference, in columns that begin with `name`; empty ones for None."""
     return {f"{name}_{end}": getattr(between, end, None) for end in estimates.ESTIMATE}
 
 

@@ -32,7 +32,7 @@ class Agreement:
         return sum(mean < 0 for mean in self.means)
 
     def separated(self, side: str) -> int:
-        """Count the texts whose test finds it `lower` or `higher`, corrected over the claims of all texts."""
+        """Count the texts with a test that reads `lower` or `higher`, corrected over all texts' claims."""
         return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 

@@ -33,7 +33,7 @@ class Trackio(RunLogger):
     def open(self, run: OpenedRun) -> None:
         import trackio
 
-        with redirect_stdout(StringIO()):  # it says where its data is each time
+        with redirect_stdout(StringIO()):  # it prints where its data is each time
             self._run = trackio.init(
                 self.options.project,
                 name=f"{run.card.group}/{run.directory.name}",
@@ -64,7 +64,7 @@ class Trackio(RunLogger):
                 f"tables/{name}": Table(dataframe=DataFrame(rows)) for name, rows in sheets(run).items()
             }
             self._once({**final_figures(run), **tables}, self._step + 1)
-        with patch("trackio.run.print", create=True):  # in its module alone: other threads print meanwhile
+        with patch("trackio.run.print", create=True):  # only in its module: other threads print meanwhile
             self._run.finish()
 
     def _once(self, values: Mapping[str, Any], step: int) -> None:

@@ -42,7 +42,7 @@ def paragraph(results: Results) -> Iterator[Cited]:
     model, trainer = partial(_setting, trained, "model"), partial(_setting, trained, "trainer")
     yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
     blocks = {block(run.config) for run in results.finished}
-    if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences say so
+    if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences name it
         yield Cited(f" but for {blocks.pop()},")
     yield Cited(
         f" with {counted(model('layers'), 'layer')}, width {model('width')} and "

@@ -67,8 +67,8 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
     one.
     """
     parts = results.texts or (results,)
-    first, *others = map(choices, parts)
-    known = {name: column for name, column in first.items() if all(name in other for other in others)}
+    first, *rest = map(choices, parts)
+    known = {name: column for name, column in first.items() if all(name in part for part in rest)}
     chosen = list(dict.fromkeys(names or _default(parts[0], known)))
     if unknown := [column for column in chosen if column not in known]:
         raise ReportError(

@@ -122,7 +122,7 @@ def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
 
     In tokens and as a multiple of L; `_at_least` is true where the longest length that was tested passes and
     the scheme is defined beyond it. Where `run` is a rescaling of `trained`, the loss of `trained` at L is
-    what counts, and a length of 0 says that the rescaling loses too much at L already.
+    what counts, and a length of 0 means that the rescaling loses too much at L already.
     """
     figures: dict[str, Value] = {}
     base = _sliding(run if trained is None else trained).get(1.0)
@@ -232,8 +232,8 @@ def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = Fa
             figures |= {key: None, f"{key}_found": None}
             continue
         limit = (1 + tolerance) * plateau
-        last_kept = max((item.first for item in beyond if item.loss <= limit), default=0) if lasting else 0
-        first = next((item.first for item in beyond if item.loss > limit and item.first > last_kept), None)
+        last_within = max((item.first for item in beyond if item.loss <= limit), default=0) if lasting else 0
+        first = next((item.first for item in beyond if item.loss > limit and item.first > last_within), None)
         figures |= {key: first, f"{key}_found": first is not None}
     return figures
 

@@ -278,7 +278,7 @@ def load_run(folder: Path) -> Run:
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
-    """Load the tables of a run, or of an evaluation of a trained model, whose manifest is known.
+    """Load the tables of a run, or of an evaluation of a trained model, by its manifest.
 
     Raise DamagedError, and ArithmeticError, ValueError and csv.Error where its tables make no sense.
     """

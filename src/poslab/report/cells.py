@@ -77,7 +77,7 @@ def arms(results: Results) -> list[tuple[int, ArmFigures]]:
     return list(zip(numbers, results.arms, strict=True))
 
 
-def alone(label: str) -> str:
+def lone_arm(label: str) -> str:
     """Return an arm's label for where a sentence names no other: of "none", which reads as no arm."""
     return "the arm none" if label == "none" else label
 

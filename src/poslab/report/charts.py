@@ -54,7 +54,7 @@ class LineChart(Figure):
     y_label: str
     base: int  # of the logarithm of x
     ticks: tuple[tuple[float, str], ...]
-    mark: float | None  # where the training length L lies, or what `mark_label` says
+    mark: float | None  # the training length L, or what `mark_label` names
     series: tuple[Series, ...]
     level: float | None = None  # a loss past L above which a line has failed
     ceiling: float | None = None  # where y ends, if lines continue above it

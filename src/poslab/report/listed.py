@@ -75,7 +75,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         "answer": facts.get("answer", ""),  # the first sentence
         "runs": f"{facts.get('runs_finished', 'no')} finished runs",
         "date": max(ended, default="")[:10],  # on which its last run ended
-        "command": facts.get("report_command", ""),  # which makes the report again
+        "command": facts.get("report_command", ""),  # which writes the report again
         "picture": (folder / PICTURE).is_file(),
         "archived": (folder / ARCHIVE).is_file(),
         "page": (folder / PAGE).is_file(),

@@ -1,6 +1,6 @@
 """Tables of a report, each a view of a CSV file, before they are laid out.
 
-A column names a cell of that file and says how it is shown, and what is shown keeps the number.
+A column names a cell of that file and formats it; a formatted cell still has its number.
 """
 
 from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import number
 
 NAMED = 3  # arms in one list; the tables have them all
-# What is said of an arm against the reference, by the beginnings of its readings.
+# How an arm compares with the reference, by the beginnings of its readings.
 READINGS: dict[str, tuple[str, ...]] = {
     "lower for": ("lower",),
     "higher for": ("higher",),
@@ -29,7 +29,7 @@ GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens befor
 
 
 def extrapolation(results: Results) -> tuple[str, ...]:
-    """Return what the tables past the training length do not say by themselves."""
+    """Return sentences on what the tables past the training length do not show by themselves."""
     return _sentences(_other_protocol(results), _gains(results))
 
 
@@ -56,7 +56,7 @@ def context_used(parts: Sequence[Results]) -> str:
     if not arms:
         return ""
     every = {item.arm.label for part in parts for item in part.arms if item.rows}
-    known = every == {*chain(*measured)}  # else nothing is said of all arms
+    known = every == {*chain(*measured)}  # else no sentence covers all arms
     used = [
         (length, item.arm.context_length)
         for items in unused
@@ -77,10 +77,10 @@ def context_used(parts: Sequence[Results]) -> str:
         need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " the others"
     else:
         need = f"The arms {listing(arms, NAMED)} do not need"
-    kept = "that they keep their loss past L" if of_others else "to keep the loss past L"
+    success = "that they keep their loss past L" if of_others else "to keep the loss past L"
     return (
         f"{need} a context of L: half of it costs{of_others} less than {GATE:g} nats{enough}. "
-        f"So {kept} shows little, and to lose it is a failure."
+        f"So {success} shows little, and to lose it is a failure."
     )
 
 
@@ -176,7 +176,7 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
 def phrases(*groups: tuple[str, list[str]]) -> list[str]:
     """Return the words of each group that has labels: "lower for a and b"."""
     return [
-        f"{words} {cells.alone(labels[0]) if len(labels) == 1 else listing(labels, NAMED)}"
+        f"{words} {cells.lone_arm(labels[0]) if len(labels) == 1 else listing(labels, NAMED)}"
         for words, labels in groups
         if labels
     ]

@@ -35,7 +35,10 @@ def warnings_of(results: Results) -> list[str]:
     """
     whole = _warnings_of(results)
     by_text = [
-        f"{text.text}: {each}" for text in results.texts for each in _warnings_of(text) if each not in whole
+        f"{text.text}: {warning}"
+        for text in results.texts
+        for warning in _warnings_of(text)
+        if warning not in whole
     ]
     known = {run.name for text in results.texts for run in text.finished}
     apart = [
@@ -46,14 +49,14 @@ def warnings_of(results: Results) -> list[str]:
     if results.texts and apart:
         whole.append(f"Without the reference on the same text, so compared with nothing: {listing(apart)}.")
     base = {scored_by(run) for run in results.reference.arm.finished}
-    if other := [
+    if differing := [
         item.arm.label
         for item in results.arms
         if base and any(run.segments and scored_by(run) not in base for run in item.arm.finished)
     ]:
         whole.append(
-            f"Trained for another objective than {results.reference.arm.label}: {listing(other)}. Losses of "
-            "two objectives do not compare, though a figure may show both."
+            f"Trained for another objective than {results.reference.arm.label}: {listing(differing)}. Losses "
+            "of two objectives do not compare, though a figure may show both."
         )
     return whole + by_text
 
@@ -247,7 +250,7 @@ def _differing(question: Question, runs: Sequence[Run]) -> str | None:
 def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
     """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
-        return  # another sentence says so already
+        return  # another sentence has this already
     wholes: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         whole = f"{plain(run.pos, 80)} / {plain(run.attention, 80)}"

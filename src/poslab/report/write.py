@@ -69,8 +69,8 @@ def write_report(
     that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `archives` is a folder of
     reports with archives beside them: a study without records in `runs` is read from its archive there. With
     `keep` the study's records are archived beside its report; without it an archive there is still updated,
-    unless it has runs that the folder lacks. `kit` writes more of the study beside the report, such
-    as a paper's parts. With `earlier` the runs of all commands count, otherwise only those of the last one.
+    unless it has runs that the folder lacks. `kit` writes more of the study beside the report, such as a
+    paper's parts. With `earlier` the runs of all commands count, otherwise only those of the last one.
     Raises ReportError, one line with the remedy, where there is no such study, no finished run, no such arm
     or no such figure, or where the records cannot be archived or their archive is damaged.
     """
@@ -81,7 +81,7 @@ def write_report(
         # From the bytes of the archive, so that it and the report agree even if a run continues meanwhile.
         records: tuple[Records, ...] = (unpack(packed, path, study),)
     elif keep:
-        raise ReportError(f"keep=true keeps one study's records, and {runs} has none of {plain(study, 60)!r}")
+        raise ReportError(f"keep=true archives one study, and {runs} has no records of {plain(study, 60)!r}")
     else:
         records = load_available(study, runs, archives)
     if earlier:
@@ -130,7 +130,7 @@ def write_chosen(
 
 def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
     """The report of `results`, in a folder of its name in `reports`, and what `kit` writes beside it."""
-    # First, since it may refuse an argument.
+    # First, since the kit may refuse the request.
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
     kit_place = None if folder is None else f"The paper kit is in {folder}."
@@ -178,7 +178,7 @@ def _remove_stale(directory: Path, written: Sequence[str]) -> None:
 
 
 def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, str]:
-    """The page of a study while its runs train, and the same page for when none does.
+    """The page of a study while its runs train, and the same page for afterwards.
 
     The first has the `status` at its top, and reloads itself every so many `seconds`. Raises ReportError.
     """
@@ -201,7 +201,7 @@ def _spelled(value: Value) -> Value:
 
 
 def _text(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: an apostrophe before it says that it is none."""
+    """A text that no spreadsheet takes for a formula: with an apostrophe before it where needed."""
     return f"'{text}" if FORMULA.match(text) and not _is_number(text) else text
 
 

@@ -61,7 +61,7 @@ def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
     }
     every = chain(*sections.values())
     drawn = {str(metric) for panel in every if isinstance(panel, wr.LinePlot) for metric in panel.y}
-    sections["Other measurements"] = list(_others(contents, drawn))
+    sections["Other measurements"] = list(_remaining(contents, drawn))
     for name, panels in sections.items():
         for panel in panels:
             panel._id = identifier(place, name, str(panel.title))
@@ -174,15 +174,16 @@ def _schemes(contents: Contents) -> Iterable[Panel]:
         yield from _matching(contents, title, ATTENDED, LAYER, f"attention_distance/{name}")
 
 
-def _others(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
+def _remaining(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
     """Draw what measurements log that no other panel has, each line over its measurement's axis."""
-    for each in measurements():
-        x = f"{each.family}/{each.axis}"
-        title = each.name.replace("_", " ").capitalize()
+    for measurement in measurements():
+        family, axis = measurement.family, measurement.axis
+        x = f"{family}/{axis}"
+        title = measurement.name.replace("_", " ").capitalize()
         for key in sorted(contents.keys - drawn):
-            if each.axis and key != x and key.startswith(f"{each.family}/"):
-                line = key.removeprefix(f"{each.family}/").replace("_", " ")
-                yield _lines(contents, f"{title}: {line}", line, Axis(x, each.axis), [key])
+            if axis and key != x and key.startswith(f"{family}/"):
+                line = key.removeprefix(f"{family}/").replace("_", " ")
+                yield _lines(contents, f"{title}: {line}", line, Axis(x, axis), [key])
 
 
 def _matching(

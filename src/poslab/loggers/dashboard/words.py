@@ -32,12 +32,12 @@ SECTIONS = {
         "What the trained scheme does by itself, without the rest of the model.",
         "Bias: the number added to an attention logit at a distance, a line per head.",
         "Bound: an upper bound of the size of RoPE's rotated product of a query and a key, 1 at distance 0. "
-        "It does not say what a trained head does.",
+        "It does not show what a trained head does.",
         "Attention distance: how many tokens back a head attends on the validation text, weighted by its "
         "attention.",
     ),
     "Other measurements": (
-        "What else the study measures, a panel for each line. The report page says what each is.",
+        "What else the study measures, a panel for each line. The report page explains each.",
     ),
 }
 

@@ -71,7 +71,7 @@ def read_record(remote: RemoteRecord, study: str | None) -> RemoteRecord:
 def _misuse(manifest: Manifest, study: str | None) -> str:
     """Return why a manifest with a right seal is not used; empty where it is used."""
     if study is not None and manifest.study != study:
-        return f"says that it is of study {str(manifest.study)[:60]!r}"
+        return f"names the study {str(manifest.study)[:60]!r}"
     names = (manifest.study, manifest.run, *(manifest.files or {}))
     return "" if all(map(is_file_name, names)) else "names a file outside its folder"
 

@@ -60,7 +60,7 @@ def logged_in() -> bool:
 
     try:
         key = authenticate_session(host=server(), source="poslab", prompt=False, update_session=False)
-    except AuthenticationError:  # what is wrong with it is said where it is used
+    except AuthenticationError:  # its use reports what is wrong with it
         return True
     return key is not None
 

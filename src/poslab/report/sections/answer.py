@@ -48,15 +48,15 @@ EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 
 
 def answer(results: Results) -> Answer:
     """Return words, figure and table of the tested comparison."""
-    said, sure = tuple(sentences(results)), tuple(belief(results))
+    words, sure = tuple(sentences(results)), tuple(belief(results))
     if (led := lead(results)) is not None:
-        return Answer(said, sure, *led)
+        return Answer(words, sure, *led)
     if results.texts and results.primary is not None:
-        return Answer(said, sure, texts.chart(results), texts.table(results))
+        return Answer(words, sure, texts.chart(results), texts.table(results))
     if (rungs := results.rungs) is not None:
-        return Answer(said, sure, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
+        return Answer(words, sure, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
-    return Answer(said, sure, chart, table(results))
+    return Answer(words, sure, chart, table(results))
 
 
 def lead(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
@@ -119,8 +119,8 @@ def sentences(results: Results) -> Iterator[str]:
     yield sentence(f"{first}; {apart}" if apart else first)
     yield from longer.findings(results)
     if tested > 1:
-        kept = _within_tolerance(results, tested), context_used([results])
-        yield from filter(None, [*kept, at_length(results)])
+        past = _within_tolerance(results, tested), context_used([results])
+        yield from filter(None, [*past, at_length(results)])
     yield from measured
     yield from in_short(results)
 
@@ -146,14 +146,14 @@ def _lowest(results: Results) -> str:
 def _within_tolerance(results: Results, tested: float) -> str:
     """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
     unused = without_context(results)
-    there = [
+    measured = [
         item
         for item in results.arms
         if any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
     ]
     usable = {
         item.arm.label: min(lengths)
-        for item in there
+        for item in measured
         if item not in unused
         and item.mean(gain(1 / 2)) is not None  # else it is unknown whether it needs L
         and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
@@ -161,11 +161,11 @@ def _within_tolerance(results: Results, tested: float) -> str:
     if not usable:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
-    some = unused or len(usable) < len(there)
-    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if some else "for no arm"
-    of_these = "Of the arms that need a context of L, the" if some else "The"
+    restricted = unused or len(usable) < len(measured)
+    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if restricted else "for no arm"
+    of_these = "Of the arms that need a context of L, the" if restricted else "The"
     if len(reaching) == len(usable):
-        arms = f"for {listing(reaching, NAMED)}" if some else "for every arm measured there"
+        arms = f"for {listing(reaching, NAMED)}" if restricted else "for every arm measured there"
     return f"{of_these} loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
 
 
@@ -233,7 +233,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     finished = results.finished
     if any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished):
         objectives = (recorded_objective(run.config) for run in finished)
-        words = ("not known here" if each is None else plain(each.predicts, 60) for each in objectives)
+        words = ("not known here" if item is None else plain(item.predicts, 60) for item in objectives)
         yield "Predicted", cells.distinct(words, NAMED)
     if any(run.has_text for run in finished):
         yield "Text", cells.distinct((plain(run.data_name, 40) for run in finished), NAMED)
@@ -254,8 +254,8 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
     else:
         yield "Models", f"{size} parameters, trained elsewhere"
     if seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None:
-        some = " in some arms" if round(seen[-1]) >= EARLY else ""
-        early = f"fewer than {EARLY} tokens per parameter{some}"
+        where = " in some arms" if round(seen[-1]) >= EARLY else ""
+        early = f"fewer than {EARLY} tokens per parameter{where}"
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
     if unsteady(results):

@@ -61,7 +61,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
         (convergence.section, cost.section, learning_rates.section),
     ),
     ("what", "What the schemes do", lambda results: (), ()),
-    (MADE, "How it was made", remarks_on, (overview.runs, overview.earlier)),
+    (MADE, "How it was run", remarks_on, (overview.runs, overview.earlier)),
 )
 
 
@@ -85,15 +85,15 @@ def document(results: Results) -> Document:
         if chapter == "learning" and not results.one_objective:  # losses of several do not compare
             findings, builds = (lambda results: ()), (cost.section, learning_rates.section)
         by_text = {} if chapter == MADE else texts.names(results)
-        said = [] if by_text else [*findings(results)]
+        sentences = [] if by_text else [*findings(results)]
         sections = [] if by_text else [*_sections(results, chapter, builds)]
         if by_text and chapter == "past":
             sections.append(texts.section(results))
         for name, part in by_text.items():
-            said += [f"{part.text}: {finding}" for finding in findings(part)]
-            sections += [texts.of_text(each, name, part.text) for each in _sections(part, chapter, builds)]
+            sentences += [f"{part.text}: {finding}" for finding in findings(part)]
+            sections += [texts.of_text(item, name, part.text) for item in _sections(part, chapter, builds)]
         if any(section.charts or section.tables for section in sections):
-            chapters.append(Chapter(chapter, title, tuple(said), tuple(sections)))
+            chapters.append(Chapter(chapter, title, tuple(sentences), tuple(sections)))
     rows = [
         (look, {**row, "scheme": f"{row['scheme']} {name}".rstrip()})
         for name, part in (texts.names(results) or {"": results}).items()

@@ -52,7 +52,7 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         f"Right and low is best. The loss is taken {cells.figure_place(loss)}. {cells.bars(results)} Speeds "
         "are of training only, and compare only between runs that shared their part of the machine with no "
         "other work.",
-        "Training tokens a second",
+        "Training tokens per second",
         "Loss (nats per token)",
         10,
         tuple((x, quantity(x)) for x in _round_numbers(min(speeds), max(speeds))) if speeds else (),

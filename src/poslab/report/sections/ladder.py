@@ -33,7 +33,7 @@ def table(results: Results, rungs: Ladder) -> Table:
         for rung in rungs.rungs:
             row: dict[str, Value] = {"figure": cells.figure_title(figure), **_described(rung)}
             row["order"] = ", ".join(rung.order(figure))
-            for arm in rungs.others:
+            for arm in rungs.compared:
                 gap = rung.gap(arm, rungs.reference, figure)
                 row |= difference_columns(f"gap_{arm}", gap)
             rows.append(row)
@@ -43,7 +43,7 @@ def table(results: Results, rungs: Ladder) -> Table:
         *(sizes if len(rungs.sizes) > 1 else []),
         Column("tokens_per_parameter", "Tokens per parameter", cells.significant(2), number=False),
         cells.words("order", "Order of means"),
-        *(Column(f"gap_{arm}", arm, cells.nats, f"Gap to {rungs.reference}") for arm in rungs.others),
+        *(Column(f"gap_{arm}", arm, cells.nats, f"Gap to {rungs.reference}") for arm in rungs.compared),
     )
     return Table("Answer", "", columns, rows, ("ladder.csv", "ladder_order.csv"), grouped=True)
 
@@ -55,7 +55,7 @@ def section(results: Results) -> Section | None:
     trends = [
         (figure, found)
         for figure in rungs.figures
-        for arm in rungs.others
+        for arm in rungs.compared
         if (found := trend(rungs, arm, figure)) is not None
     ]
     every = (
@@ -124,8 +124,8 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
     ]
     over = "tokens per parameter" if len(rungs.sizes) == 1 else "compute"
     marks = BARS if any(spans) else ""
-    alone = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
-    marks += f" Only in the table: {listing([named(rungs, rung) for rung in alone], NAMED)}." if alone else ""
+    left = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
+    marks += f" Only in the table: {listing([named(rungs, rung) for rung in left], NAMED)}." if left else ""
     caption = (
         f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
         f"paired by seed. {_sure(results, rungs)}{marks}"
@@ -172,10 +172,10 @@ def _line(rungs: Ladder, part: Sequence[Rung], arm: str, figure: str) -> tuple[P
     points = []
     for rung in part:
         if (gap := rung.gap(arm, rungs.reference, figure)) is not None:
-            ours, theirs = (rung.arms[label].by_seed(figure) for label in (arm, rungs.reference))
-            each = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+            values, base = (rung.arms[label].by_seed(figure) for label in (arm, rungs.reference))
+            gaps = [values[seed] - base[seed] for seed in values.keys() & base.keys()]
             half = None if arm == rungs.reference else gap.half_width
-            ends = min(each), max(each)
+            ends = min(gaps), max(gaps)
             points.append(Point(gap.n, gap.mean, half, *ends, _x(rungs, rung), _described(rung)))
     return tuple(points)
 
@@ -253,14 +253,14 @@ def _orders_table(rungs: Ladder) -> Table:
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
         f"Decision accuracy: the pairs of arms that a row orders by mean as the {last} "
-        f"({named(rungs, rungs.whole)}) does; in brackets of those whose gap there has an interval that "
+        f"({named(rungs, rungs.whole)}) does; in brackets, of the pairs with an interval there that "
         "leaves 0 out."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
 
 def _crossings_table(rungs: Ladder) -> Table:
-    """ladder_crossings.csv: two arms whose gaps have both signs, with intervals that leave 0 out."""
+    """ladder_crossings.csv: two arms with gaps of opposite signs, and intervals that leave 0 out."""
     rows: Rows = []
     looked_at = []
     for figure in rungs.figures:
@@ -288,7 +288,7 @@ def _crossings_table(rungs: Ladder) -> Table:
         Column("p_holm", "p (Holm)", cells.probability),
     )
     caption = (
-        "Two arms whose gaps have opposite signs, with 95 % intervals that both leave 0 out; p is the larger "
+        "Two arms with gaps of opposite signs, and 95 % intervals that both leave 0 out; p is the larger "
         f"of the two, corrected over the pairs of gaps in that loss ({cells.distinct(looked_at, NAMED)})."
     )
     return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
@@ -312,7 +312,7 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
         }
         for figure, found in trends
     ]
-    share = Column("per_tenfold_share", "Per tenfold tokens a parameter", cells.nats)
+    share = Column("per_tenfold_share", "Per tenfold tokens per parameter", cells.nats)
     columns = (
         cells.figure_column("Loss"),
         cells.named(_looks(rungs)),
@@ -324,11 +324,11 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
         cells.words("reading", "Reading"),
     )
     caption = (
-        "Least squares of each gap on the logarithm of compute, and of tokens a parameter where budgets vary "
-        "beside it. The 95 % interval has the noise of seeds and text, and how far the gaps lie beside the "
-        "line beyond that noise. A trend is seen if it leaves 0 out, or the interval of the change from the "
-        "first gap to the last does, and the line's sign stays without any one size (of fewer than three, "
-        "any one row). Not corrected for their number. Left over: root mean square. The line describes what "
-        "lies between the first and the last row, and says nothing beyond."
+        "Least squares of each gap on the logarithm of compute, and of tokens per parameter where budgets "
+        "vary beside it. The 95 % interval has the noise of seeds and text, and how far the gaps lie beside "
+        "the line beyond that noise. A trend is seen if it leaves 0 out, or the interval of the change from "
+        "the first gap to the last does, and the line's sign stays without any one size (of fewer than "
+        "three, any one row). Not corrected for their number. Left over: root mean square. The line "
+        "describes only what lies between the first and the last row."
     )
     return Table("Trends", caption, columns, rows, ("ladder_trends.csv",))

@@ -1,4 +1,4 @@
-"""What a study of several budgets or sizes says: the order at both ends, who changes places, and trends."""
+"""Sentences on several budgets or sizes: the order at both ends, who changes places, and trends."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -14,12 +14,12 @@ from poslab.report.verdict import NAMED, sentence
 
 def named(rungs: Ladder, rung: Rung) -> str:
     """Return a rung in words, with its size where there are several."""
-    share = f"{number(rung.share, 2)} tokens a parameter"
+    share = f"{number(rung.share, 2)} tokens per parameter"
     return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
 
 
 def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
-    """Yield what the first screen does not say: the trends of each figure."""
+    """Yield the trends of each figure, which the first screen does not have."""
     for figure in rungs.figures:
         if found := [trend for of, trend in trends if of == figure]:
             yield _trends(rungs, figure, found)
@@ -28,13 +28,13 @@ def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterat
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     """Yield the order at both ends, and who change places."""
     seeds = rungs.seeds(figure) or [EXPLORATORY]
-    few = ""
+    caution = ""
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
-        few = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
+        caution = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
     apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
     yield sentence(
-        f"{few}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
+        f"{caution}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
     )
     crossed, looked_at = crossings(rungs, figure)
     if crossed:
@@ -114,5 +114,5 @@ def _course(found: Trend, figure: str) -> str:
     if not found.along_a_line:
         return f"{ends} {short_unit(figure)}, but not along a line over the logarithm of compute"
     slope = interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)
-    fixed = " at the same tokens a parameter" if found.per_tenfold_share else ""
+    fixed = " at the same tokens per parameter" if found.per_tenfold_share else ""
     return f"by {slope} {short_unit(figure)} per tenfold compute{fixed}, {ends}"

@@ -49,7 +49,7 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def only_controls(results: Results) -> bool:
-    """Return whether every finished arm is one scheme or another at two lengths, and `findings` says all."""
+    """Return whether all finished arms are schemes at two lengths, and `findings` has all of them."""
     pairs = [(item.arm.arm.label, item.longer.arm.label) for item in controls(results)]
     return bool(findings(results)) and {label for pair in pairs for label in pair} == {
         item.arm.label for item in results.arms if item.rows
@@ -109,7 +109,7 @@ def _on_texts(found: Sequence[Control]) -> str:
 
 def _label(item: Control, found: Sequence[Control]) -> str:
     """Return the arm's label, with the length where several are compared."""
-    several = len({each.length for each in found}) > 1
+    several = len({control.length for control in found}) > 1
     return f"{item.arm.arm.label} at {count(item.length)}" if several else item.arm.arm.label
 
 

@@ -129,10 +129,10 @@ def _led_rows(table: Table) -> list[tuple[int | None, dict[str, str]]]:
     for record, row in zip(table.records, table.rows, strict=True):
         attention = str(record["attention"])
         scheme = str(record["name"]).replace(f" / {attention}", "", 1)
-        shown = zip(table.columns, row, strict=True)
-        told = {column.title: cell.text for column, cell in shown if column.key not in LED_BY}
+        named = zip(table.columns, row, strict=True)
+        values = {column.title: cell.text for column, cell in named if column.key not in LED_BY}
         look = next((cell.arm for cell in row if cell.arm is not None), None)
-        rows.append((look, {"scheme": scheme, "attention": attention} | told))
+        rows.append((look, {"scheme": scheme, "attention": attention} | values))
     return rows
 
 
@@ -213,7 +213,7 @@ def differences_table(results: Results) -> Table | None:
         cells.words("reading", "Reading"),
     )
     caption = (
-        f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, as the figure says), "
+        f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, by the figure), "
         f"paired by seed, with 95 % Student-t intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in listed]
@@ -224,8 +224,10 @@ def _tested(results: Results) -> str:
     """Return which differences are tests, and which noise the intervals cover."""
     if (primary := results.primary) is None:
         return "Nothing is tested."
-    other = counterpart(primary)
-    example = f", such as in the {cells.figure_words(other)}," if other in results.reference.figures else ""
+    untested = counterpart(primary)
+    example = (
+        f", such as in the {cells.figure_words(untested)}," if untested in results.reference.figures else ""
+    )
     tested = (
         f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all that the verdict "
         f"claims; differences without a p{example} are descriptive."

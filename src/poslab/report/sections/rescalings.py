@@ -83,8 +83,8 @@ def rescaled_table(results: Results) -> Table:
 def findings(results: Results) -> tuple[str, ...]:
     """Return one sentence per arm: which rescaling goes furthest, at what price."""
     sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
-    said = tuple(filter(None, (_furthest(lines, results) for lines in results.rescaled)))
-    return (*said, sure) if said else ()
+    found = tuple(filter(None, (_furthest(lines, results) for lines in results.rescaled)))
+    return (*found, sure) if found else ()
 
 
 def in_short(results: Results) -> Iterator[str]:

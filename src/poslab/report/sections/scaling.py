@@ -17,11 +17,11 @@ LAW = {"floor": "E", "alpha": "α", "beta": "β", "residual": "Left over"}
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of fits; None without four sizes and two numbers of tokens a parameter."""
+    """Return the table of fits; None without four sizes and two numbers of tokens per parameter."""
     if (rungs := results.rungs) is None:
         return None
     figure = rungs.figures[0]
-    found = [fit for arm in rungs.others if (fit := scaling(rungs, arm, figure)) is not None]
+    found = [fit for arm in rungs.compared if (fit := scaling(rungs, arm, figure)) is not None]
     if not found:
         return None
     table = _table(rungs, figure, list(map(_row, found)), cells.chance(results))
@@ -33,9 +33,9 @@ def _finding(rungs: Ladder, found: list[Scaling]) -> str:
     """Return which arms need fewer or more tokens or parameters than the reference."""
     unfit = [fit.arm for fit in found if not fit.fits]
     seen = [
-        f"{fit.arm} needs {need.reading} {what} ({_range(need.factor, need.low, need.high)})"
+        f"{fit.arm} needs {need.reading} {kind} ({_range(need.factor, need.low, need.high)})"
         for fit in found
-        for what, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
+        for kind, need in (("tokens", fit.tokens), ("parameters", fit.parameters))
         if fit.fits and need.reading != "cannot tell"
     ]
     sizes = sorted(len({rung.parameters for rung in rungs.rungs if fit.arm in rung.arms}) for fit in found)
@@ -94,6 +94,6 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str
         f"intervals over {chance}, open past a factor of {number(WIDEST, 2)}, none corrected for "
         f"their number. Left over: root mean square, in {unit(figure)}; the law does not fit where noise "
         f"leaves as much in fewer than {100 * MISFIT:g} % of studies (F test). A dash: at a bound of the "
-        "search. It says nothing beyond these sizes and budgets."
+        "search. It holds only for these sizes and budgets."
     )
     return Table(TITLE, caption, columns, rows, ("scaling.csv",))

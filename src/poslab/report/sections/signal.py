@@ -1,4 +1,4 @@
-"""Signal and noise: which figures can tell arms apart at the budget of a study."""
+"""Signal and noise: which figures can separate arms at the budget of a study."""
 
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
@@ -23,21 +23,21 @@ def section(results: Results) -> Section | None:
 
 
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
-    """Return which figures tell an arm from the reference, and which none, of those with two seeds."""
+    """Return which figures separate an arm from the reference, and which none, of those with two seeds."""
     decided: dict[str, list[bool]] = {}
-    for one in found:
-        if one.compared:
-            decided.setdefault(_title(one.figure), []).append(one.decides)
+    for signal in found:
+        if signal.compared:
+            decided.setdefault(_title(signal.figure), []).append(signal.decides)
     if not decided:
         unknown = "No test over two seeds or more: how far seeds differ is not known"
-        return (f"{unknown}, so no figure is said to decide.",)
-    always = listing([figure for figure, each in decided.items() if all(each)])
-    never = listing([figure for figure, each in decided.items() if not any(each)])
-    told = ("an arm", always), ("no arm", never)
-    parts = [f"{arm} is told apart from the reference in {figures}" for arm, figures in told if figures]
+        return (f"{unknown}, so no figure is shown to decide.",)
+    always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
+    never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])
+    groups = ("an arm", always), ("no arm", never)
+    parts = [f"{arm} is separated from the reference in {figures}" for arm, figures in groups if figures]
     where = "At this budget"
     if found[0].share is not None:
-        single = any(not one.compared for one in found)
+        single = any(not signal.compared for signal in found)
         where = f"At every size and budget{' with two seeds or more' if single else ''}"
     return (f"{where}, each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
 
@@ -55,7 +55,7 @@ def _table(results: Results, rows: Rows) -> Table:
 
     def rung(row: Row, key: str) -> Cell:
         size, share = quantity(cells.figure(row, "parameters")), number(cells.figure(row, key), 2)
-        return Cell(f"{size}, {share} tokens a parameter")
+        return Cell(f"{size}, {share} tokens per parameter")
 
     def apart(row: Row, key: str) -> Cell:
         return Cell(
@@ -73,14 +73,14 @@ def _table(results: Results, rows: Rows) -> Table:
         Column("checkpoints", "SD", nats, "Last checkpoints"),
         Column("over_checkpoints", "Signal / noise", ratio, "Last checkpoints"),
         Column("half_width", "Half interval", nats),
-        Column("apart", "Told apart", apart),
+        Column("apart", "Separated", apart),
     ]
     reference = "the reference" if laddered else results.reference.arm.label
     caption = (
         "Range over arms: highest mean less lowest. SD over seeds is pooled over arms; that over the last "
         f"{CHECKPOINTS} validations, with what they still fall, over runs. Half interval: the median of half "
         f"the 95 % intervals of differences from {reference}, which hold the noise of the text, too; much "
-        f"smaller gaps cannot be decided. Told apart: arms that differ from {reference} by paired t tests, "
+        f"smaller gaps cannot be decided. Separated: arms that differ from {reference} by paired t tests, "
         "with Holm's correction within a row."
     )
     return Table(TITLE, caption, tuple(columns), rows, ("signal.csv",), grouped=laddered)

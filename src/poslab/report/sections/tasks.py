@@ -97,7 +97,7 @@ def _title(task: str) -> str:
 
 
 def _name(item: ArmFigures, task: str) -> str:
-    """Return what an arm is called beside others of its task."""
+    """Return an arm's name beside others of its task."""
     return item.arm.label.replace(f" {task}", "", 1)
 
 
@@ -123,7 +123,7 @@ def reached(item: ArmFigures) -> dict[int, float]:
 def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     """Return who still solves a task, at how many times the longest size of training.
 
-    First the arms that the most runs learned it with: L50 is of those runs alone, and ranks no arms.
+    First the arms that the most runs learned it with: L50 is only of those runs, and ranks no arms.
     """
     found: dict[str, list[str]] = {}
     undefined, rest = [], []
@@ -133,11 +133,11 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
         if not learned:
             rest.append(name)
             continue
-        some = name if learned == runs else f"{name} ({learned} of {runs} seeds)"
+        label = name if learned == runs else f"{name} ({learned} of {runs} seeds)"
         if values:
-            found.setdefault(f"{sum(values) / len(values):.2f}", []).append(some)
+            found.setdefault(f"{sum(values) / len(values):.2f}", []).append(label)
         else:
-            undefined.append(some)
+            undefined.append(label)
     parts = []
     if found:
         named = [f"{mean} times that size with {listing(names, 8)}" for mean, names in found.items()]
@@ -158,8 +158,8 @@ def _rows(study: StudyTables, tasks: Tasks) -> Rows:
         reference = _reference(study, task, items)
         base = reached(reference)
         for item in items:
-            mine = reached(item)
-            shared = [(mine[seed], base[seed]) for seed in sorted(mine.keys() & base.keys())]
+            values = reached(item)
+            shared = [(values[seed], base[seed]) for seed in sorted(values.keys() & base.keys())]
             p = None
             if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
                 p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
@@ -168,7 +168,7 @@ def _rows(study: StudyTables, tasks: Tasks) -> Rows:
             row["seeds_learned"] = _learned(item)
             for name in ("task_exact", "task_tokens", "task_exact_2x"):
                 row |= _over_seeds(name, item.by_seed(name))
-            row |= _over_seeds("task_l50", mine)
+            row |= _over_seeds("task_l50", values)
             row |= {"reference": _name(reference, task), "shared_seeds": len(shared), "p_wilcoxon": p}
             rows.append(row)
     return rows
@@ -209,7 +209,7 @@ def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Ar
 
 
 def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
-    """Return the number of every arm's look, by what it is called beside others of its task."""
+    """Return the number of every arm's look, by its name beside others of its task."""
     numbers, found = looks(study.results), dict[str, int]()
     for task, items in tasks.items():
         for item in items:
@@ -253,8 +253,8 @@ def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
         )
         row["learned"] += item["seeds_learned"]
         row["runs"] += item["seeds_finished"]
-        kept = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
-        row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in kept}
+        columns = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
+        row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in columns}
     return list(by_name.values())
 
 
@@ -262,7 +262,7 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     """Return L50 of each arm, a column for each task."""
 
     def solved(row: Row, key: str) -> Cell:
-        learned, runs = (row.get(key.replace("_l50", f"_seeds_{each}")) for each in ("learned", "finished"))
+        learned, runs = (row.get(key.replace("_l50", f"_seeds_{end}")) for end in ("learned", "finished"))
         if not runs:
             return Cell(DASH)
         cell, seeds = L50(row, key), f"{learned} of {runs}"
@@ -336,7 +336,7 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
 
 
 def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Values]) -> PanelChart:
-    """Return the same, a panel an arm and a line a seed: means hide that a seed learns a task or does not."""
+    """Return the same, a panel per arm and a line per seed: means hide which seeds learn a task."""
     items, whole = tasks[task], _chart(study, tasks, task, shares)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
@@ -363,7 +363,7 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, V
 
 
 def _shares(study: StudyTables) -> dict[str, Values]:
-    """Return the share of exact answers by size, of each run: a table a run is read for it."""
+    """Return the share of exact answers by size, of each run; reads a table per run."""
     table = study.table(Task())
     shares: dict[str, Values] = {}
     for row in () if table is None else table.itertuples():

@@ -1,4 +1,4 @@
-"""A study on several texts: what they say of each arm, beside each other and never as a mean over texts."""
+"""A study on several texts: each arm's results beside each other and never as a mean over texts."""
 
 import math
 import re
@@ -46,17 +46,17 @@ def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
     seeds = sorted({text.fewest_seeds for text in texts})
-    few = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
-    few = ", one seed" if seeds == [1] else few
-    yield f"{len(texts)} texts, each by itself{few}; to count so few texts is no test."
-    said = ""
+    caution = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
+    caution = ", one seed" if seeds == [1] else caution
+    yield f"{len(texts)} texts, each by itself{caution}; to count so few texts is no test."
+    earlier = ""
     for figure in figures(results):
         arms = [_in_words(item, len(texts), short_unit(figure)) for item in agreements(texts, figure)]
         if arms:
             label = texts[0].reference.arm.label
             apart = _left_out(results, figure)
-            parts = [*arms, apart] if apart not in ("", said) else arms
-            said = apart
+            parts = [*arms, apart] if apart not in ("", earlier) else arms
+            earlier = apart
             yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(parts)}."
         yield from filter(None, [_order(results, figure)])
     if results.tested_multiple > 1 and (used := context_used(texts)):
@@ -67,7 +67,7 @@ def _in_words(item: Agreement, texts: int, unit: str) -> str:
     """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
     size = cells.span([number(mean, 2) for mean in item.means])
     compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
-    return f"{cells.alone(item.arm)} {_sides(item)}{compared}, {size} {unit}"
+    return f"{cells.lone_arm(item.arm)} {_sides(item)}{compared}, {size} {unit}"
 
 
 def _left_out(results: Results, figure: str) -> str:
@@ -111,15 +111,15 @@ def _order(results: Results, figure: str) -> str:
 
 def chart(results: Results) -> PanelChart:
     """Return the tested loss by length, a panel for each text."""
-    drawn = [(text, shown) for text in results.texts if (shown := tested_chart(text)) is not None]
+    drawn = [(text, panel) for text in results.texts if (panel := tested_chart(text)) is not None]
     first = drawn[0][1]
     return PanelChart(
         f"{first.name}_by_text",
         f"{first.title}, text by text",
         f"{first.caption} Losses of different texts do not compare.",
-        tuple(replace(shown, title=text.text) for text, shown in drawn),
+        tuple(replace(panel, title=text.text) for text, panel in drawn),
         "Arms",
-        [{"text": text.text, **row} for text, shown in drawn for row in shown.rows],
+        [{"text": text.text, **row} for text, panel in drawn for row in panel.rows],
     )
 
 

@@ -1,19 +1,19 @@
 // A figure and what a reader does with it: read values, zoom, choose scales. Its panels share one view.
-function set(made, attributes) {
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 }
 
 function element(tag, attributes = {}, ...children) {
-  const made = set(document.createElement(tag), attributes);
-  made.append(...children);
-  return made;
+  const node = set(document.createElement(tag), attributes);
+  node.append(...children);
+  return node;
 }
 
 function button(children, attributes, act) {
-  const made = element("button", { type: "button", ...attributes }, ...children);
-  made.addEventListener("click", act);
-  return made;
+  const node = element("button", { type: "button", ...attributes }, ...children);
+  node.addEventListener("click", act);
+  return node;
 }
 
 // Buttons that go together, under the name that a screen reader reads for all of them.

@@ -22,7 +22,7 @@ function quantity(x, digits = 3) {
   return minus(String(+x.toPrecision(digits)));
 }
 
-function distinct(values, text) { // in as few digits as tell neighbours apart
+function distinct(values, text) { // in as few digits as distinguish neighbours
   for (let digits = 3; digits < 7; digits++) {
     const texts = values.map((value) => text(value, digits));
     if (new Set(texts).size === texts.length) return texts;
@@ -37,7 +37,7 @@ function nice(low, high, most) { // round numbers at even steps
   return ticks;
 }
 
-function decades(low, high) { // 1, 2, 5, 10, ...; the powers of ten alone where there are many
+function decades(low, high) { // 1, 2, 5, 10, ...; only the powers of ten where there are many
   if (high / low < 12) return nice(low, high, 5).filter((value) => value > 0);
   const parts = high / low < 1200 ? [1, 2, 5] : [1], ticks = [];
   for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++)
