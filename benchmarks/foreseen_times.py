@@ -1,7 +1,7 @@
 """How near the times of `plan=true` come: python benchmarks/foreseen_times.py [reports=reports]
 
-Of every finished run in the archived studies, the time that the other runs of its study foresee over the one
-on record: once with the other seeds of its arm among them, once without its scheme and attention.
+Of every finished run in the archived studies, the time that the other runs of its study foresee over the
+recorded one: once with the other seeds of its arm among them, once without its scheme and attention.
 """
 
 import statistics
@@ -19,25 +19,25 @@ def main(reports: Path) -> None:
         (records,) = load_available(path.parent.name, reports / "none", reports)
         finished = [run for run in records.runs if run.status == "done"]
         recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]
-        for others in ("same arm", "other schemes"):
-            ratios = sorted(filter(None, (_ratio(run, own, recorded, others) for run, own in recorded)))
+        for basis in ("same arm", "other schemes"):
+            ratios = sorted(filter(None, (_ratio(run, time, recorded, basis) for run, time in recorded)))
             if len(ratios) > 1:
                 tenths = statistics.quantiles(ratios, n=10)
                 span = f"{tenths[0]:.2f} to {tenths[-1]:.2f}"
                 print(
-                    f"{path.parent.name:<14}{others:<14}{len(ratios):>5}{statistics.median(ratios):>8.2f}{span:>16}"
+                    f"{path.parent.name:<14}{basis:<14}{len(ratios):>5}{statistics.median(ratios):>8.2f}{span:>16}"
                 )
 
 
-def _ratio(run: Run, own: Timed, recorded: list[tuple[Run, Timed]], others: str) -> float | None:
-    """Return the foreseen time over that on record; None where no other run foresees it."""
+def _ratio(run: Run, time: Timed, recorded: list[tuple[Run, Timed]], basis: str) -> float | None:
+    """Return the foreseen time over the recorded one; None where no other run foresees it."""
     known = [
         found
-        for other, found in recorded
-        if other is not run and (others == "same arm" or _parts(other) != _parts(run))
+        for known_run, found in recorded
+        if known_run is not run and (basis == "same arm" or _parts(known_run) != _parts(run))
     ]
-    cost = cost_of(own.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)
-    rate, true = (rate_for(own.settings, cost, runs) for runs in (known, [own]))
+    cost = cost_of(time.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)
+    rate, true = (rate_for(time.settings, cost, runs) for runs in (known, [time]))
     return None if rate is None or true is None else true / rate
 
 

@@ -1,8 +1,8 @@
 """How long planning takes: python benchmarks/planning.py [runs=10000] [finished=500]
 
-The command `train.py -m seed=range(N)` up to the moment at which the first run would begin; then one whose
-runs are all made (their records are made up, with weights of the size of those of the default model) up to
-the moment at which that is known. Each in a process and a folder of its own; the imports count. Printed are
+The command `train.py -m seed=range(N)` up to the moment at which the first run would begin; then one with
+finished runs only (synthetic records, with weights of the default model's size) up to the moment at which
+that is known. Each in a process and a folder of its own; the imports count. Printed are
 seconds of this machine, wall clock and processor.
 """
 
@@ -22,22 +22,22 @@ WEIGHTS = 3_500_000  # bytes of a checkpoint.pt
 
 def plan_alone(arguments: Sequence[str]) -> None:
     """In a process of its own: the command of these arguments, which ends when its runs are planned."""
-    from poslab.study import conduct
+    from poslab.study import execute
 
-    make = conduct._make
+    finish = execute._finish
 
-    def stop_before_runs(plan, *others):  # type: ignore[no-untyped-def]
+    def stop_before_runs(plan, *rest):  # type: ignore[no-untyped-def]
         if arguments[0] == "record":
             for job in plan.jobs:
                 _make_up_record(job)
         elif arguments[0] == "plan":
             print(f"{len(plan.jobs)} planned", file=sys.stderr)
         else:
-            make(plan, *others)
+            finish(plan, *rest)
         sys.stderr.flush()
         os._exit(0)
 
-    conduct._make = stop_before_runs
+    execute._finish = stop_before_runs
     sys.argv = ["train.py", *arguments[1:]]
     sys.path.insert(0, str(ROOT))
     import runpy
@@ -70,11 +70,11 @@ def _make_up_record(job) -> None:  # type: ignore[no-untyped-def]
     )
 
 
-def timed(what: str, runs: int, place: Path) -> str:
+def timed(action: str, runs: int, place: Path) -> str:
     """Seconds of the command of `runs` runs, as a sentence."""
     before, begun = os.times(), time.perf_counter()
     subprocess.run(
-        [sys.executable, __file__, what, "-m", f"seed=range({runs})", *TINY],
+        [sys.executable, __file__, action, "-m", f"seed=range({runs})", *TINY],
         cwd=place,
         env={**os.environ, "POSLAB_CACHE": str(place / "cache"), "HOME": str(place)},
         check=True,
@@ -85,7 +85,7 @@ def timed(what: str, runs: int, place: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = {"runs": "10000", "finished": "500"} | dict(each.partition("=")[::2] for each in arguments)
+    options = {"runs": "10000", "finished": "500"} | dict(text.partition("=")[::2] for text in arguments)
     if options.keys() != {"runs", "finished"}:
         raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory() as name:

@@ -4,7 +4,7 @@ A whole run trains (Lightning, records, checkpoints, progress, W&B offline), and
 bare PyTorch loop takes one: the same model, batches, optimizer, clipping, schedule and precision, no more.
 Each pair of steps is a ratio, so both meet the same machine.
 
-Shown are the steps alone, and those that come after a validation, which hold the losses on the validation
+Shown are the steps by themselves, and those after a validation, which hold the losses on the validation
 windows, the row of the record and what is sent to W&B. Settings of train.py may follow: logger=local,
 pos=alibi, model=micro trainer.max_steps=200.
 """
@@ -32,8 +32,8 @@ from poslab.data.corpus import Corpus
 from poslab.data.windows import training_batch
 from poslab.model.gpt import build
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.execute import RunExecutor
 from poslab.study.run.job import Job
-from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.training.module import LanguageModel
@@ -74,14 +74,14 @@ class BareLoop:
         return loss.detach()
 
 
-class BesideABareLoop(RunMaker):
-    """A run whose every step is followed by one of the bare loop, and timed from there to there."""
+class BesideABareLoop(RunExecutor):
+    """A run with a step of the bare loop after each of its own; it times both."""
 
     def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
         super().__init__(job, display, stopper)
         self.bare = BareLoop(job.config, job.corpus)
-        alone = self.bare.device.type == "cpu" and torch.get_num_threads() == 1
-        self.clock = time.process_time if alone else time.perf_counter
+        single_thread = self.bare.device.type == "cpu" and torch.get_num_threads() == 1
+        self.clock = time.process_time if single_thread else time.perf_counter
         self.seconds: dict[str, list[float]] = {"run": [], "bare": []}
         self.validated: list[bool] = []  # whether a pair's run has validated since its step before
         self.has_validated = False
@@ -109,7 +109,7 @@ class BesideABareLoop(RunMaker):
 
     def ratio(self, validated: bool) -> Ratio:
         """The run's seconds over the bare loop's, of the pairs with or without a validation."""
-        counted = [index for index, each in enumerate(self.validated) if each == validated and index >= WARM]
+        counted = [i for i, after in enumerate(self.validated) if after == validated and i >= WARM]
         return ratio(*([self.seconds[name][index] for index in counted] for name in ("run", "bare")))
 
 
@@ -124,25 +124,25 @@ def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
     job = plan(request, cwd / "runs")
     display = RunDisplay(job.request.title, job.directory, quiet=True)
     with Stopper().installed() as stopper:
-        maker = BesideABareLoop(job, display, stopper)
-        manifest = maker.run()
+        executor = BesideABareLoop(job, display, stopper)
+        manifest = executor.run()
     if manifest.status != "done":
         raise SystemExit(f"the run is {manifest.status}: {manifest.reason}")
-    return maker
+    return executor
 
 
-def show(maker: BesideABareLoop) -> None:
-    alone, validated = maker.ratio(False), maker.ratio(True)
-    counts = [maker.validated[WARM:].count(each) for each in (False, True)]
+def show(executor: BesideABareLoop) -> None:
+    plain, validated = executor.ratio(False), executor.ratio(True)
+    counts = [executor.validated[WARM:].count(after) for after in (False, True)]
     every = sum(counts) / max(1, counts[1])
-    print(f"{maker.job.request.title}, {maker.job.config.trainer.precision} on {maker.bare.device}")
-    print(f"A step of the run over one of a bare loop: {alone}, {counts[0]} pairs")
+    print(f"{executor.job.request.title}, {executor.job.config.trainer.precision} on {executor.bare.device}")
+    print(f"A step of the run over one of a bare loop: {plain}, {counts[0]} pairs")
     print(
         f"A step after a validation, with the validation: {validated}, {counts[1]} pairs, one in {every:.0f}"
     )
-    total = [math.fsum(maker.seconds[name][WARM:]) for name in ("run", "bare")]
+    total = [math.fsum(executor.seconds[name][WARM:]) for name in ("run", "bare")]
     print(f"All of a run from its first step to its last, over the bare loop: {total[0] / total[1]:.3f}")
-    verdict = "holds" if alone.high <= BOUND else "is missed" if alone.low > BOUND else "is not settled"
+    verdict = "holds" if plain.high <= BOUND else "is missed" if plain.low > BOUND else "is not settled"
     print(f"The bound of {BOUND} on a step {verdict}.")
 
 

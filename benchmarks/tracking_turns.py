@@ -1,7 +1,7 @@
 """Two trainings take turns of some steps: while one works, all processes of the other one stand still.
 
 So a slow moment of a shared machine hits both alike, and the work of a run's helper processes counts in its
-own turns alone.
+own turns only.
 """
 
 import os
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Training:
-    """A training that stands still but for its turns; made with the settings of the command line."""
+    """A training that stands still but for its turns, with the settings of the command line."""
 
     def __init__(self, cwd: Path, settings: Sequence[str], turn: int, known: Mapping[str, str]) -> None:
         """It is ready for its first turn, of half as many steps as every further one."""
@@ -39,19 +39,19 @@ class Training:
 
     def take_turn(self) -> float:
         """Seconds of one turn."""
-        for each in (*self.helpers, self.process.pid):
-            os.kill(each, signal.SIGCONT)
+        for pid in (*self.helpers, self.process.pid):
+            os.kill(pid, signal.SIGCONT)
         self._stand_still()
         return float(self.seconds.readline())
 
     def helpers_processor_seconds(self) -> float:
         """Of the processes that the training has started."""
-        fields = [_stat(each)[11:13] for each in self.helpers]
-        return sum(int(ticks) for each in fields for ticks in each) / TICKS
+        fields = [_stat(pid)[11:13] for pid in self.helpers]
+        return sum(int(ticks) for times in fields for ticks in times) / TICKS
 
     def end(self) -> None:
-        for each in (*self.helpers, self.process.pid):
-            os.kill(each, signal.SIGKILL)
+        for pid in (*self.helpers, self.process.pid):
+            os.kill(pid, signal.SIGKILL)
         self.process.wait()
         self.seconds.close()
 
@@ -60,8 +60,8 @@ class Training:
         if not os.WIFSTOPPED(status):
             raise SystemExit(self.errors.read_text())
         self.helpers = _descendants(self.process.pid)
-        for each in self.helpers:
-            os.kill(each, signal.SIGSTOP)
+        for pid in self.helpers:
+            os.kill(pid, signal.SIGSTOP)
 
 
 def _descendants(ancestor: int) -> list[int]:
@@ -70,8 +70,8 @@ def _descendants(ancestor: int) -> list[int]:
         if fields := _stat(int(path.name)):
             parents[int(path.name)] = int(fields[1])
     family = [ancestor]
-    for each in family:  # which grows while it is read
-        family += [child for child, parent in parents.items() if parent == each]
+    for pid in family:  # which grows while it is read
+        family += [child for child, parent in parents.items() if parent == pid]
     return family[1:]
 
 
@@ -91,11 +91,11 @@ def train(write: int, turn: int, settings: list[str]) -> None:
     from poslab.config.compose import request_from
     from poslab.config.option_files import Conf
     from poslab.study.display.run_bar import RunDisplay
-    from poslab.study.run.make import RunMaker
+    from poslab.study.run.execute import RunExecutor
     from poslab.study.run.plan import plan
     from poslab.study.run.stopping import Stopper
 
-    class InTurns(RunMaker):
+    class InTurns(RunExecutor):
         begun: float | None = None
 
         def started(self) -> None:

@@ -28,8 +28,8 @@ from poslab.loggers.wandb import Wandb, WandbOptions
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.run.execute import run
 from poslab.study.run.job import Job
-from poslab.study.run.make import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.sync import show_runs

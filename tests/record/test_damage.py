@@ -11,7 +11,7 @@ from poslab.record.reader import ReportError
 from poslab.record.seal import DamagedError, read_sealed
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.make import run
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from support.commands import rows

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from poslab.study.clean import remove
-from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
+from poslab.study.execute import run_study
 from poslab.study.run.branches import shared_state
-from poslab.study.run.make import run
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from support.runs import inline, make, request, stopped_at, weights_digest
@@ -47,7 +47,7 @@ def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_i
     make(longest, alone)
     assert weights(longest, runs) == weights(longest, alone)  # after steps of all three
     shorter = plan(first, runs).directory
-    assert plan(budget(20), runs).standing.manifest.notes == [f"steps 1 to 8 are those of {shorter.name}"]
+    assert plan(budget(20), runs).run_status.manifest.notes == [f"steps 1 to 8 are those of {shorter.name}"]
     # A shorter run cannot begin later than its own decay, and begins before it all the same.
     assert steps_trained(budget(15), runs)[0] == 9
     assert remove(shorter.parent, [shorter]) == ([shorter.name], [])

@@ -16,9 +16,9 @@ from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
 from poslab.record.locks import file_lock, run_lock
 from poslab.record.writer import RunRecord
-from poslab.study.conduct import run_study
 from poslab.study.cost import cost_of, evaluated, model_of, rate_for, timed, timed_runs
 from poslab.study.dry_run import print_plan
+from poslab.study.execute import run_study
 from poslab.study.launch.contract import Places
 from poslab.study.run.plan import plan
 from poslab.study.schedule import Demand, schedule
@@ -163,7 +163,7 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     assert any(re.search(r"About [\d.]+ core-hours; the last run ends after", line) for line in lines)
     assert files(tmp_path) == before
     with file_lock(run_lock(job.directory)):  # another command makes it
-        assert any("1 under way" in line for line in printed(asked, capsys)[1])
+        assert any("1 running in another command" in line for line in printed(asked, capsys)[1])
 
 
 def test_trials_of_a_rate_come_first(tmp_path, capsys):

@@ -12,9 +12,9 @@ import torch
 
 from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
-from poslab.study.conduct import run_study
+from poslab.study.execute import run_study
 from poslab.study.run.budget import size_of
-from poslab.study.run.make import run
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import writer
@@ -42,7 +42,7 @@ def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys
     assert "choose attention=flash or softmax" in reasons[1]
     listed = [(row["status"], row["reason"]) for row in summary(tmp_path)]
     assert sorted(listed) == sorted([("done", ""), *(("failed", reason) for reason in reasons)])
-    manifest = plan(fits, tmp_path / "runs").standing.manifest
+    manifest = plan(fits, tmp_path / "runs").run_status.manifest
     assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # a bound
 
 

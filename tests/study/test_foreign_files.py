@@ -177,7 +177,7 @@ def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_pa
     manifest = job.directory / MANIFEST
     write_sealed(manifest, {"format": FORMAT + 1, "status": "done", "seed": "of another type"})
     content = manifest.read_bytes()
-    assert (job.standing.status, job.standing.damage, job.settled) == ("newer", (), False)
+    assert (job.run_status.status, job.run_status.damage, job.settled) == ("newer", (), False)
     assert load_run(job.directory).status == "newer"
     with pytest.raises(ConfigError, match="use the version of poslab that wrote it"):
         make(job.request, tmp_path)

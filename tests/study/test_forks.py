@@ -63,7 +63,7 @@ if __name__ == "__main__":
 # What the server imports, as long as a file is there: all but what takes seconds.
 PRELOAD = """
 import os, sys, time
-sys.modules["poslab.study.run.make"] = None
+sys.modules["poslab.study.run.execute"] = None
 while os.path.exists(os.environ["TMPDIR"] + "/importing"):
     time.sleep(0.01)
 import poslab.study.run.preload

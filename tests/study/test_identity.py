@@ -87,7 +87,7 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
     own = plans.code_fingerprints
     monkeypatch.setattr(plans, "code_fingerprints", lambda run: replace(own(run), evaluation="0" * 16))
     job = plan(request(), tmp_path)
-    assert job.standing.outdated
+    assert job.run_status.outdated
     assert not job.settled
     monkeypatch.setattr(LanguageModel, "training_step", None)  # a step would fail
     again = make(request(), tmp_path)
@@ -101,10 +101,10 @@ def test_a_process_makes_the_run_that_was_planned_and_none_where_its_file_is_cha
     job = plan(request(evaluate__rescale=["none", "pi"], evaluate__longest="auto"), tmp_path)
     path = tmp_path / request_file(job.directory).name
     with pytest.raises(ConfigError, match=f"{path.name} is gone"):
-        worker._make(path, Stopper())
+        worker._run_file(path, Stopper())
     path.write_text(request_text(job).replace("rope", "ropf", 1))
     with pytest.raises(ConfigError, match=f"{path.name} is damaged"):
-        worker._make(path, Stopper())
+        worker._run_file(path, Stopper())
     path.write_text(request_text(job))
-    assert worker._make(path, Stopper()) == 0
+    assert worker._run_file(path, Stopper()) == 0
     assert job.settled

@@ -17,14 +17,14 @@ from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.record.study_list import UNNAMED, enlist, read_study_list
 from poslab.record.writer import RunRecord
-from poslab.study import conduct
-from poslab.study.conduct import run_study
+from poslab.study import execute
+from poslab.study.execute import run_study
 from poslab.study.launch.contract import Task
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.launchers.inline import Inline
 from poslab.study.launch.leases import Lease
+from poslab.study.run.execute import RunExecutor
 from poslab.study.run.job import Job
-from poslab.study.run.make import RunMaker
 from poslab.study.run.plan import plan
 from poslab.study.run.worker import run_in_command
 from poslab.training.module import LanguageModel
@@ -47,14 +47,14 @@ def only_run(folder: Path) -> Path:
 
 
 def test_a_command_reports_its_own_runs_though_another_has_begun_meanwhile(tmp_path, monkeypatch, capsys):
-    make_runs = conduct._make
+    finish = execute._finish
 
     def while_another_begins(*arguments, **options):
-        members = make_runs(*arguments, **options)
+        members = finish(*arguments, **options)
         enlist(tmp_path / "runs" / UNNAMED, ["alibi-seed0-000000000000"], "another command")
         return members
 
-    monkeypatch.setattr(conduct, "_make", while_another_begins)
+    monkeypatch.setattr(execute, "_finish", while_another_begins)
     assert run_study([inline(tmp_path, study=UNNAMED)], "a command") == 0
     assert "no report" not in capsys.readouterr().err
     assert "a command" in (tmp_path / "reports" / UNNAMED / "report.md").read_text()
@@ -86,13 +86,13 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert not (run / "checkpoint.pt").exists()
     job = plan(first, tmp_path / "runs")
     (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table takes a training, too
-    assert job.standing.damage == (f"{run / 'position.csv'} is missing",)
+    assert job.run_status.damage == (f"{run / 'position.csv'} is missing",)
     (tmp_path / "position.csv").rename(run / "position.csv")
     assert job.settled
     # Measured by other code, it is trained again: there are no weights to evaluate.
     RunRecord(run, read_manifest(run)).update(code_evaluation="0" * 16)
-    assert f"{run / 'checkpoint.pt'} is missing" in job.standing.damage
-    assert not job.standing.outdated
+    assert f"{run / 'checkpoint.pt'} is missing" in job.run_status.damage
+    assert not job.run_status.outdated
     assert make(first, tmp_path / "runs").status == "done"
     assert (run / "checkpoint.pt").exists()
 
@@ -104,7 +104,7 @@ def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(tm
         made.append(job)
         return Manifest(status="done")
 
-    monkeypatch.setattr("poslab.study.run.make.run", run)
+    monkeypatch.setattr("poslab.study.run.execute.run", run)
     job = plan(request(evaluate__longest="auto"), tmp_path)
     assert run_in_command(job) == 0
     assert made[0].request.config == job.config  # what loggers show
@@ -168,11 +168,11 @@ def test_the_memory_of_a_run_is_not_that_of_an_earlier_one(tmp_path):
 
 
 def test_a_run_that_is_stopped_in_wandb_ends_and_the_others_do_not(tmp_path, monkeypatch):
-    def step(maker: RunMaker, number: int, *_: Any) -> None:
-        if maker.job.config.seed == 0 and number == 4:
-            maker.stopper.request("W&B")
+    def step(executor: RunExecutor, number: int, *_: Any) -> None:
+        if executor.job.config.seed == 0 and number == 4:
+            executor.stopper.request("W&B")
 
-    monkeypatch.setattr(RunMaker, "step", step)
+    monkeypatch.setattr(RunExecutor, "step", step)
     assert run_study([inline(tmp_path, seed=seed) for seed in (0, 1)], "a command") == 1
     found = [read_manifest(path.parent) for path in tmp_path.glob("runs/*/*/manifest.json")]
     ends = {manifest.seed: (manifest.status, manifest.reason) for manifest in found}

@@ -10,9 +10,9 @@ import pytest
 from poslab import compose
 from poslab.config.schema import ConfigError
 from poslab.record.manifest import read_manifest
-from poslab.study.conduct import run_study
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.make import run
+from poslab.study.execute import run_study
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from support.commands import rows

@@ -12,7 +12,7 @@ from poslab.record.reader import Rates
 from poslab.record.study_list import read_study_list
 from poslab.record.writer import RunRecord
 from poslab.study import tuning
-from poslab.study.conduct import run_study
+from poslab.study.execute import run_study
 from poslab.study.reuse import take_over, would_take_over
 from poslab.study.run.budget import BudgetError
 from poslab.study.run.job import Job
@@ -134,7 +134,7 @@ def test_a_run_with_another_evaluation_is_not_trained_again(tmp_path, monkeypatc
 
     monkeypatch.setattr("poslab.training.loop.train", train)
     with monkeypatch.context() as stopping:
-        stopping.setattr("poslab.study.run.make.measure", stop)
+        stopping.setattr("poslab.study.run.execute.measure", stop)
         with pytest.raises(Stopped):
             make(job.request, tmp_path)
     make(job.request, tmp_path)

@@ -15,7 +15,7 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import build
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.manifest import read_manifest
-from poslab.study.conduct import run_study
+from poslab.study.execute import run_study
 from poslab.study.run.plan import plan
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel

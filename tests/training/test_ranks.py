@@ -15,7 +15,7 @@ import poslab
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.machine import cores
-from poslab.study.run.make import RunMaker
+from poslab.study.run.execute import RunExecutor
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import WORKER, request_file, request_text
@@ -200,8 +200,8 @@ def test_where_all_processes_diverge_only_the_first_says_so(tmp_path, monkeypatc
     def diverges(*arguments):
         raise DivergedError("the loss is not finite")
 
-    monkeypatch.setattr(RunMaker, "_train", diverges)
-    RunMaker(plan(request(), tmp_path), RunDisplay("made", quiet=True), Stopper()).share()
+    monkeypatch.setattr(RunExecutor, "_train", diverges)
+    RunExecutor(plan(request(), tmp_path), RunDisplay("made", quiet=True), Stopper()).share()
     assert not list(tmp_path.rglob("manifest.json"))
 
 

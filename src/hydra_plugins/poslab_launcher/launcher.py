@@ -39,8 +39,8 @@ class PoslabLauncher(Launcher):
         from poslab.config.schema import ConfigError
         from poslab.config.sweep import Composer
         from poslab.config.text import override_text
-        from poslab.study.conduct import run_study
         from poslab.study.display.bar import with_bar
+        from poslab.study.execute import run_study
         from poslab.study.run.start import request_of
 
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]

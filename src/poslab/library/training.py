@@ -12,7 +12,7 @@ from poslab.config.text import NAME, one_line
 from poslab.library.run_directory import RunDirectory
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
-from poslab.study.run.make import run
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 

@@ -66,7 +66,7 @@ class Cost:
     tokens: int  # of training
     training: float  # FLOPs, forward and backward (GPT.training_flops)
     evaluation: float  # FLOPs of validations and of the evaluation after training, about
-    others: float  # what all of it takes outside of matrix products, in FLOPs that take as long
+    non_matmul: float  # what all of it takes outside of matrix products, in FLOPs that take as long
 
     @property
     def flops(self) -> float:
@@ -86,8 +86,8 @@ def cost_of(settings: Settings, vocabulary: int, trained: int | None = None) -> 
     tokens = trained or trainer["max_steps"] * trainer["batch_size"] * settings["context_length"]
     passes = evaluated(settings, model)
     evaluation = sum(count * model.forward(length) for count, length in passes)
-    others = others_per_token(settings) * (tokens + sum(count for count, _ in passes) / 3)
-    return Cost(model.parameters, tokens, model.training * tokens, evaluation, others)
+    non_matmul = non_matmul_per_token(settings) * (tokens + sum(count for count, _ in passes) / 3)
+    return Cost(model.parameters, tokens, model.training * tokens, evaluation, non_matmul)
 
 
 def model_of(settings: Settings, vocabulary: int) -> Model:
@@ -135,7 +135,7 @@ def _reaches(layer: "Scheme", heads: int, skips: bool) -> tuple[float, ...]:
     return tuple(min(window, reach) for reach in faded)
 
 
-def others_per_token(settings: Settings) -> float:
+def non_matmul_per_token(settings: Settings) -> float:
     """Return what a training token takes outside of matrix products, in FLOPs that take as long."""
     return PER_UNIT * settings["model"]["layers"] * settings["model"]["width"] + BESIDES
 
@@ -171,7 +171,7 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
 
 @dataclass(frozen=True)
 class Timed:
-    """A run whose time is on record."""
+    """A run with its recorded time."""
 
     settings: Settings
     per_token: float  # training FLOPs
@@ -200,7 +200,7 @@ def timed(manifest: Manifest) -> Timed | None:
     devices, device = trainer["devices"] * trainer["nodes"], str(manifest.device)
     if not on_gpu(manifest):
         devices, device = manifest.threads or 1, processor_of(manifest) or device
-    return Timed(manifest.config, cost.per_token, (cost.flops + cost.others) / seconds / devices, device)
+    return Timed(manifest.config, cost.per_token, (cost.flops + cost.non_matmul) / seconds / devices, device)
 
 
 def processor_of(manifest: Manifest) -> str | None:
@@ -226,4 +226,4 @@ def rate_for(settings: Settings, cost: Cost, runs: Iterable[Timed]) -> float | N
         nearest.setdefault((*unlike, size, lengths), []).append(run.rate)
     if not nearest:
         return None
-    return statistics.median(nearest[min(nearest)]) * cost.flops / (cost.flops + cost.others)
+    return statistics.median(nearest[min(nearest)]) * cost.flops / (cost.flops + cost.non_matmul)

@@ -16,7 +16,7 @@ from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.schema import METRICS
-from poslab.study.cost import Timed, cost_of, on_gpu, others_per_token, processor_of, rate_for, timed_runs
+from poslab.study.cost import Timed, cost_of, non_matmul_per_token, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import gpu_memory, torch_threads
@@ -37,7 +37,7 @@ from poslab.study.tuning import SHORT, trials, tuned
 MEASURE = "measure"  # times steps first
 IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
 TRIAL_STEPS = 4
-UNTUNED = "after trials"  # the state of a run whose learning rate the trials have yet to choose
+UNTUNED = "after trials"  # the state of a run before trials have chosen its learning rate
 
 
 def print_plan(requests: Sequence[Request], command: str, console: Console) -> int:
@@ -55,7 +55,7 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
         )
     kind, options = launcher_of(requests)
     runs = study_options(requests, command).runs
-    local = kind.here(options) and imagined is None
+    local = kind.on_this_machine(options) and imagined is None
     gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={wanted} has")
     jobs, refused = plan_requests(requests, runs, local, console, gpu)
     task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
@@ -94,7 +94,7 @@ def _imagined(count: int, gpu: Memory, options: LauncherOptions, task: Task) -> 
 def _machine(jobs: Sequence[Job], kind: type[Launcher], options: LauncherOptions, task: Task) -> Machine:
     """Return the machine of the jobs, of which `task` takes the most devices."""
     known = kind.places(options, len(jobs), task)
-    local = kind.here(options)
+    local = kind.on_this_machine(options)
     if known is None:
         return Machine(f"the cluster of launcher={jobs[0].config.launcher['name']}", local, task.cuda, None)
     if known.of_a_run > len(known.names):
@@ -150,14 +150,14 @@ def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
     """Return what the command would do about a run: one of STATES, of copies `elsewhere`'s."""
     if job.directory in elsewhere:
         return elsewhere[job.directory]
-    standing = job.standing
-    if standing.settled:
+    run_status = job.run_status
+    if run_status.settled:
         return "finished"
-    if standing.outdated and not standing.damage:
+    if run_status.outdated and not run_status.damage:
         return "evaluates"
-    if standing.status in ("running", "interrupted"):
+    if run_status.status in ("running", "interrupted"):
         return "running" if is_taken(run_lock(job.directory)) else "resumes"
-    return "newer" if standing.status == "newer" else "starts"
+    return "newer" if run_status.status == "newer" else "starts"
 
 
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
@@ -198,7 +198,7 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
     """Train the smallest run for four steps in a temporary folder, and return the rate after the first."""
     if not machine.local:
         raise ConfigError("plan=measure times steps on this machine, and the runs are for another: plan=true")
-    from poslab.study.run.make import run
+    from poslab.study.run.execute import run
 
     smallest = min(planned, key=lambda item: item.cost.flops)
     config = smallest.job.request.config
@@ -226,7 +226,7 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
     seconds = float(last["seconds"]) - float(first["seconds"])
     tokens = int(last["tokens"]) - int(first["tokens"])
     settings, per_token = job.config.result_settings(), smallest.cost.per_token
-    rate = (per_token + others_per_token(settings)) * tokens / seconds / (threads or 1)
+    rate = (per_token + non_matmul_per_token(settings)) * tokens / seconds / (threads or 1)
     return Timed(settings, per_token, rate, machine.name)
 
 

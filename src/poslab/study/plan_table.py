@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from rich import box
 from rich.table import Table
@@ -27,7 +28,7 @@ STATES = {  # of runs in the table, and in the line below it
     "after trials": "to start with the rates that the trials choose",
     "finished": "finished already and used again",
     "copied": "to be copied from another study that has finished them",
-    "running": "under way by another command",
+    "running": "running in another command",
     "newer": "of a newer version of poslab, left as they are",
 }
 DONE = ("finished", "copied", "running", "newer")  # states of runs that take no device
@@ -43,7 +44,7 @@ class Planned:
     state: str
     cost: Cost
     devices: int  # cores or GPUs
-    later: bool  # it takes the weights of another row, and is made after all that do not
+    later: bool  # it takes the weights of another row, and runs after all that do not
     seconds: float | None = None  # that the command takes for it; None where no rate is known
     placement: Placement | None = None  # None: it takes no device, or a cluster decides
 
@@ -88,8 +89,8 @@ def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
     differs = [len(set(column)) > 1 for column in columns]
     if not any(differs):
         return [request.title for request in requests], []
-    names = [" ".join(part for part, own in zip(run, differs, strict=True) if own and part) for run in parts]
-    return names, [column[0] for column, own in zip(columns, differs, strict=True) if not own and column[0]]
+    names = [" ".join(filter(None, compress(run, differs))) for run in parts]
+    return names, [column[0] for column in columns if len(set(column)) == 1 and column[0]]
 
 
 def _table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
@@ -143,10 +144,10 @@ def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
     times = [row.seconds * row.devices for row in working if row.seconds is not None]
     if not basis:
         device = "GPU" if machine.cuda else "processor"
-        there = (
+        where = (
             f"on this kind of {device}; plan=measure times four steps" if machine.local else f"on a {device}"
         )
-        lines.append(f"How many {hours_of} that takes is not known: no run has finished {there}.")
+        lines.append(f"How many {hours_of} that takes is not known: no run has finished {where}.")
         return lines
     shared_by = 1 if machine.places is None else machine.places.shared_by
     hours = number(sum(times) / 3600 / shared_by, 3)

@@ -41,7 +41,7 @@ def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], 
 
     Raises what `plan_requests` raises.
     """
-    local = launcher.here(launcher_of(requests)[1])
+    local = launcher.on_this_machine(launcher_of(requests)[1])
     jobs, refused = plan_requests(requests, runs, local, console)
     for job in jobs:  # as requested: with the rate that trials choose it is another request
         forget_refusal(job.request, runs)

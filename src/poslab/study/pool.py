@@ -22,7 +22,7 @@ from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import estimate
-from poslab.study.run.job import Job, Standing
+from poslab.study.run.job import Job, RunStatus
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_RUNS_IT,
@@ -62,7 +62,7 @@ class Member:
     waits_for_disk: bool = False
     log_begin: int = 0  # bytes of its log that earlier processes wrote
     written: int | None = None  # when its record was, at the last look
-    finished: Standing | None = None  # its state, where it was finished before this command
+    finished: RunStatus | None = None  # its state, where it was finished before this command
 
     @classmethod
     def of(cls, job: Job) -> "Member":
@@ -72,7 +72,7 @@ class Member:
             name=job.directory.name,
             command=(*WORKER, str(request_file(job.directory).resolve())),
             preload=PRELOAD,
-            here=partial(run_in_command, job),
+            run_in_process=partial(run_in_command, job),
             working_directory=Path.cwd(),
             log=job.directory.resolve() / LOG,
             study=job.directory.parent.resolve(),
@@ -152,8 +152,8 @@ class Pool:
         job = member.job
         if (written := _written(job)) != member.written:
             member.written = written
-            if (standing := job.standing).settled:  # by another command, meanwhile
-                _show_result(member, standing)
+            if (run_status := job.run_status).settled:  # by another command, meanwhile
+                _show_result(member, run_status)
                 return True
         if is_taken(run_lock(job.directory)) and not self.launcher.detached:
             member.entry.state = "elsewhere"
@@ -187,7 +187,7 @@ class Pool:
         """Return whether the run is likely to fit beside those that this command runs now."""
         places = self.memory.get(member.task.cuda, ())
         beside = [active for active in self.running.values() if active.task.cuda == member.task.cuda]
-        runs = [each.memory for each in (member, *beside)]
+        runs = [run.memory for run in (member, *beside)]
         if fits(runs, places):
             return True
         if not self.memory_notice_printed:
@@ -200,17 +200,17 @@ class Pool:
 
     def _handle_end(self, member: Member, end: End) -> None:
         """Set the run's state from its record, or from the end of its process where the record has none."""
-        standing = member.job.standing
-        for line in standing.damage:
+        run_status = member.job.run_status
+        for line in run_status.damage:
             self.display.print_line(line)
-        if standing.settled or (standing.status == "failed" and end.status == 1):
-            _show_result(member, standing)
+        if run_status.settled or (run_status.status == "failed" and end.status == 1):
+            _show_result(member, run_status)
             request_file(member.job.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
             member.entry.state = "elsewhere"
         elif end.status == STOPPED_IN_WANDB:
-            member.entry.state, member.entry.note = "stopped", standing.reason or ""
+            member.entry.state, member.entry.note = "stopped", run_status.reason or ""
         elif end.status in (1, 2):
             _mark_failed(member, _last_line(end.task.log, member.log_begin) or describe_end(end))
         elif not end.restartable or member.started > self.restarts:
@@ -282,12 +282,12 @@ def describe_end(end: End) -> str:
     return f"its process ended with status {end.status}"
 
 
-def _show_result(member: Member, standing: Standing) -> None:
+def _show_result(member: Member, run_status: RunStatus) -> None:
     """Set the state of a run that has ended."""
-    member.entry.note = standing.reason or ""
+    member.entry.note = run_status.reason or ""
     # That a trial's rate is too high is a result.
     results = ("done", "diverged") if member.job.config.part == "tuning" else ("done",)
-    member.entry.state = "done" if standing.status in results else "failed"
+    member.entry.state = "done" if run_status.status in results else "failed"
 
 
 def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:

@@ -148,8 +148,8 @@ def _copy_weights(job: Job, source: Path, manifest: Manifest, unfinished: Path) 
         "memory_bytes": manifest.memory_bytes,
     }
     record = RunRecord(unfinished, Manifest.model_validate(facts))
-    own = {"identity": job.identity, "config": job.config.result_settings()}
-    record.write_file(FINAL, writer({**state, **own}))
+    identity = {"identity": job.identity, "config": job.config.result_settings()}
+    record.write_file(FINAL, writer({**state, **identity}))
     record.update(files=record.files)
     return True
 

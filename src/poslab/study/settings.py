@@ -130,8 +130,8 @@ def _defaults(conf: Path) -> dict[str, str]:
         for size, values in by_size.items():
             if values[name] != value:
                 differing.setdefault(_text(values[name]), []).append(size)
-        others = (f"{other} ({', '.join(sizes)})" for other, sizes in differing.items())
-        texts[name] = ", ".join([_text(value), *others])
+        exceptions = (f"{text} ({', '.join(sizes)})" for text, sizes in differing.items())
+        texts[name] = ", ".join([_text(value), *exceptions])
     return texts
 
 

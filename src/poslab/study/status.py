@@ -32,9 +32,9 @@ def study_folder(study: str, runs: Path) -> Path:
     if study in listed:
         return runs / study
     if study in studies(runs, recorded=True):
-        shown = f"`{typed('report')} study={study}` shows those that are finished"
+        advice = f"`{typed('report')} study={study}` shows those that are finished"
         why = "it is of evaluate hf=, or its command has not begun a run"
-        raise ConfigError(f"study {study!r} has no list of runs ({why}): {shown}")
+        raise ConfigError(f"study {study!r} has no list of runs ({why}): {advice}")
     known = ", ".join(listed) or "none"
     raise ConfigError(f"no study {study[:100]!r} in {runs}; there are: {known}")
 

@@ -34,7 +34,7 @@ class RunDisplay:
         self.name = phase
         self.steps = steps
         self.before: float | None = None  # the share of the phase that an earlier process did, once known
-        self.started = self.shown = time.monotonic()
+        self.started = self.drawn_at = time.monotonic()
         self.lines = 0
 
     @contextmanager
@@ -70,9 +70,9 @@ class RunDisplay:
     def _is_due(self, share: float) -> bool:
         """Return whether to show `share`: a second after the last one, or when the phase is done."""
         now = time.monotonic()
-        if now - self.shown < REFRESH_SECONDS and share < 1:
+        if now - self.drawn_at < REFRESH_SECONDS and share < 1:
             return False
-        self.shown = now
+        self.drawn_at = now
         return True
 
     def _show(self, progress: Progress, detail: str) -> None:

@@ -45,7 +45,7 @@ class Entry:
     state: State
     note: str = ""  # such as why it failed
     # Set by the view.
-    shown: State | None = None  # the last state that it has shown
+    last_state: State | None = None  # as the view has shown it
     began: float | None = None  # seconds since 1970; None where the run began before the view
     progress: Progress | None = None
 
@@ -144,7 +144,7 @@ class StudyDisplay:
         """Return whether a run's state has changed since the last call; print changes without a live view."""
         changed = False
         for entry in self.entries:
-            before, entry.shown = entry.shown, entry.state
+            before, entry.last_state = entry.last_state, entry.state
             if before in (None, entry.state):
                 continue
             changed = True

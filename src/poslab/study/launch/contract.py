@@ -51,7 +51,7 @@ class Task:
     # one that has imported it, and call `MODULE.main` there. None: no fork.
     preload: str | None = None
     # Runs it in this process and returns its exit status, for a launcher that is `in_this_process`.
-    here: Callable[[], int] | None = field(default=None, repr=False)
+    run_in_process: Callable[[], int] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class End:
 
 @dataclass(frozen=True)
 class Places:
-    """The devices that the runs of a command share, of a launcher whose devices are known beforehand."""
+    """The devices that the runs of a command share, where the launcher knows them beforehand."""
 
     names: tuple[str, ...]  # such as GPU 0
     of_a_run: int  # how many of them a run takes
@@ -81,8 +81,8 @@ class Launcher(ABC):
     detached: ClassVar[bool] = False
     # Whether `start` puts tasks into a queue: a run then waits until its process has taken its lock.
     queues: ClassVar[bool] = False
-    # Whether `ended` itself runs the task that was started, by its `here`, not its command. A signal then
-    # raises Stopped there, and `stop` is not called.
+    # Whether `ended` itself runs the task that was started, by its `run_in_process`, not its command. A
+    # signal then raises Stopped there, and `stop` is not called.
     in_this_process: ClassVar[bool] = False
     # Seconds that an optimizer step has to end once a run is asked to stop: fewer than until a SIGKILL.
     step_seconds: ClassVar[float] = 2.5
@@ -92,7 +92,7 @@ class Launcher(ABC):
         """`runs` is the number of runs of the study. Raises ConfigError where the launcher cannot work."""
 
     @classmethod
-    def here(cls, options: Any) -> bool:
+    def on_this_machine(cls, options: Any) -> bool:
         """Return whether tasks run on this machine, so that `auto` settings mean its devices."""
         return True
 

@@ -45,8 +45,8 @@ class ForkServer:
         """
         # A Connection is sent with its descriptor, and closes its own.
         inherited = [Connection(os.dup(number)) for number in leases]
-        told = replace(task, here=None)  # which could not be sent
-        arguments = (told, [int(core) for core in cores], inherited, dict(environment))
+        sendable = replace(task, run_in_process=None)  # which could not be sent
+        arguments = (sendable, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
         with _short_folder(), _without_the_script():
             process.start()

@@ -40,7 +40,7 @@ def machine_memory(root: Path = Path("/")) -> Memory:
 
 
 def forget_peak_memory() -> None:
-    """Let `peak_memory` begin anew: a process may have made other runs before."""
+    """Reset `peak_memory`: the process may have run other runs before."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():

@@ -1,7 +1,7 @@
 """Runs of several budgets that share their steps before the decay: trainer.schedule=wsd and branches=true.
 
 Between warm-up and decay the rate of `wsd` is the same at every step, whatever the budget (Hägele et al.
-2024, arXiv 2405.18392). So a run keeps its state at its last step before the decay, as a file in
+2024, arXiv 2405.18392). So a run stores its state at its last step before the decay, as a file in
 <run>/stable-<hash>/, and a longer run of the study that begins later continues from there. Its weights are
 those that it would have had from its own first step, to the bit. The hash is of all that decides a run's
 result but its budget.
@@ -24,13 +24,13 @@ def check_branches(jobs: Sequence[Job]) -> None:
         _check_schedule(job.config.trainer)
     if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
         raise ConfigError(
-            "branches=true, but no two runs differ in their budget alone: choose several trainer.max_steps, "
+            "branches=true, but no two runs differ in their budget only: choose several trainer.max_steps, "
             "and trainer.warmup_steps as a number of steps instead of a share"
         )
 
 
 def folder(job: Job) -> str:
-    """Return the name of the folders with states of runs that differ from this one in their budget alone."""
+    """Return the name of the folders with states of runs that differ from this one in their budget only."""
     trainer = job.config.trainer.model_copy(update={"max_steps": 0})
     config = job.config.model_copy(update={"trainer": trainer})
     return FOLDER + run_identity(config, job.code, job.corpus.fingerprint, job.request.start)
@@ -53,7 +53,7 @@ def _check_schedule(trainer: TrainerOptions) -> None:
         )
 
 
-def keep_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
+def store_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
     """Write the run's state after its last step at the full rate, for longer runs."""
     from poslab.training.checkpoints import write_checkpoint  # imports PyTorch, which planning does not need
 
@@ -62,7 +62,7 @@ def keep_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
 
 
 def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the latest state that a run of another budget has kept and this one can continue from."""
+    """Return the latest state that a run of another budget has stored and this one can continue from."""
     from poslab.training.checkpoints import newest_checkpoint
 
     name, most = folder(job), last_stable_step(job.config.trainer)

@@ -80,12 +80,12 @@ def size_of(
     sharing = world if trainer.strategy == "fsdp" else 1  # devices that have the state in parts
     windows = max(1, trainer.batch_size // (trainer.accumulate * world))
     tokens = windows * length  # at a time, in one of the run's processes
-    kept = 1 if trainer.recompute else model.layers  # blocks of which all is stored at a time
+    blocks = 1 if trainer.recompute else model.layers  # of which all is stored at a time
     stored = (10 if trainer.compile is True else 16) * number  # bytes for backward, per token and block
     training = (
         Need(state // sharing, "parameters with gradients and optimizer", MODEL),
-        Need(stored * tokens * model.width * kept, "activations", BATCH),
-        Need(softmax * 4 * windows * model.heads * length**2 * kept, "attention weights", SOFTMAX),
+        Need(stored * tokens * model.width * blocks, "activations", BATCH),
+        Need(softmax * 4 * windows * model.heads * length**2 * blocks, "attention weights", SOFTMAX),
         Need(8 * min(tokens * vocabulary, LOGITS), "logits", BATCH),
     )
     longest = min(int(config.evaluate.longest) * length, max_length or sys.maxsize)

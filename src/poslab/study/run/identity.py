@@ -115,17 +115,17 @@ def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: St
     return _hash(config.result_settings(), code.shared, code.parts, data_fingerprint, *begun)
 
 
-def weights_identity(settings: Mapping[str, Any], *others: str | None) -> str:
+def weights_identity(settings: Mapping[str, Any], *parts: str | None) -> str:
     """Return a hash of what decides a run's weights and curve: `run_identity` without later evaluation."""
     evaluate = {key: value for key, value in settings["evaluate"].items() if key in DURING_TRAINING}
-    return _hash({**settings, "evaluate": evaluate}, *others)
+    return _hash({**settings, "evaluate": evaluate}, *parts)
 
 
-def _hash(settings: Mapping[str, Any], *others: str | None) -> str:
+def _hash(settings: Mapping[str, Any], *parts: str | None) -> str:
     trainer = {**settings["trainer"], **SHARING}  # as on one device
     del trainer["strategy"]
     data = {key: value for key, value in settings["data"].items() if key != "path"}
-    text = json.dumps([{**settings, "data": data, "trainer": trainer}, *others], sort_keys=True)
+    text = json.dumps([{**settings, "data": data, "trainer": trainer}, *parts], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -17,7 +17,7 @@ from poslab.study.run.identity import Code
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStatus:
     """The state of a run, by its record."""
 
     status: str | None  # None where there is no record yet; older or newer: of a format that is not read
@@ -56,21 +56,21 @@ class Job:
         return self.directory.exists()
 
     @property
-    def standing(self) -> Standing:
+    def run_status(self) -> RunStatus:
         """The state of the run now; reads its files."""
         if not self.begun:
-            return Standing(None)
+            return RunStatus(None)
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:
-            return Standing(error.status, error.reason)
+            return RunStatus(error.status, error.reason)
         except DamagedError as error:
-            return Standing(None, damage=(str(error),))
+            return RunStatus(None, damage=(str(error),))
         if manifest is None:
-            return Standing(None)
-        standing = Standing(manifest.status, manifest.reason, manifest=manifest)
+            return RunStatus(None)
+        run_status = RunStatus(manifest.status, manifest.reason, manifest=manifest)
         if manifest.status not in ENDED:  # it resumes from a checkpoint: its files need no check
-            return standing
+            return run_status
         damaged = damaged_files(self.directory, manifest.files)
         outdated = manifest.status == "done" and recipe(manifest.code_evaluation) != self.code.evaluation
         if not (self.directory / FINAL).exists():  # from an archive, or removed for room
@@ -78,11 +78,11 @@ class Job:
             outdated = False  # without weights it cannot be evaluated again
         paths = [self.directory / name for name in damaged]
         damage = tuple(f"{path} is {'damaged' if path.exists() else 'missing'}" for path in paths)
-        return replace(standing, damage=damage, outdated=outdated)
+        return replace(run_status, damage=damage, outdated=outdated)
 
     @property
     def settled(self) -> bool:
-        return self.standing.settled
+        return self.run_status.settled
 
     def check_disk(self) -> None:
         """Raise BudgetError where the disk has no room for a run that is not yet finished."""

@@ -123,8 +123,8 @@ def deciding(module: ast.Module) -> ast.Module:
 
 def _has_rows(node: ast.ClassDef) -> bool:
     """Return whether a measurement may have rows; it has none by the contract's own `measure`."""
-    own = any(getattr(part, "name", "") == "measure" for part in node.body)
-    return own or _bases(node) != {"Measurement"}
+    defines_measure = any(getattr(part, "name", "") == "measure" for part in node.body)
+    return defines_measure or _bases(node) != {"Measurement"}
 
 
 def _bases(node: ast.ClassDef) -> set[str]:

@@ -13,7 +13,7 @@ from poslab.model.gpt import GPT, build_parts
 from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import build_objective
 
-TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model whose causality is tried
+TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tried for causality
 
 
 def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 
 gc.disable()  # collecting while modules are imported takes a tenth of the time
 with suppress(Exception):
-    import poslab.study.run.make
+    import poslab.study.run.execute
     import poslab.study.run.parts
     import poslab.study.run.worker
     import poslab.training.loop  # noqa: F401 - Lightning, which every run imports before it trains

@@ -46,11 +46,11 @@ from poslab.training.trained import TrainedModel, read_trained_model
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A finished evaluation: its folder, its record, whether it was made before, and its run in W&B."""
+    """A finished evaluation, with its run in W&B and whether it was finished before this command."""
 
     directory: Path
     manifest: Manifest
-    made_before: bool
+    finished_before: bool
     mirrored: Mapping[str, Any] | None
 
 
@@ -74,7 +74,7 @@ def evaluate_again(
     # The last bits of a sum depend on the number of threads.
     with Stopper().installed() as stopper, file_lock(run_lock(where)), torch_threads(trained.threads):
         finished = _finished(where)
-        manifest = finished or _make(trained, job, changed, stopper)
+        manifest = finished or _measure(trained, job, changed, stopper)
         mirrored = mirror_evaluation(options, where, manifest, artifact)
         if mirrored is not None:
             RunRecord(where, manifest).update(wandb=mirrored)
@@ -84,7 +84,7 @@ def evaluate_again(
 def show(evaluated: Evaluated) -> None:
     """Print the losses by length, what was evaluated, what differs from the run, and where the record is."""
     where = evaluated.directory
-    if evaluated.made_before:
+    if evaluated.finished_before:
         print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
     _show(where, evaluated.manifest)
     match evaluated.mirrored:
@@ -106,7 +106,7 @@ def _plan(
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
     # Its callbacks were called in training: their package is not needed here.
     settings = {**trained.settings, "study": str(manifest.study), "callbacks": {}}
-    settings["trainer"] = {**settings["trainer"], **SHARING}  # in this process alone
+    settings["trainer"] = {**settings["trainer"], **SHARING}  # in one process
     trained_config = check(Config, settings, "")
     asked = with_overrides(settings, overrides, conf)
     # Another text is cut into the model's own tokens, whatever the option file of the text sets.
@@ -131,7 +131,7 @@ def _plan(
     identity = json.dumps([job.identity, job.code.evaluation, trained.digest])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     job = replace(job, directory=evaluations / f"{manifest.run}-{digest}")
-    old, new = (flat_settings(each.result_settings()) for each in (trained_config, job.config))
+    old, new = (flat_settings(config.result_settings()) for config in (trained_config, job.config))
     changed = {
         key: [old.get(key), new.get(key)]
         for key in dict.fromkeys([*old, *new])
@@ -197,7 +197,7 @@ def _finished(directory: Path) -> Manifest | None:
     return None if damaged else manifest
 
 
-def _make(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], stopper: Stopper) -> Manifest:
+def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], stopper: Stopper) -> Manifest:
     """Evaluate the model, record it, and return the manifest. Raise EvaluationFailedError and Stopped."""
     gpt = trained.gpt(job.config)
     record = RunRecord(job.directory)

@@ -65,32 +65,32 @@ def request_text(job: Job) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Run the run that the file `arguments[-1]` describes, and return the exit status."""
     try:
-        return _status(lambda stopper: _make(Path(arguments[-1]), stopper))
+        return _status(lambda stopper: _run_file(Path(arguments[-1]), stopper))
     except Stopped as stop:
         return stop.status
 
 
 def run_in_command(job: Job) -> int:
-    """Run the job in the user's command, whose output the run's log gets too; return the exit status.
+    """Run the job in the user's command, and copy its output to the run's log; return the exit status.
 
     Raises Stopped, since a signal is for the whole command.
     """
     display = RunDisplay(job.request.title, job.directory)
 
-    def make(stopper: Stopper) -> int:
+    def work(stopper: Stopper) -> int:
         request = replace(job.request, config=job.config)  # without `auto`
         return _run(_planned_again(request, job.directory, *_identity(job)), display, stopper)
 
     with copied_to(job.directory / LOG, display):
-        return _status(make)
+        return _status(work)
 
 
-def _status(make: Callable[[Stopper], int]) -> int:
-    """Return the exit status of `make`, or that of an error that ends it. Raises Stopped upon a signal."""
+def _status(work: Callable[[Stopper], int]) -> int:
+    """Return the exit status of `work`, or that of an error that ends it. Raises Stopped upon a signal."""
     try:
         with Stopper().installed() as stopper:
             keep_freed_memory()
-            return make(stopper)
+            return work(stopper)
     except ConfigError as error:
         print(f"poslab: {error}", file=sys.stderr)
         return 2
@@ -117,7 +117,7 @@ def _identity(job: Job) -> tuple[str, str]:
 
 
 def _planned_again(request: Request, directory: Path, identity: str, evaluation: str) -> Job:
-    """Return the run as this process plans it now, with what it is and where it runs.
+    """Return the run as this process plans it now, to run in `directory`.
 
     Raises ConfigError where code or data have changed: this process may have imported older code, and would
     record code that it did not run.
@@ -130,14 +130,14 @@ def _planned_again(request: Request, directory: Path, identity: str, evaluation:
 
 
 def _run(job: Job, display: RunDisplay, stopper: Stopper) -> int:
-    from poslab.study.run.make import run
+    from poslab.study.run.execute import run
 
     return int(run(job, display, stopper).status != "done")
 
 
-def _make(path: Path, stopper: Stopper) -> int:
+def _run_file(path: Path, stopper: Stopper) -> int:
     """Run the run of FILE. Raises ConfigError where FILE, the code or the data are not as they were."""
-    from poslab.study.run.make import RunMaker
+    from poslab.study.run.execute import RunExecutor
 
     exit_with_parent()
     try:
@@ -169,7 +169,7 @@ def _make(path: Path, stopper: Stopper) -> int:
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
         if number:
-            RunMaker(job, RunDisplay(job.request.title, quiet=True), stopper).share()
+            RunExecutor(job, RunDisplay(job.request.title, quiet=True), stopper).share()
             return 0
         return _run(job, RunDisplay(job.request.title, job.directory), stopper)
 

@@ -61,10 +61,10 @@ class Inline(Local):
 
     def _run(self, task: Task, lease: Lease) -> int:
         """Run the task in this process, and return its exit status."""
-        assert task.here is not None
+        assert task.run_in_process is not None
         threads = self.cores_of_a_run(task)
         with on_cores(None if task.cuda else lease), patch.dict(os.environ), torch_threads(threads):
-            return task.here()
+            return task.run_in_process()
 
     def close(self) -> None:
         if self._next is not None:  # stopped before it has begun

@@ -77,8 +77,8 @@ class Local(Launcher):
         launcher.check(task)
         if task.cuda:
             return Places(tuple(f"GPU {name}" for name in gpus()), task.devices, options.runs_per_gpu)
-        own = launcher.cores_of_a_run(task)
-        return Places(tuple(f"core {number}" for number in cores()), own)
+        cores_per_run = launcher.cores_of_a_run(task)
+        return Places(tuple(f"core {number}" for number in cores()), cores_per_run)
 
     def start(self, task: Task) -> bool:
         self.check(task)

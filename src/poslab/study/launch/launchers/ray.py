@@ -54,12 +54,12 @@ class Ray(Launcher):
     queues = True
 
     @classmethod
-    def here(cls, options: RayOptions) -> bool:
+    def on_this_machine(cls, options: RayOptions) -> bool:
         return options.address is None
 
     @classmethod
     def places(cls, options: RayOptions, runs: int, task: Task) -> Places | None:
-        if not cls.here(options):
+        if not cls.on_this_machine(options):
             return None
         if task.cuda:
             return Places(tuple(f"GPU {name}" for name in gpus()), task.devices, options.runs_per_gpu)

@@ -73,7 +73,7 @@ class Slurm(Launcher):
     step_seconds = 20.0  # of the 30 until Slurm's SIGKILL
 
     @classmethod
-    def here(cls, options: SlurmOptions) -> bool:
+    def on_this_machine(cls, options: SlurmOptions) -> bool:
         return False
 
     @classmethod
@@ -107,7 +107,7 @@ class Slurm(Launcher):
         self.options = options
         self.started: dict[str, Task] = {}  # by job
         self._polled_at = -POLL_SECONDS  # when Slurm was asked last
-        self._waiting: list[Task] = []  # the tasks whose jobs were in the queue then
+        self._waiting: list[Task] = []  # the tasks with jobs in the queue then
         self._next_try = 0.0  # when a job may be submitted again
         self._refused = ""  # why Slurm took no job the last time
 
@@ -278,7 +278,7 @@ def _jobs(path: Path) -> dict[str, str]:
 
 
 def queued(study: Path) -> set[str]:
-    """Return the runs of a study's folder whose jobs Slurm has; all that had one where it does not answer."""
+    """Return a study's runs that have a job in Slurm; where Slurm does not answer, all that ever had one."""
     jobs: dict[str, str] = {}
     with suppress(OSError):
         jobs = _jobs(study / ".launcher" / "slurm.json")

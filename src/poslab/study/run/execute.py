@@ -21,7 +21,7 @@ from poslab.record.writer import RunRecord, now
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import peak_memory
 from poslab.study.launch.machine import forget_peak_memory
-from poslab.study.run.branches import keep_shared_state, last_stable_step, shared_state
+from poslab.study.run.branches import last_stable_step, shared_state, store_shared_state
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from poslab.training.loop import TrainingResult
 
-LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run keeps
+LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run retains
 TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
 
 
@@ -60,21 +60,23 @@ def run(
     another process has the same run, and ConfigError where a newer version has run it.
     """
     with file_lock(run_lock(job.directory)):
-        standing = job.standing
-        if standing.status == "newer":  # it may hold data that this version would lose
-            raise ConfigError(f"{job.directory}: {standing.reason}")
-        if standing.settled and standing.manifest is not None:  # another command has finished it meanwhile
-            return standing.manifest
+        run_status = job.run_status
+        if run_status.status == "newer":  # it may hold data that this version would lose
+            raise ConfigError(f"{job.directory}: {run_status.reason}")
+        if (
+            run_status.settled and run_status.manifest is not None
+        ):  # another command has finished it meanwhile
+            return run_status.manifest
         threads = torch.get_num_threads()
         forget_peak_memory()
         try:
-            return RunMaker(job, display, stopper, raises, callbacks, loggers).run()
+            return RunExecutor(job, display, stopper, raises, callbacks, loggers).run()
         finally:
             torch.set_num_threads(threads)
 
 
 @dataclass(eq=False)
-class RunMaker(Observer):
+class RunExecutor(Observer):
     """Runs a job in this process, and observes its training."""
 
     job: Job
@@ -90,7 +92,7 @@ class RunMaker(Observer):
         config = self.job.config
         self.interval = config.trainer.checkpoint_seconds
         self.notes: list[str] = []
-        self.kept_step = last_stable_step(config.trainer) if config.branches else None
+        self.shared_step = last_stable_step(config.trainer) if config.branches else None
         earlier = read_earlier(self.job, self._note) if self.job.begun else (Manifest(), None, None)
         recorded, self.state, self.trained = earlier
         self.notes = [*(recorded.notes or []), *self.notes]
@@ -199,15 +201,15 @@ class RunMaker(Observer):
     def checkpoint_due(self, step: int) -> bool:
         last = step == self.job.config.trainer.max_steps
         waited = time.monotonic() - self.checkpoint_at >= self.interval
-        return last or waited or step == self.kept_step or self.stopper.number is not None
+        return last or waited or step == self.shared_step or self.stopper.number is not None
 
     def checkpoint(self, step: int, state: State) -> None:
         begun = time.monotonic()
         with self.stopper.uninterrupted():
             content = {**self._identified(STATE_FORMAT), **state}
             write_checkpoint(self.job.directory / CHECKPOINTS, step, content, self.stopper.check)
-            if step == self.kept_step:
-                keep_shared_state(self.job, step, content)
+            if step == self.shared_step:
+                store_shared_state(self.job, step, content)
         self.checkpoint_at = time.monotonic()
         seconds = self.job.config.trainer.checkpoint_seconds
         self.interval = max(seconds, TRAINING_PER_CHECKPOINT * (self.checkpoint_at - begun)) if seconds else 0

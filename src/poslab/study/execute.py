@@ -62,7 +62,7 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
             planned_trials = plan_all(trial_requests, runs, launcher, console)
-            trial_members = _make(planned_trials, settings, console, stopper)
+            trial_members = _finish(planned_trials, settings, console, stopper)
             requests = [job.request for job in planned.jobs]
             ready, untuned = tuned(requests, [member.job for member in trial_members])
             tuned_plan = plan_all(ready, runs, launcher, console) if ready else Plan()
@@ -72,9 +72,9 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         first, later = planned.jobs, list[Job]()
         if not launcher.detached:  # else its jobs must be in the queue before this command may end
             first, later = one_of_each_training(planned.jobs)
-        members += _make(Plan(first, planned.refused), settings, console, stopper, members, later)
+        members += _finish(Plan(first, planned.refused), settings, console, stopper, members, later)
         if later:
-            members += _make(Plan(later, planned.refused), settings, console, stopper, members)
+            members += _finish(Plan(later, planned.refused), settings, console, stopper, members)
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
         _mark_latest([*(member.job.directory for member in members), *planned.refused], settings)
@@ -102,7 +102,7 @@ def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
         raise SystemExit(stop.status) from None
 
 
-def _make(
+def _finish(
     planned: Plan,
     settings: StudyOptions,
     console: Console,
@@ -112,7 +112,7 @@ def _make(
 ) -> list[Member]:
     """Finish the runs that are not yet finished, and return all planned runs.
 
-    `earlier` are runs that the same command has finished already, and `later` those that it makes afterwards.
+    `earlier` are runs that the same command has finished already, and `later` those that it runs afterwards.
     """
     before = [member.job.directory for member in earlier]
     if not planned.jobs:
@@ -139,7 +139,7 @@ def _make(
     waiting = [member for member in members if member.entry.state == "waiting"]
     to_come = [job for job in later if not job.settled]
     if waiting:
-        memory = _shared_memory(waiting) if kind.here(options) else {}
+        memory = _shared_memory(waiting) if kind.on_this_machine(options) else {}
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
             announced([job.directory for job in (*(member.job for member in waiting), *to_come)]),
@@ -190,9 +190,9 @@ def _mark_latest(directories: Sequence[Path], settings: StudyOptions) -> None:
         listed = read_study_list(folder)
         if listed is not None and listed.latest != latest:
             commands = [line for line in listed.commands if line != settings.command]
-            own: Mapping[str, Any] = {name: settings.choices[name].get(UNNAMED) for name in CHOICES}
+            choices: Mapping[str, Any] = {name: settings.choices[name].get(UNNAMED) for name in CHOICES}
             write_study_list(
-                folder, replace(listed, latest=latest, commands=(*commands, settings.command), **own)
+                folder, replace(listed, latest=latest, commands=(*commands, settings.command), **choices)
             )
 
 
@@ -200,13 +200,13 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     """Mark the runs that are finished, and print how many there are of each kind."""
     outdated = 0
     for member in with_bar(members, "checked", console):
-        standing = member.job.standing
-        outdated += standing.outdated
-        for line in standing.damage:
+        run_status = member.job.run_status
+        outdated += run_status.outdated
+        for line in run_status.damage:
             console.print(f"{line}; the run is repeated from its undamaged files", style="red")
-        if standing.settled:
-            member.entry.state, member.finished = "done", standing
-        elif standing.status == "newer":
+        if run_status.settled:
+            member.entry.state, member.finished = "done", run_status
+        elif run_status.status == "newer":
             member.entry.state = "failed"
     if outdated:
         console.print(
@@ -221,7 +221,7 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     )
     if follow:
         console.print(
-            f"finished runs are not sent to {', '.join(follow)}: a logger follows a run as it is made"
+            f"finished runs are not sent to {', '.join(follow)}: a logger follows a run while it runs"
         )
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
@@ -253,10 +253,10 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
 
 def _failure(member: Member) -> str | None:
     """Return why a run is not done, in a line; None where it is."""
-    job, standing = member.job, member.finished or member.job.standing
-    if standing.status == "diverged" and job.config.part == "tuning":
+    job, run_status = member.job, member.finished or member.job.run_status
+    if run_status.status == "diverged" and job.config.part == "tuning":
         return None  # a result: its learning rate is too high
-    if standing.status == "done" and not standing.damage:
+    if run_status.status == "done" and not run_status.damage:
         return None
-    reason = "; ".join(standing.damage) or standing.reason or member.entry.note or "no reason is known"
+    reason = "; ".join(run_status.damage) or run_status.reason or member.entry.note or "no reason is known"
     return f"{job.request.title}: {reason} (see {job.directory})"
