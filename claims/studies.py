@@ -75,7 +75,7 @@ NEEDED = 0.02  # nats: a model that loses less with half of its context does not
 
 @dataclass(frozen=True)
 class Compared:
-    """An arm less another on one figure, and what may be said of it."""
+    """An arm less another on one figure, and the conclusion that it allows."""
 
     difference: Difference
     p: float | None  # corrected
@@ -313,8 +313,8 @@ def setting(results: Results) -> str:
     rates = {label: _own_rate(config) for label, config in results.configs.items()}
     if of_task:  # an arm has the name of its scheme and of its task
         rates = {str(config["pos"]["scheme"]): _own_rate(config) for config in results.configs.values()}
-    own = ", ".join(f"{label} × {rate:g}" for label, rate in rates.items() if rate != 1)
-    rate_notes = f", rates of own parameters: {own}" if own else ""
+    scaled = ", ".join(f"{label} × {rate:g}" for label, rate in rates.items() if rate != 1)
+    rate_notes = f", rates of own parameters: {scaled}" if scaled else ""
     read = f"the tasks {', '.join(sorted(tasks))}, each by itself" if of_task else f"one text, {text}"
     tokens = f"{quantity(run['budget'])} tokens{ratio} of {read}"
     return plain(f"{shape}{length}{tokens}, {schedule}{rate_notes}, {seeds}", 300)

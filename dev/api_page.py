@@ -42,7 +42,7 @@ def _entry(name: str) -> Iterator[str]:
     bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object)
     head = f"class {name}({bases})" if bases else f"class {name}"
     if dataclasses.is_dataclass(value):
-        fields = [each for each in _parsed(value).body if isinstance(each, ast.AnnAssign)]
+        fields = [node for node in _parsed(value).body if isinstance(node, ast.AnnAssign)]
         head += ":\n" + "\n".join(f"    {ast.unparse(field)}" for field in fields)
     yield _block(f"## poslab.{name}", head, value)
     for member in _parsed(value).body:
@@ -59,12 +59,12 @@ def _block(title: str, code: str, value: Any) -> str:
 
 def _member(owner: str, member: ast.FunctionDef) -> str:
     is_property = any(
-        isinstance(each, ast.Name) and each.id in ("property", "cached_property")
-        for each in member.decorator_list
+        isinstance(decorator, ast.Name) and decorator.id in ("property", "cached_property")
+        for decorator in member.decorator_list
     )
-    shown = f"{member.name}: {_annotation(member.returns)}" if is_property else _signature(member)
+    head = f"{member.name}: {_annotation(member.returns)}" if is_property else _signature(member)
     text = inspect.cleandoc(ast.get_docstring(member) or "")
-    return f"### {owner}.{member.name}\n\n```python\n{shown}\n```\n\n{text}\n"
+    return f"### {owner}.{member.name}\n\n```python\n{head}\n```\n\n{text}\n"
 
 
 def _parsed(value: Any) -> Any:
@@ -75,22 +75,22 @@ def _signature(function: ast.FunctionDef) -> str:
     """The function's name with its parameters, each on a line of its own where one line is too short."""
     given = function.args
     plain = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(plain) - len(given.defaults)) + [ast.unparse(each) for each in given.defaults]
-    parameters = [_parameter(each, default) for each, default in zip(plain, defaults, strict=True)]
-    parameters = [each for each in parameters if each != "self"]
+    defaults = [None] * (len(plain) - len(given.defaults)) + [ast.unparse(value) for value in given.defaults]
+    parameters = [_parameter(argument, default) for argument, default in zip(plain, defaults, strict=True)]
+    parameters = [parameter for parameter in parameters if parameter != "self"]
     if given.vararg:
         parameters.append(f"*{_parameter(given.vararg, None)}")
     elif given.kwonlyargs:
         parameters.append("*")
-    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
-        parameters.append(_parameter(each, None if default is None else ast.unparse(default)))
+    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        parameters.append(_parameter(argument, None if default is None else ast.unparse(default)))
     if given.kwarg:
         parameters.append(f"**{_parameter(given.kwarg, None)}")
     returns = f" -> {_annotation(function.returns)}"
     line = f"{function.name}({', '.join(parameters)}){returns}"
     if len(line) <= 100:
         return line
-    inner = "".join(f"    {each},\n" for each in parameters)
+    inner = "".join(f"    {parameter},\n" for parameter in parameters)
     return f"{function.name}(\n{inner}){returns}"
 
 

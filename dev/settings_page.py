@@ -42,7 +42,7 @@ def page(conf: Path) -> str:
             cells = [
                 f"`{row.name}`",
                 row.values,
-                _shown(row.default),
+                _in_code(row.default),
                 *([", ".join(row.owners)] if owned else []),
                 row.description,
             ]
@@ -56,14 +56,14 @@ def _option(group: str, path: Path) -> str:
     about = next(line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
     content: dict[str, Any] = dict(OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]
     defaults = content.pop("defaults", [])
-    chosen = {name.removeprefix("override /"): value for each in defaults for name, value in each.items()}
+    chosen = {name.removeprefix("override /"): value for item in defaults for name, value in item.items()}
     chosen |= flat_settings(content)
     values = {key: str(value).lower() if isinstance(value, bool) else value for key, value in chosen.items()}
     sets = [f"`{key}={value}`" for key, value in values.items()]
     return f"| `{group}={path.stem}` | {about} | {', '.join(sets)} |"
 
 
-def _shown(default: str) -> str:
+def _in_code(default: str) -> str:
     return f"`{default}`" if default and default != BY_OPTION else default
 
 

@@ -38,7 +38,7 @@ class Noise:
 
     seeds: float  # from seed to seed, over all documents
     text: float  # of the mean over documents, over all seeds
-    both: float  # of one seed's mean over documents, by what documents are for this seed alone
+    per_seed: float  # of one seed's mean over documents, by what documents are for this seed only
 
 
 AT_L = Noise(0.0231, 0.0115, 0.0052)
@@ -61,22 +61,25 @@ def measured() -> dict[str, Noise]:
         variances = []
         for rung in ladder.rungs:
             for label in sorted(rung.arms.keys() - {ladder.reference}):
-                ours, theirs = (
+                segments, of_reference = (
                     {run.seed: run.segments[measured_in] for run in rung.arms[name].arm.finished}
                     for name in (label, ladder.reference)
                 )
-                seeds = sorted(ours.keys() & theirs.keys())
-                alone = [noise_of_losses([(ours[at], 1, False), (theirs[at], -1, False)]) for at in seeds]
+                seeds = sorted(segments.keys() & of_reference.keys())
+                noises = [
+                    noise_of_losses([(segments[seed], 1, False), (of_reference[seed], -1, False)])
+                    for seed in seeds
+                ]
                 gap = rung.gap(label, ladder.reference, figure)
                 assert gap is not None
                 assert gap.text is not None
-                ours_by_seed, theirs_by_seed = (
+                means, reference_means = (
                     rung.arms[name].by_seed(figure) for name in (label, ladder.reference)
                 )
-                gaps = [ours_by_seed[at] - theirs_by_seed[at] for at in seeds]
-                one = np.mean([noise.variance for noise in alone if noise is not None])
-                both = (one - gap.text.variance) / (1 - 1 / len(seeds))
-                variances.append((np.var(gaps, ddof=1) - both, one - both, both))
+                gaps = [means[seed] - reference_means[seed] for seed in seeds]
+                total = np.mean([noise.variance for noise in noises if noise is not None])
+                per_seed = (total - gap.text.variance) / (1 - 1 / len(seeds))
+                variances.append((np.var(gaps, ddof=1) - per_seed, total - per_seed, per_seed))
         found[figure] = Noise(*np.sqrt(np.mean(variances, axis=0)).tolist())
     return found
 
@@ -125,8 +128,8 @@ def made_up(
         of_text = np.cos(far) * common + np.sin(far) * slope
         for label, mean in means.items():
             of_seeds = random.normal(0, noise.seeds * growth / np.sqrt(2), (seeds, 1))
-            of_both = random.normal(0, noise.both * unit / np.sqrt(2), (seeds, DOCUMENTS))
-            by_document = mean + of_seeds + of_both + (label == "b") * of_text
+            of_documents = random.normal(0, noise.per_seed * unit / np.sqrt(2), (seeds, DOCUMENTS))
+            by_document = mean + of_seeds + of_documents + (label == "b") * of_text
             arms[label] = figures_of(
                 label,
                 {
@@ -146,14 +149,14 @@ def bootstrapped(random: np.random.Generator, rungs: Ladder, weights: np.ndarray
     """Return the 95 % percentile interval of a weighted sum of gaps, over seeds and documents."""
 
     def gaps(rung: Rung) -> np.ndarray:
-        ours, theirs = (
+        losses, of_reference = (
             [
                 [part.nll for part in run.segments["non_overlapping", 1.0].values()]
                 for run in rung.arms[label].arm.runs
             ]
             for label in "ba"
         )
-        return np.array(ours) - np.array(theirs)
+        return np.array(losses) - np.array(of_reference)
 
     summed = np.tensordot(weights, [gaps(rung) for rung in rungs.rungs], 1)
     tokens = np.array(
@@ -176,7 +179,7 @@ def coverage(
     uneven: float = 0.0,
     boot: bool = False,
 ) -> dict[str, float]:
-    """Return the share of ladders whose intervals hold the truth: the last gap, the change, and the slope."""
+    """Return how often the intervals hold the true last gap, change and slope, over made-up ladders."""
     held = Counter[str]()
     for _ in range(ladders):
         rungs, truth = made_up(random, seeds, noise, later, beside, uneven)
@@ -200,28 +203,28 @@ def coverage(
 
 
 def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int) -> dict[str, float]:
-    """Return the share of ladders whose intervals hold the tokens and parameters needed, and that tell."""
+    """Return how often intervals hold the tokens and parameters needed, and how often they separate."""
     held = Counter[str]()
     for _ in range(ladders):
         fit = scaling(made_up(random, seeds, AT_L)[0], "b", FIGURE)
         assert fit is not None
         for name, need, true in (("tokens", fit.tokens, 1 / BETTER), ("parameters", fit.parameters, 1.0)):
             held[name] += (need.low or 0.0) <= true <= (need.high or np.inf)
-            held[f"{name} told"] += need.reading != "cannot tell"
+            held[f"{name} separated"] += need.reading != "cannot tell"
     return {name: count / ladders for name, count in held.items()}
 
 
-def main(what: str) -> None:
+def main(subject: str) -> None:
     """Print each coverage as it is known."""
-    if what == "noise":
+    if subject == "noise":
         for figure, noise in measured().items():
             print(f"{figure}: {noise}")
         return
     for seeds in (2, 3):
-        if what == "needs":
+        if subject == "needs":
             _show(f"{seeds} seeds", coverage_of_needs(np.random.default_rng(1), 100, seeds))
             continue
-        for said, noise, changes in (
+        for case, noise, changes in (
             ("as measured at L", AT_L, {}),
             ("as measured at 8 L", AT_8L, {}),
             ("of seeds 2.5 times as much at the end", AT_L, {"later": 2.5}),
@@ -233,7 +236,7 @@ def main(what: str) -> None:
         ):
             random = np.random.default_rng(0)
             shares = coverage(random, 1000, seeds, noise, **changes, boot="later" not in changes)
-            _show(f"{seeds} seeds, noise {said}", shares)
+            _show(f"{seeds} seeds, noise {case}", shares)
 
 
 def _show(case: str, shares: Mapping[str, float]) -> None:

@@ -3,7 +3,7 @@
     python dev/words.py [FOLDER ...]
 
 Phrases are counted in the Python files and Markdown pages of the folders (default: src, docs and README.md),
-names in the Python files alone. A file or folder that has most stands first.
+names in the Python files only. A file or folder that has most stands first.
 """
 
 import ast
@@ -65,11 +65,11 @@ def pronouns(text: str) -> Counter[str]:
 
 
 def main(places: list[str]) -> None:
-    both = [
+    counts = [
         ("phrases", {path: phrases(path.read_text()) for path in files(places, ".py", ".md")}),
         ("pronouns as names", {path: pronouns(path.read_text()) for path in files(places, ".py")}),
     ]
-    for title, by_file in both:
+    for title, by_file in counts:
         total = sum(by_file.values(), Counter())
         print(f"{title}: {total.total()}")
         print("  " + ", ".join(f"{name} {count}" for name, count in total.most_common()))

@@ -62,8 +62,8 @@ def _no_gain(studies: Studies) -> Judgement:
         judged.append(Part(statement, verdict, f"sliding loss at L, {label} less rope {found.text}"))
     return in_parts(
         *judged,
-        why=f"No gain is said where the whole interval leaves less than {GAIN} nats of one, at the training "
-        "length. Lengths past it were not measured.",
+        why=f"It counts as no gain where the whole interval leaves less than {GAIN} nats of one, at the "
+        "training length. Lengths past it were not measured.",
         study=WARPED.study,
         setting=setting(results),
     )

@@ -67,7 +67,7 @@ def _with_learned(studies: Studies) -> Judgement:
     return Judgement(
         no_clear_difference(found, -1),
         f"sliding loss at L, rope_learned less rope {found.text}",
-        f"No clear gain is said where the whole interval leaves less than {CLEAR} nats of one.",
+        f"It counts as no clear gain where the whole interval leaves less than {CLEAR} nats of one.",
         study=study,
         setting=setting(results),
     )
@@ -93,7 +93,7 @@ def _still_pairs(studies: Studies) -> Judgement:
         no_clear_difference(found, 1) if angle >= TURNED else Verdict.UNDECIDED,
         f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
         f"RoPE; sliding loss at L, rope_p less rope {found.text}",
-        f"Without loss is said where the whole interval leaves less than {CLEAR} nats of one."
+        f"It counts as without loss where the whole interval leaves less than {CLEAR} nats of one."
         if angle >= TURNED
         else "These pairs hardly turn within this length, so leaving them unturned changes hardly anything: "
         "the study could not have found a loss. It takes a length or a base at which they turn by "

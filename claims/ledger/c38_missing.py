@@ -66,8 +66,8 @@ def _absolute(studies: Studies) -> Judgement:
     reading = read_difference(above, above.p)
     listed = (("", rope), ("of shuffled positions ", shuffled), ("without any scheme ", none))
     shares = [
-        f"{what}{interval(found.mean, found.half_width, 3)}"
-        for what, values in listed
+        f"{prefix}{interval(found.mean, found.half_width, 3)}"
+        for prefix, values in listed
         if (found := estimate(list(values.values()))) is not None
     ]
     return Judgement(
@@ -106,9 +106,9 @@ def _recurrent(studies: Studies) -> Judgement:
     rope, bare = (str(_arm(results, scheme, "flash")) for scheme in ("rope", "none"))
     parts: list[Part] = []
     for mixer, named in RECURRENT.items():
-        own = str(_arm(results, "none", mixer))
-        near, gain = (compared(results, "sliding_1x", own, other, 4) for other in (rope, bare))
-        far = gain_reading(results, f"context_gain_{name(longest)}", own)
+        label = str(_arm(results, "none", mixer))
+        near, gain = (compared(results, "sliding_1x", label, rival, 4) for rival in (rope, bare))
+        far = gain_reading(results, f"context_gain_{name(longest)}", label)
         if near is None or gain is None or far is None:
             return untested((MIXERS,), "The study lacks an arm, or losses that the claim is about.")
         parts += (
@@ -166,20 +166,21 @@ def _on_task(results: Results, task: str, rows: Mapping[str, Mapping[Hashable, A
         scheme: {} if pandas.isna(row["task_l50_mean"]) else results.by_seed(str(row["arm"]), "task_l50")
         for scheme, row in rows.items()
     }
-    own, others = reached.pop("none", {}), {scheme: by_seed for scheme, by_seed in reached.items() if by_seed}
-    said = [f"{scheme} {sum(of.values()) / len(of):.2f} ({len(of)} seeds)" for scheme, of in others.items()]
+    none = reached.pop("none", {})
+    rivals = {scheme: by_seed for scheme, by_seed in reached.items() if by_seed}
+    said = [f"{scheme} {sum(of.values()) / len(of):.2f} ({len(of)} seeds)" for scheme, of in rivals.items()]
     numbers = (
-        f"L50 of none {sum(own.values()) / len(own):.2f} ({len(own)} seeds)"
-        if own
+        f"L50 of none {sum(none.values()) / len(none):.2f} ({len(none)} seeds)"
+        if none
         else "no seed without positions learned it"
     )
     verdicts = []
-    for of in others.values():
-        gaps = [own[seed] - of[seed] for seed in own.keys() & of.keys()]
+    for of in rivals.values():
+        gaps = [none[seed] - of[seed] for seed in none.keys() & of.keys()]
         clear = (
             len(gaps) >= EXPLORATORY
             and any(gaps)
-            and wilcoxon(gaps, zero_method="zsplit").pvalue * len(others) < FALSE_ALARMS
+            and wilcoxon(gaps, zero_method="zsplit").pvalue * len(rivals) < FALSE_ALARMS
         )
         verdicts.append((sum(gaps) > 0) - (sum(gaps) < 0) if clear else 0)
     verdict = Verdict.UNDECIDED

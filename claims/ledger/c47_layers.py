@@ -48,19 +48,19 @@ def _read(
     return judge
 
 
-def _is_lower(statement: str, found: Compared, what: str) -> Part:
-    return Part(statement, TRUE_IF_LOWER[found.reading], f"{what} {found.text}")
+def _is_lower(statement: str, found: Compared, measured: str) -> Part:
+    return Part(statement, TRUE_IF_LOWER[found.reading], f"{measured} {found.text}")
 
 
-def _no_clear_difference(statement: str, found: Compared, what: str, sign: int) -> Part:
-    return Part(statement, no_clear_difference(found, sign), f"{what} {found.text}")
+def _no_clear_difference(statement: str, found: Compared, measured: str, sign: int) -> Part:
+    return Part(statement, no_clear_difference(found, sign), f"{measured} {found.text}")
 
 
 def _content_bias(results: Results) -> Parts:
     figure = results.primary
     if figure is None:
         return None
-    rope, t5 = (compared(results, figure, "inkling", other) for other in ("rope", "t5"))
+    rope, t5 = (compared(results, figure, "inkling", rival) for rival in ("rope", "t5"))
     if rope is None or t5 is None:
         return None
     where = f"sliding loss at {multiple(figure):g} L, inkling less"
@@ -72,19 +72,19 @@ def _content_bias(results: Results) -> Parts:
 
 def _canon(results: Results) -> Parts:
     bare, canon = of_canon(results, "none", False), of_canon(results, "none", True)
-    rope, both = of_canon(results, "rope", False), of_canon(results, "rope", True)
-    if None in (bare, canon, rope, both):
+    rope, rope_canon = of_canon(results, "rope", False), of_canon(results, "rope", True)
+    if None in (bare, canon, rope, rope_canon):
         return None
-    gain, to_rope, to_both = (
-        compared(results, "sliding_1x", str(canon), str(other), 3) for other in (bare, rope, both)
+    gain, to_rope, to_rope_canon = (
+        compared(results, "sliding_1x", str(canon), str(rival), 3) for rival in (bare, rope, rope_canon)
     )
-    if gain is None or to_rope is None or to_both is None:
+    if gain is None or to_rope is None or to_rope_canon is None:
         return None
     where = "sliding loss at L, none with Canon layers less"
     return (
         _is_lower("They lower the loss of a model without positions.", gain, f"{where} none"),
         _no_clear_difference("They bring it to RoPE without them.", to_rope, f"{where} rope", 1),
-        _no_clear_difference("They bring it to RoPE with them.", to_both, f"{where} rope with them", 1),
+        _no_clear_difference("They bring it to RoPE with them.", to_rope_canon, f"{where} rope with them", 1),
     )
 
 
@@ -113,11 +113,11 @@ def _part_of_the_width(results: Results) -> Parts:
     found = compared(results, "sliding_1x", "rope_partial", "rope")
     if found is None:
         return None
-    what = "sliding loss at L, rope_partial (a quarter) less rope"
+    measured = "sliding loss at L, rope_partial (a quarter) less rope"
     worse = {"higher": Verdict.HOLDS_HERE, "lower": Verdict.REFUTED_HERE, "open": Verdict.UNDECIDED}
     return (
-        _no_clear_difference("It brings no improvement.", found, what, -1),
-        Part("It is slightly worse.", worse[found.reading], f"{what} {found.text}"),
+        _no_clear_difference("It brings no improvement.", found, measured, -1),
+        Part("It is slightly worse.", worse[found.reading], f"{measured} {found.text}"),
     )
 
 

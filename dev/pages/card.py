@@ -82,7 +82,7 @@ class Row(NamedTuple):
     source: str
 
 
-# Of schemes whose class is not called as people write it.
+# Of schemes with a class that is not called as people write it.
 TITLES = {
     "none": "No positions",
     "log_scaled": "Logits by log i",

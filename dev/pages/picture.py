@@ -107,7 +107,7 @@ def _rotation(logits: Mapping[str, Tensor]) -> Picture:
 
 @torch.no_grad()
 def _logits(option: str, seed: int = 0, size: float = 1.0) -> Tensor:
-    """Return softmax's logits (H, T, T) of queries and keys of equal numbers, whose plain logit is `size`."""
+    """Return softmax's logits (H, T, T) of queries and keys of equal numbers, with the plain logit `size`."""
     attention = poslab.attention("softmax", poslab.scheme(option, seed=seed))
     heads, width = attention.scheme.geometry.heads, attention.scheme.geometry.head_width
     equal = torch.full((1, heads, LENGTH, width), (size / width**0.5) ** 0.5)

@@ -25,7 +25,7 @@ some of their runs. Tasks have exact answers in place of losses, on [the cards](
 each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
 this page.
 """
-ALONE = """\
+UNPAIRED = """\
 ## Compared with nothing
 
 These arms differ from all others of their study in more than the scheme, such as their block:
@@ -37,14 +37,14 @@ def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) ->
     settings = [setting for setting in settings if not setting.is_task]
     studies = {setting.study for setting in settings}
     lines = [HEAD.replace("STUDIES", str(len(studies)))]
-    alone = []
+    unpaired = []
     for setting in settings:
         if len(setting.arms) < 2:
-            alone.append(setting)
+            unpaired.append(setting)
         else:
             lines += [*_table(setting, tests), ""]
-    lines.append(ALONE)
-    lines += [f"- {setting.study}, {setting.title}: {_link(setting.arms[0])}" for setting in alone]
+    lines.append(UNPAIRED)
+    lines += [f"- {setting.study}, {setting.title}: {_link(setting.arms[0])}" for setting in unpaired]
     seen = {scheme_of(arm) for setting in settings for arm in setting.arms}
     missing = [f"[{scheme.name}](schemes/{scheme.name}.md)" for scheme in schemes if scheme.name not in seen]
     lines += ["", "## In no archived study", "", f"{', '.join(missing)}."]
