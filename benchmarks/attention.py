@@ -211,7 +211,7 @@ def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
                 stops.setdefault((limit, reason), []).append(pair.label)
             jobs.append(Job(pair, pos_section, attention_section, limit))
     shortened = [
-        f"{', '.join(labels)}: up to {limit:,} alone ({reason})" for (limit, reason), labels in stops.items()
+        f"{', '.join(labels)}: only up to {limit:,} ({reason})" for (limit, reason), labels in stops.items()
     ]
     return jobs, refused, shortened
 

@@ -52,8 +52,8 @@ def main() -> None:
                 result = ratio(seconds[pos], seconds["none"])
                 bounds = [bound for least, bound in BOUNDS.get(pos, {}).items() if length >= least]
                 missed = backward and bounds and result.median > bounds[-1]
-                what = "forward and backward" if backward else "forward"
-                print(f"{pos:11} {what:21} {result}  {kernel()}" + ("  above its bound" if missed else ""))
+                passes = "forward and backward" if backward else "forward"
+                print(f"{pos:11} {passes:21} {result}  {kernel()}" + ("  above its bound" if missed else ""))
 
 
 def layer(
@@ -71,17 +71,17 @@ def layer(
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.normal_(generator=stream)
-    own = scheme.layer(0)
-    attention = build_attention({"kind": "flash"}, geometry, own)
+    of_layer = scheme.layer(0)
+    attention = build_attention({"kind": "flash"}, geometry, of_layer)
     # As the model has them: heads lie within tokens.
     q, k, v, upstream = torch.randn(4, windows, length, HEADS, HEAD_WIDTH, generator=stream).transpose(2, 3)
     x = torch.randn(windows, length, geometry.width, generator=stream)
-    positions, learned = torch.arange(length), list(own.parameters())
+    positions, learned = torch.arange(length), list(of_layer.parameters())
 
     def run() -> tuple[Tensor, ...]:
-        leaves = [each.detach().requires_grad_(backward) for each in (q, k, v)]
+        leaves = [tensor.detach().requires_grad_(backward) for tensor in (q, k, v)]
         with torch.set_grad_enabled(backward):
-            mixed = attention.attend(*leaves, Site.of(own, positions, x))
+            mixed = attention.attend(*leaves, Site.of(of_layer, positions, x))
             if not backward:
                 return (mixed,)
             return torch.autograd.grad(mixed, [*leaves, *learned], upstream)

@@ -19,11 +19,11 @@ from poslab.report.render.canvas import STYLE, WIDE
 GREY = "#bdbdbd"
 
 
-def draw(rows: Sequence[Row], shown: Sequence[str], folder: Path) -> None:
-    """attention.svg and attention.png; schemes that are not `shown` are thin and grey."""
+def draw(rows: Sequence[Row], emphasised: Sequence[str], folder: Path) -> None:
+    """attention.svg and attention.png; schemes that are not `emphasised` are thin and grey."""
     attentions = list(dict.fromkeys(row.pair.attention for row in rows))
     colours = {name: COLOURS[number % len(COLOURS)][0] for number, name in enumerate(attentions)}
-    schemes = [name for name in shown if any(row.pair.pos == name for row in rows)]
+    schemes = [name for name in emphasised if any(row.pair.pos == name for row in rows)]
     unit = min(row.seconds for row in rows)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a reader's own settings must not change the figure
@@ -62,8 +62,8 @@ def _panel(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for pair in dict.fromkeys(row.pair for row in rows):
-        own = sorted((row for row in rows if row.pair == pair), key=lambda row: row.length)
-        x, y = [row.length for row in own], [value(row) for row in own]
+        of_pair = sorted((row for row in rows if row.pair == pair), key=lambda row: row.length)
+        x, y = [row.length for row in of_pair], [value(row) for row in of_pair]
         if pair.pos in schemes:
             axes.plot(x, y, color=colours[pair.attention], zorder=3, **_look(schemes, pair.pos))
         else:

@@ -87,14 +87,14 @@ def exponents(rows: Sequence[Row]) -> list[Exponents]:
     """Slopes of least squares of the logarithms, of every pair with two lengths from FIT_FROM on."""
     fitted = []
     for pair in dict.fromkeys(row.pair for row in rows):
-        own = sorted((row for row in rows if row.pair == pair and row.length >= FIT_FROM), key=_length)
-        if len(own) >= 2:
-            logarithm = [math.log(row.length) for row in own]
+        of_pair = sorted((row for row in rows if row.pair == pair and row.length >= FIT_FROM), key=_length)
+        if len(of_pair) >= 2:
+            logarithm = [math.log(row.length) for row in of_pair]
             time, memory = (
                 statistics.linear_regression(logarithm, [math.log(value) for value in values]).slope
-                for values in ([row.seconds for row in own], [row.peak_bytes for row in own])
+                for values in ([row.seconds for row in of_pair], [row.peak_bytes for row in of_pair])
             )
-            fitted.append(Exponents(pair, tuple(row.length for row in own), time, memory))
+            fitted.append(Exponents(pair, tuple(row.length for row in of_pair), time, memory))
     return fitted
 
 
@@ -111,13 +111,13 @@ def ratios(rows: Sequence[Row], above: str, below: str) -> dict[int, float]:
 def missed(rows: Sequence[Row]) -> list[str]:
     """A line for every bound that does not hold."""
     lines = []
-    for one in exponents(rows):
-        for what, value, bound in (
-            ("time", one.time, one.time_bound),
-            ("memory", one.memory, one.memory_bound),
+    for fit in exponents(rows):
+        for quantity, value, bound in (
+            ("time", fit.time, fit.time_bound),
+            ("memory", fit.memory, fit.memory_bound),
         ):
             if bound is not None and value > bound:
-                lines.append(f"{one.pair.label}: {what} grows as length^{value:.3f}, above {bound:g}")
+                lines.append(f"{fit.pair.label}: {quantity} grows as length^{value:.3f}, above {bound:g}")
     for bound_ in RATIO_BOUNDS:
         for length, ratio in ratios(rows, bound_.above, bound_.below).items():
             if bound_.length in (None, length) and not bound_.holds(ratio):
@@ -148,16 +148,16 @@ def write_exponents(path: Path, fitted: Iterable[Exponents]) -> None:
     header = ("pos", "attention", "shortest", "longest", "time", "time_bound", "memory", "memory_bound")
     lines = [
         (
-            one.pair.pos,
-            one.pair.attention,
-            one.lengths[0],
-            one.lengths[-1],
-            f"{one.time:.4f}",
-            one.time_bound,
-            f"{one.memory:.4f}",
-            one.memory_bound,
+            fit.pair.pos,
+            fit.pair.attention,
+            fit.lengths[0],
+            fit.lengths[-1],
+            f"{fit.time:.4f}",
+            fit.time_bound,
+            f"{fit.memory:.4f}",
+            fit.memory_bound,
         )
-        for one in fitted
+        for fit in fitted
     ]
     _write(path, header, lines)
 

@@ -141,7 +141,7 @@ class Runner:
 
     def _too_large(self, pair: Pair, length: int) -> str | None:
         """Why the pair is not measured at a length, or None."""
-        if any(one.pair == pair for one in self.omissions):
+        if any(omission.pair == pair for omission in self.omissions):
             return "a shorter length was left out"
         need, room = self._need(pair, length), self._room()
         if need is None or need <= room:
@@ -151,7 +151,7 @@ class Runner:
     def _need(self, pair: Pair, length: int) -> float | None:
         """GB that the pair may take, estimated from its last length; None at its first.
 
-        None on CUDA too, where a pair that does not fit fails alone.
+        None on CUDA too, where a pair that does not fit fails by itself.
         """
         last = next((row for row in reversed(self.rows) if row.pair == pair), None)
         if last is None or self.device != "cpu":
@@ -171,10 +171,10 @@ class _Process:
         self.job, self.rounds = job, rounds
         self.peak: Peak | None = None  # None also where it failed
         self.seconds: list[float] = []
-        self.connection, other = context.Pipe()
-        self.process: ForkServerProcess = context.Process(target=serve, args=(other, task), daemon=True)
+        self.connection, remote = context.Pipe()
+        self.process: ForkServerProcess = context.Process(target=serve, args=(remote, task), daemon=True)
         self.process.start()
-        other.close()
+        remote.close()
 
     @property
     def wants_more(self) -> bool:
@@ -207,7 +207,7 @@ class _Process:
         with suppress(OSError):  # the process has ended by itself
             self.connection.send(None)
         self.process.join(10)
-        if self.process.is_alive():  # in a repetition whose result is not needed
+        if self.process.is_alive():  # in a repetition that is not needed
             self.process.kill()
         self.connection.close()
 

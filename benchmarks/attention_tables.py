@@ -1,4 +1,4 @@
-"""The terminal's tables: ratios of time, memory, exponents and bounds. Seconds are in attention.csv alone."""
+"""The terminal's tables: ratios of time, memory, exponents and bounds. Seconds are only in attention.csv."""
 
 from collections.abc import Callable, Sequence
 
@@ -34,9 +34,11 @@ def show(
         console.print(_ratios(rows, lengths))
     for line in left_out:
         console.print(f"left out  {line}", markup=False, soft_wrap=True)
-    for one in omissions:
+    for omission in omissions:
         console.print(
-            f"left out  {one.pair.label} at {one.length:,}: {one.reason}", markup=False, soft_wrap=True
+            f"left out  {omission.pair.label} at {omission.length:,}: {omission.reason}",
+            markup=False,
+            soft_wrap=True,
         )
     lines = missed(rows)
     for line in lines:
@@ -74,12 +76,12 @@ def _exponents(fitted: Sequence[Exponents]) -> Table:
     table = _table(
         f"Growth: exponents of the length, from {FIT_FROM:,} on", "", ["lengths", "time", "memory"]
     )
-    for one in fitted:
+    for fit in fitted:
         table.add_row(
-            one.pair.label,
-            f"{one.lengths[0]:,} to {one.lengths[-1]:,}",
-            _with_bound(one.time, one.time_bound),
-            _with_bound(one.memory, one.memory_bound),
+            fit.pair.label,
+            f"{fit.lengths[0]:,} to {fit.lengths[-1]:,}",
+            _with_bound(fit.time, fit.time_bound),
+            _with_bound(fit.memory, fit.memory_bound),
         )
     return table
 

@@ -3,7 +3,7 @@
 What runs is one layer's `attend`, forward and backward, on queries, keys and values that want gradients and
 on gates where the scheme has them: B = 1, H = 4 heads of width 32, float32, no projections around it.
 
-Time is that of forward and backward alone; inputs are made before. With one thread on a CPU it is the
+Time is that of forward and backward only; inputs are drawn before. With one thread on a CPU it is the
 process's processor time, since on a busy machine interruptions lengthen the wall-clock time of long runs more
 than of short ones. With more threads, and on CUDA, it is wall-clock time.
 
@@ -83,8 +83,8 @@ class Trial:
 
     def __init__(self, task: Task) -> None:
         self.length, self.device = task.length, torch.device(task.device)
-        alone = task.device == "cpu" and task.threads == 1
-        self.clock = time.process_time if alone else time.perf_counter
+        single_thread = task.device == "cpu" and task.threads == 1
+        self.clock = time.process_time if single_thread else time.perf_counter
         self.stream = torch.Generator().manual_seed(0)
         self.scheme, self.layer, self.attention = build(task.pos, task.attention, task.length)
         for parameter in self.scheme.parameters():  # as GPT.initialise does
@@ -123,7 +123,7 @@ class Trial:
         assert profiler.profiler is not None
         assert profiler.profiler.kineto_results is not None
         alive = peak = 0
-        # Single allocations, in order: the profiler's tables hold their sums by operator alone.
+        # Single allocations, in order: the profiler's tables hold only their sums by operator.
         for event in profiler.profiler.kineto_results.events():
             if event.name() == "[memory]":
                 alive += event.nbytes()  # below 0 for a release

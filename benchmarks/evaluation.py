@@ -61,10 +61,10 @@ def show(measured: dict[tuple[str, str], Ratio], rounds: int, console: Console) 
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
     for column in ("scheme", "attention", "median ratio", "95 % interval", "rounds", f"at least {BOUND}"):
         table.add_column(column, justify="left" if column in ("scheme", "attention") else "right")
-    for (pos, attention), each in measured.items():
-        verdict = "yes" if each.low >= BOUND else "no" if each.high < BOUND else "not settled"
-        interval = f"{each.low:.2f} to {each.high:.2f}"
-        table.add_row(pos, attention, f"{each.median:.2f}", interval, str(rounds), verdict)
+    for (pos, attention), over in measured.items():
+        verdict = "yes" if over.low >= BOUND else "no" if over.high < BOUND else "not settled"
+        interval = f"{over.low:.2f} to {over.high:.2f}"
+        table.add_row(pos, attention, f"{over.median:.2f}", interval, str(rounds), verdict)
     console.print(table)
 
 

@@ -8,8 +8,8 @@ In under eight minutes on an H200, without a network, W&B or `datasets`:
 - evaluation at 16 L;
 - a training step of every pair of scheme and attention, not compiled.
 
-Of each: tokens a second, the share of the device's peak, memory, and the kernel that ran. --smoke runs all of
-it at a size of seconds, on a CPU too, where nothing is compiled: it shows that the program works.
+Of each: tokens per second, the share of the device's peak, memory, and the kernel that ran. --smoke runs all
+of it at a size of seconds, on a CPU too, where nothing is compiled: it shows that the program works.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from jaxtyping import Int
 
 from gpu_runs import runs_at_once
 from in_turns import settle, table, timed
-from peers import CONF, X_TRANSFORMERS, Contender, Size, nanogpt, ours, sizes, x_transformers
+from peers import CONF, X_TRANSFORMERS, Contender, Size, nanogpt, poslab_gpt, sizes, x_transformers
 from poslab.config.compose import arms, one_for_each_scheme
 from poslab.config.schema import ConfigError
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 
-# Dense bfloat16 matrix products by the vendors' data sheets, in FLOP a second, by a part of PyTorch's name.
+# Dense bfloat16 matrix products by the vendors' data sheets, in FLOP per second, by a part of PyTorch's name.
 DATA_SHEET = {
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -57,7 +57,7 @@ MAIN = (("rope", "flash"), ("none", "flash"), ("alibi", "flash"), ("t5", "flash"
 EVALUATED = (("rope", "flash"), ("alibi", "flash"), ("t5", "flash"), ("kerple", "flash"), ("rope", "linear"))
 TIMES_AS_LONG = 16  # evaluation windows, in units of L
 AT_ONCE = (1, 2, 4, 8)
-ENOUGH = 0.95  # of the most tokens a second: fewer runs at once are as good
+ENOUGH = 0.95  # of the most tokens per second: fewer runs at once are as good
 GIB = 2**30
 LEFT_OUT = ["", "", "", "left out: no time"]
 
@@ -82,14 +82,14 @@ class Plan:
 
 
 def matrix_rate(plan: Plan) -> float:
-    """FLOP a second of a product of two square matrices of random numbers."""
-    one, other = torch.randn(2, plan.matrix, plan.matrix, device=plan.device, dtype=plan.dtype)
-    seconds = [timed(lambda: one @ other, plan.device) for _ in range(12)]
+    """FLOP per second of a product of two square matrices of random numbers."""
+    left, right = torch.randn(2, plan.matrix, plan.matrix, device=plan.device, dtype=plan.dtype)
+    seconds = [timed(lambda: left @ right, plan.device) for _ in range(12)]
     return float(2 * plan.matrix**3 / statistics.median(seconds[2:]))
 
 
 def peak(plan: Plan) -> tuple[float, str]:
-    """FLOP a second that shares are of, and where the number is from."""
+    """FLOP per second that shares are of, and where the number is from."""
     measured = matrix_rate(plan)
     rate = f"{measured / 1e12:,.2f} TFLOP/s measured by a {plan.dtype} matrix product of {plan.matrix:,}"
     if plan.device.type == "cuda":
@@ -105,7 +105,7 @@ def peak(plan: Plan) -> tuple[float, str]:
 
 @contextmanager
 def freed(device: torch.device) -> Iterator[None]:
-    """What is made inside is gone afterwards, and its peak of memory can be read inside."""
+    """Free the memory that is allocated inside; its peak can be read there."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -124,7 +124,7 @@ def reason(error: Exception) -> str:
 
 
 def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best: float) -> list[str] | None:
-    """Tokens a second, share of the peak, memory and kernel of a step, or the reason where it fails.
+    """Tokens per second, share of the peak, memory and kernel of a step, or the reason where it fails.
 
     None where there is no such contender.
     """
@@ -139,7 +139,7 @@ def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best:
             seconds = statistics.median(timed(contender.step, plan.device) for _ in range(plan.steps))
         except ConfigError:
             return None
-        except Exception as error:  # out of memory, or a kernel that cannot be compiled: the others go on
+        except Exception as error:  # out of memory, or a kernel that cannot be compiled: the others continue
             return ["", "", "", reason(error)]
         kernel = getattr(contender.model, "kernel", "") or contender.note
         share = flops(contender, size) / seconds / best
@@ -169,7 +169,9 @@ def show_peers(plan: Plan, model: Path | None, best: float) -> None:
             if plan.compiled:
                 makers["nanoGPT learned, compiled"] = partial(nanogpt, model, *common, compiled=True)
         for pos, attention in MAIN:
-            makers[f"poslab {pos} {attention}{done}"] = partial(ours, pos, attention, *common, plan.compiled)
+            makers[f"poslab {pos} {attention}{done}"] = partial(
+                poslab_gpt, pos, attention, *common, plan.compiled
+            )
         for pos in X_TRANSFORMERS:
             makers[f"x-transformers {pos}"] = partial(x_transformers, pos, *common)
         show(f"{name}: the main arms, and peers", size, makers, plan, best)
@@ -180,7 +182,7 @@ def show_pairs(plan: Plan, best: float) -> None:
     schemes = one_for_each_scheme(arms(CONF / "pos"))
     for name, size in plan.sizes.items():
         makers = {
-            f"{pos} {attention}": partial(ours, pos, attention, size, plan.device, plan.dtype)
+            f"{pos} {attention}": partial(poslab_gpt, pos, attention, size, plan.device, plan.dtype)
             for attention, pos in itertools.product(sorted(arms(CONF / "attention")), schemes)
         }
         show(f"{name}: every pair", size, makers, plan, best)
@@ -198,7 +200,7 @@ def show(
     for label, make in makers.items():
         cells = LEFT_OUT if plan.over() else measured(make, size, plan, best)
         rows += [] if cells is None else [[label, *cells]]
-    print(f"\n{title}, {size.windows} windows of {size.context_length:,} tokens a step")
+    print(f"\n{title}, {size.windows} windows of {size.context_length:,} tokens per step")
     print(table(["", "tokens/s", "of peak", "GiB", "kernel"], rows), flush=True)
 
 
@@ -224,10 +226,10 @@ def show_evaluation(plan: Plan) -> None:
 def evaluated(
     pos: str, attention: str, size: Size, windows: Int[np.ndarray, "N T+1"], plan: Plan
 ) -> list[str]:
-    """Tokens a second, memory and kernel of losses, or the reason where that fails."""
+    """Tokens per second, memory and kernel of losses, or the reason where that fails."""
     with freed(plan.device):
         try:
-            gpt = ours(pos, attention, size, plan.device, plan.dtype).model
+            gpt = poslab_gpt(pos, attention, size, plan.device, plan.dtype).model
             assert isinstance(gpt, GPT)
             half = plan.dtype != torch.float32
             with torch.autocast(plan.device.type, dtype=torch.bfloat16, enabled=half):
@@ -252,12 +254,12 @@ def show_runs(plan: Plan) -> None:
             rows.append([str(count), reason(error), "", ""])
             continue
         rates[count] = result.tokens_per_second
-        one = rates.get(plan.at_once[0])
+        single = rates.get(plan.at_once[0])
         rows.append(
             [
                 str(count),
                 f"{result.tokens_per_second:,.0f}",
-                "" if one is None else f"{rates[count] / one:.2f}",
+                "" if single is None else f"{rates[count] / single:.2f}",
                 f"{result.peak_bytes / GIB:,.2f}",
             ]
         )
@@ -266,7 +268,7 @@ def show_runs(plan: Plan) -> None:
     if rates:
         fewest = min(count for count, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
         print(
-            f"launcher.runs_per_gpu={fewest} trains within {1 - ENOUGH:.0%} of the most tokens a second.",
+            f"launcher.runs_per_gpu={fewest} trains within {1 - ENOUGH:.0%} of the most tokens per second.",
             flush=True,
         )
 
@@ -321,7 +323,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return 1
     plan = (smoke if options.smoke else whole)(torch.device("cuda" if cuda else "cpu"), options.minutes)
     best, source = peak(plan)
-    print(f"Shares are of {source}, by 6 N + 12 layers D L operations a token.", flush=True)
+    print(f"Shares are of {source}, by 6 N + 12 layers D L operations per token.", flush=True)
     show_peers(plan, options.nanogpt, best)
     show_runs(plan)
     show_evaluation(plan)

@@ -37,7 +37,7 @@ class Together:
 
 
 def config(steps: int, device: str) -> RunConfig:
-    """The default model, trainer and evaluation, on text that is made up and needs no library."""
+    """The default model, trainer and evaluation, on random text, which needs no library."""
     model = arms(CONF / "model")["nano"]
     trainer = {**arms(CONF)["config"]["trainer"], **arms(CONF / "trainer")["nano"]}
     evaluate = arms(CONF / "evaluate")["default"]

@@ -35,7 +35,7 @@ def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
     The interval is that of the sign test, between two of the sorted ratios. It assumes nothing about how the
     times are spread, and a round that stalls moves it no more than any other. Infinite below six rounds.
     """
-    ratios = sorted(one / other for one, other in zip(over, under, strict=True))
+    ratios = sorted(above / below for above, below in zip(over, under, strict=True))
     outside = int(binom.ppf((1 - CONFIDENCE) / 2, len(ratios), 0.5))
     if outside == 0:
         return Ratio(statistics.median(ratios), -math.inf, math.inf)
@@ -61,12 +61,12 @@ def in_turns(
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, to the end of what it has the device do.
+    """Seconds of one call, until the device has finished its work.
 
     On a CPU with one thread processor time, which interruptions by other processes do not lengthen.
     """
-    alone = device.type == "cpu" and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
+    single_thread = device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if single_thread else time.perf_counter
     settle(device)
     begun = clock()
     work()

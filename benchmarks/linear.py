@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     forms: dict[str, Form] = {"plain chunks": plain, "plain chunks, no phi, no denominator": unnormalised}
     for name in chosen["pos"].split(","):
         for chunk in chosen["chunks"].split(","):
-            forms[f"{chosen['attention']} + {name}, chunks of {chunk}"] = ours(
+            forms[f"{chosen['attention']} + {name}, chunks of {chunk}"] = layer_form(
                 name, chosen["attention"], int(chunk), Geometry(heads * width, heads, length, 1), batch
             )
 
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> None:
     print(table(("form", "ratio"), [(name, str(ratio(times, first))) for name, times in seconds.items()]))
 
 
-def ours(name: str, attention: str, chunk: int, geometry: Geometry, batch: int) -> Form:
+def layer_form(name: str, attention: str, chunk: int, geometry: Geometry, batch: int) -> Form:
     whole = build_scheme(arms(CONF / "pos")[name], geometry)
     for parameter in whole.parameters():
         torch.nn.init.normal_(parameter, 0, 0.5)

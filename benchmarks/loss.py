@@ -102,8 +102,8 @@ def compare(step: Step) -> None:
             parameter.grad.clone() for parameter in step.gpt.parameters() if parameter.grad is not None
         ]
     apart = max(
-        float((one - other).abs().max() / other.abs().max())
-        for one, other in zip(found["blocks"], found["all"], strict=True)
+        float((blocks - whole).abs().max() / whole.abs().max())
+        for blocks, whole in zip(found["blocks"], found["all"], strict=True)
     )
     print(f"gradients differ by at most {apart:.1e} of a weight's largest")
 

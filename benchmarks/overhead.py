@@ -90,7 +90,7 @@ def main(rounds: int) -> None:
             if number:  # the first prepares the text and the compiled files of Python
                 taken[name].append(measured)
     for name in ("train", "command"):
-        ratios = [mine / bare for mine, bare in zip(taken[name], taken["bare"], strict=True)]
+        ratios = [measured / bare for measured, bare in zip(taken[name], taken["bare"], strict=True)]
         print(
             f"{name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) of the script"
         )

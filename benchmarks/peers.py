@@ -122,7 +122,7 @@ def training(
     return Contender(name, model, step, note)
 
 
-def ours(
+def poslab_gpt(
     pos: str, attention: str, size: Size, device: torch.device, dtype: torch.dtype, compiled: bool = False
 ) -> Contender:
     """poslab's GPT. Raises ConfigError where the two cannot work together."""
@@ -176,13 +176,13 @@ def nanogpt(
     )
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its size
         model = module.GPT(config)
-    for each in model.modules():
-        if tanh and isinstance(each, nn.GELU):
-            each.approximate = "tanh"
+    for module in model.modules():
+        if tanh and isinstance(module, nn.GELU):
+            module.approximate = "tanh"
     forward: Callable[..., Any] = torch.compile(model) if compiled else model
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        value: Tensor = forward(inputs, targets)[1]  # its own, as in its train.py
+        value: Tensor = forward(inputs, targets)[1]  # of the model itself, as in its train.py
         return value
 
     name = TANH if tanh else NANOGPT
@@ -243,15 +243,15 @@ def parameters(model: nn.Module) -> int:
 
 
 def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
-    """Tokens a second over nanoGPT's, or plain Llama's, and over those of x-transformers' same scheme."""
+    """Tokens per second over nanoGPT's, or plain Llama's, and over those of x-transformers' same scheme."""
     rows = []
     for contender in contenders:
         name = contender.name
         peer = f"x-transformers {name.split()[1]}"
         first = PLAIN_LLAMA if PLAIN_LLAMA in seconds else NANOGPT
         over: list[Ratio | None] = [
-            ratio(seconds[other], seconds[name]) if other in seconds and other != name else None
-            for other in (first, peer)
+            ratio(seconds[rival], seconds[name]) if rival in seconds and rival != name else None
+            for rival in (first, peer)
         ]
         if name.startswith("x-transformers"):
             over[1] = None
@@ -260,20 +260,20 @@ def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size:
             name,
             kernel,
             f"{parameters(contender.model):,}",
-            *("" if each is None else str(each) for each in over),
+            *("" if gain is None else str(gain) for gain in over),
         ]
         if cuda:
             middle = sorted(seconds[name])[len(seconds[name]) // 2]
             row.append(f"{size.tokens / middle:,.0f}")
         rows.append(row)
     header = [
-        "tokens a second",
+        "tokens per second",
         "attention",
         "parameters",
         "over plain Llama" if PLAIN_LLAMA in seconds else "over nanoGPT",
         "over x-transformers' same scheme",
     ]
-    return table(header + (["a second"] if cuda else []), rows)
+    return table(header + (["per second"] if cuda else []), rows)
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -314,7 +314,7 @@ def main() -> int:
     for pos in options.schemes.split(","):
         for attention in options.attentions.split(","):
             try:
-                contenders.append(ours(pos, attention, size, device, dtype, options.compile))
+                contenders.append(poslab_gpt(pos, attention, size, device, dtype, options.compile))
             except ConfigError as error:
                 print(error, file=sys.stderr)
         if (
@@ -323,7 +323,7 @@ def main() -> int:
             and (peer := x_transformers(pos, size, device, dtype)) is not None
         ):
             contenders.append(peer)
-    seconds = in_turns({each.name: each.step for each in contenders}, options.rounds, device)
+    seconds = in_turns({contender.name: contender.step for contender in contenders}, options.rounds, device)
     print(
         f"{size.layers} layers of width {size.width}, {size.windows} windows of {size.context_length} "
         f"tokens, {options.dtype} on {options.device}: medians of {options.rounds} rounds, 95 % intervals\n"

@@ -1,10 +1,10 @@
 """What preparing a text takes: python benchmarks/preparation.py [bytes=2000000000] [text=FILE] [rounds=3]
 
-Documents of 10 KB are made of FILE, or of Python's standard library, over and over in a temporary folder,
+Documents of 10 KB are cut from FILE, or from Python's standard library, over and over in a temporary folder,
 and prepared as bytes and by a BPE of 32,000 entries, each in a process of its own. Printed are the peak of
 the memory of that process and all that it starts (sampled, Linux only) with what `resource` says of each,
 and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. That is measured right after
-on a part of the text, and again in turns with preparing that part by the tokenizer that was made (reading,
+on a part of the text, and again in turns with preparing that part by the trained tokenizer (reading,
 checking, hashing and writing among it). `resource` counts in what a process held before it became Python, so
 a long FILE shows there. Last is what 10 billion tokens would take at the speed of the whole.
 """
@@ -30,7 +30,7 @@ GOAL = 10**10  # tokens
 
 
 def write_documents(folder: Path, text: bytes, size: int) -> None:
-    """Documents of `size` bytes in all, no two alike, ten thousand a file."""
+    """Documents of `size` bytes in all, no two alike, ten thousand per file."""
     folder.mkdir()
     count = size // DOCUMENT
     for first in range(0, count, 10_000):
@@ -97,15 +97,15 @@ def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
         seconds[name] = time.perf_counter() - begun
     if vocabulary.isdigit() and not seconds["training"]:
         (folder.parent / "tokenizer.json").write_bytes(tokenizer_of(entries, corpus))
-    own, below = (
+    of_process, of_children = (
         resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     tokens = len(corpus.train) + len(corpus.validation)
-    return {**seconds, "tokens": tokens, "own": own, "largest child": below}
+    return {**seconds, "tokens": tokens, "own": of_process, "largest child": of_children}
 
 
 def encode(folder: Path, tokenizer_file: str) -> dict[str, Any]:
-    """Encode the documents by the library alone, in batches of a thousand; only its own time counts."""
+    """Encode the documents by the library only, in batches of a thousand; only its own time counts."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(tokenizer_file)
@@ -129,8 +129,8 @@ def stdlib() -> bytes:
 
 def memory(found: dict[str, Any]) -> str:
     """What was used, as a phrase."""
-    peak, own, child = (found[name] / 2**20 for name in ("peak", "own", "largest child"))
-    return f"peak {peak:,.0f} MiB (ru_maxrss {own:,.0f}, largest child {child:,.0f})"
+    peak, process, child = (found[name] / 2**20 for name in ("peak", "own", "largest child"))
+    return f"peak {peak:,.0f} MiB (ru_maxrss {process:,.0f}, largest child {child:,.0f})"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -147,14 +147,14 @@ def main(arguments: Sequence[str]) -> None:
         time.sleep(5)  # files of this moment are not found again by their state
         as_bytes = measured("prepare", folder, "bytes")
         by_bpe = measured("prepare", folder, str(ENTRIES))
-        alone = measured("encode", part, tokenizer)["whole"] / min(PART, size)  # seconds a byte
+        encoding = measured("encode", part, tokenizer)["whole"] / min(PART, size)  # seconds per byte
         print(f"{size:,} bytes, {size // DOCUMENT:,} documents, {len(os.sched_getaffinity(0))} cores")
         for title, found in (("bytes", as_bytes), ("BPE of 32,000", by_bpe)):
             seconds = (found["whole"] - found["training"]) / size
             hours = (found["whole"] - found["training"]) / found["tokens"] * GOAL / 3600
             print(
-                f"{title}: {memory(found)}; {alone / seconds:.2f} of encode_batch's speed without "
-                f"training the BPE, {alone / (found['whole'] / size):.2f} with it; 10 billion tokens in "
+                f"{title}: {memory(found)}; {encoding / seconds:.2f} of encode_batch's speed without "
+                f"training the BPE, {encoding / (found['whole'] / size):.2f} with it; 10 billion tokens in "
                 f"{hours:.1f} h; found again in {found['again']:.2f} s",
                 flush=True,
             )

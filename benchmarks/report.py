@@ -1,6 +1,6 @@
 """Seconds and peak memory of one report over many runs: python benchmarks/report.py runs=1000
 
-The records are made up, of the size that real runs leave: 100 validations, 64 segments at five lengths in
+The records are synthetic, of the size that real runs leave: 100 validations, 64 segments at five lengths in
 three protocols, the longest window of 1,024 positions. They lie in a temporary directory and are removed.
 """
 
@@ -166,7 +166,7 @@ def main(arguments: list[str]) -> int:
         home = Path(name)
         write_study(home / "runs", arms, SEEDS)
         measured = measure(home)
-    shown = {
+    printed = {
         "runs": arms * SEEDS,
         "arms": arms,
         "processor seconds": round(measured.seconds, 1),
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
         "page, kB": round(measured.page / 1e3),
         "report, kB": round(measured.report / 1e3),
     }
-    print(json.dumps(shown, indent=2))
+    print(json.dumps(printed, indent=2))
     return 0
 
 

@@ -3,7 +3,7 @@
     python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N] [commands=run,finished,status]
 
 FOLDER is a checkout with its own environment in .venv; `run` is a further run of a study, `finished` a study
-whose runs are all made. In every round each command is given once in both, the first of them in turn, and
+with finished runs only. In every round each command is given once in both, the first of them in turn, and
 what is compared is the processor time of the command and all that it starts, so that other work on the
 machine counts little. Printed are ratios, after over before: their median over the
 rounds with its 95 % interval, for which six rounds are the fewest.
@@ -78,7 +78,7 @@ def seconds_of_round(
     """Each command with its processor seconds before and after, in the round of this number."""
     for name in names:
         order = list(reversed(checkouts)) if number % 2 else list(checkouts)
-        costs = {each.place.name: COMMANDS[name](each, number) for each in order}
+        costs = {checkout.place.name: COMMANDS[name](checkout, number) for checkout in order}
         yield name, costs["before"], costs["after"]
 
 
@@ -88,9 +88,9 @@ def main(arguments: Sequence[str]) -> None:
     if not {*FOLDERS} <= options.keys() <= {*FOLDERS, "rounds", "commands"} or not {*names} <= {*COMMANDS}:
         raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory() as name:
-        checkouts = [Checkout(Path(options[each]), Path(name) / each) for each in FOLDERS]
-        for each in checkouts:  # the study that is finished, and the bytecode
-            each.seconds("-m", "pos=rope,alibi", *STDLIB)
+        checkouts = [Checkout(Path(options[folder]), Path(name) / folder) for folder in FOLDERS]
+        for checkout in checkouts:  # the study that is finished, and the bytecode
+            checkout.seconds("-m", "pos=rope,alibi", *STDLIB)
         seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
         for number in range(1, int(options.get("rounds", 6)) + 1):
             for command, before, after in seconds_of_round(checkouts, names, number):

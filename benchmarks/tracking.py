@@ -46,7 +46,7 @@ class Command:
 
 
 def settings(logger: str, steps: int) -> list[str]:
-    """A run of the default model, whose evaluation is short."""
+    """A run of the default model with a short evaluation."""
     return [
         f"logger={logger}",
         f"trainer.max_steps={steps}",
@@ -60,11 +60,11 @@ def settings(logger: str, steps: int) -> list[str]:
 def in_turns(steps: int, known: Mapping[str, str]) -> tuple[Times, float]:
     """The turns of one training of each kind, and the processor seconds that W&B's processes took in them."""
     with tempfile.TemporaryDirectory() as name:
-        own = {**known, "TMPDIR": name}
+        variables = {**known, "TMPDIR": name}
         trainings: dict[str, Training] = {}
         try:
             for logger in LOGGERS:
-                trainings[logger] = Training(Path(name) / logger, settings(logger, steps), EVERY, own)
+                trainings[logger] = Training(Path(name) / logger, settings(logger, steps), EVERY, variables)
             before = trainings["wandb"].helpers_processor_seconds()
             times: Times = []
             for number in range(steps // EVERY):
@@ -113,7 +113,7 @@ def commands(pairs: int, known: Mapping[str, str]) -> list[dict[str, Command]]:
 
 @contextmanager
 def server(online: bool) -> Iterator[dict[str, str]]:
-    """The environment that tells a command where W&B is."""
+    """The environment in which a command finds W&B."""
     with tempfile.TemporaryDirectory() as name:
         if not online:
             yield {"WANDB_MODE": "offline", "HOME": name}
@@ -135,7 +135,7 @@ def show_turns(times: Times, processor: float, console: Console) -> None:
     console.print(f"A step with W&B over one without, {len(times)} turns of {EVERY} steps each:")
     console.print(f"  {1 + difference.mean:.3f}, 95 % interval {low:.3f} to {high:.3f}")
     console.print(
-        f"  W&B's own processes took {processor / local:.3f} processor seconds a second of training"
+        f"  W&B's own processes took {processor / local:.3f} processor seconds per second of training"
     )
     verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many turns"
     console.print(f"  The bound of {BOUND} {verdict}.")
