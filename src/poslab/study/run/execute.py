@@ -63,9 +63,7 @@ def run(
         run_status = job.run_status
         if run_status.status == "newer":  # it may hold data that this version would lose
             raise ConfigError(f"{job.directory}: {run_status.reason}")
-        if (
-            run_status.settled and run_status.manifest is not None
-        ):  # another command has finished it meanwhile
+        if run_status.settled and run_status.manifest is not None:  # by another command, meanwhile
             return run_status.manifest
         threads = torch.get_num_threads()
         forget_peak_memory()
