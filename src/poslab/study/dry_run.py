@@ -161,7 +161,7 @@ def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
 
 
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
-    """Give each run that the command has to make its time and place."""
+    """Give each run that the command starts its time and place."""
     before: list[Placement] = []
     for stage, later in itertools.product(stages, (False, True)):
         starting = [run for run in stage if run.works and run.later is later]

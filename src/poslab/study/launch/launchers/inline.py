@@ -21,7 +21,7 @@ class Inline(Local):
 
     def __init__(self, options: LocalOptions, runs: int) -> None:
         super().__init__(options, runs=1)  # at a time
-        self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` makes it
+        self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` runs it
 
     @classmethod
     def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:
