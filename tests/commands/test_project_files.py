@@ -1,4 +1,4 @@
-"""What others read by form: hashes of all pinned versions, CITATION.cff and CHANGELOG.md."""
+"""What others read by form: hashes of pinned versions, CITATION.cff, CHANGELOG.md, and names in the code."""
 
 import re
 import tomllib
@@ -6,6 +6,7 @@ import tomllib
 import pytest
 import yaml
 
+from dev.words import files, pronouns
 from support.commands import ROOT
 
 FOLDER = ROOT / "requirements"
@@ -77,3 +78,8 @@ def test_the_changelog_begins_with_the_projects_version():
     headings = re.findall(r"^## \[(.+?)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0][0] == ABOUT["version"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d|Unreleased", date) for _, date in headings)
+
+
+def test_names_in_the_code_are_no_pronouns():
+    """`python dev/words.py src` finds their files; `Draw.some` is part of a task's contract."""
+    assert {name for path in files(["src"], ".py") for name in pronouns(path.read_text())} == {"some"}
