@@ -299,7 +299,7 @@ def setting(results: Results) -> str:
     run = next(row for row in rows if row["part"] != "tuning")
     model = results.configs[results.reference].get("model", {})
     parameters = run["parameters"]
-    ratio = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} a parameter)"
+    ratio = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} per parameter)"
     shape = f"{model.get('layers')} layers of width {model.get('width')}" if model else ""
     if shape:
         shape += f" ({quantity(parameters)} parameters), " if parameters else ", "

@@ -200,7 +200,7 @@ CLAIMS = (
         "Loss at L of rope less those of learned and t5 on all targets of windows side by side, with equal "
         "rates (the study extrapolation) and with rates tuned for each scheme (fair), by their own tests; "
         "undecided where the two differ.",
-        "Larger models, more tokens a parameter and another text.",
+        "Larger models, more tokens per parameter and another text.",
         _equal_steps,
         question="Does RoPE beat learned positions and T5 at equal steps?",
     ),

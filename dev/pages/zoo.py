@@ -54,7 +54,7 @@ def zoo(schemes: Sequence[Scheme], settings: Sequence[Setting], tests: Tests) ->
 def _table(setting: Setting, tests: Tests) -> Iterator[str]:
     parameters, ratio, seeds = (_range(values) for values in zip(*map(size, setting.arms), strict=True))
     length = setting.arms[0].arm.finished[0].context_length
-    trained = f"{parameters} parameters, {ratio} tokens a parameter, L = {length:,}"
+    trained = f"{parameters} parameters, {ratio} tokens per parameter, L = {length:,}"
     yield f"## {setting.study}: {setting.title}, {trained}"
     yield ""
     yield f"Seeds: {seeds} ([report](../reports/{setting.study}/report.md))."

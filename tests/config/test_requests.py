@@ -33,7 +33,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path):
 
 @pytest.mark.parametrize("size", [name for name in arms(CONF / "model") if name.startswith("ladder")])
 def test_sizes_of_the_ladder_are_in_proportion(size):
-    """8 tokens a parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
+    """8 tokens per parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
     config = poslab.compose(f"model={size}", "evaluate.longest=8").config
     cost = cost_of(config.result_settings(), vocabulary=128)
     assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)

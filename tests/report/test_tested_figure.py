@@ -171,7 +171,7 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     [
         ({"documents": 8}, "another text"),
         ({"name": "another book"}, "another text"),
-        ({"primary": "sliding_8x"}, "another vocabulary"),  # which is in nats a token
+        ({"primary": "sliding_8x"}, "another vocabulary"),  # which is in nats per token
     ],
 )
 def test_tokens_of_another_text_are_not_compared(other, reason, tmp_path):

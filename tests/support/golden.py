@@ -57,7 +57,7 @@ PROBE, TOLERANCE_OF_PROBE = "position_probe", 5e-4  # a regression of many nearl
 LENGTHS = ("1", "2")  # multiples of L
 PROTOCOLS = ("non_overlapping", "sliding")
 VALUES = (
-    *(f"loss_{step}" for step in range(1, STEPS + 1)),  # nats a token, of the batch before the step
+    *(f"loss_{step}" for step in range(1, STEPS + 1)),  # nats per token, of the batch before the step
     NORM,
     # Summed nats of the trained model on the scored targets; empty where the scheme is not defined.
     *(f"{protocol}_{multiple}x" for protocol in PROTOCOLS for multiple in LENGTHS),

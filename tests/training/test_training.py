@@ -36,7 +36,7 @@ def brief(**changes):
 
 
 def curve(wanted):
-    """(training loss, validation loss) in nats a token, a row a validation."""
+    """(training loss, validation loss) in nats per token, a row a validation."""
     return [
         (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
         for row in trained(wanted)[1].rows

@@ -50,12 +50,13 @@ def _claims(folder: Path) -> str | None:
     if (folder / "facts.csv").exists():  # the report of a study of that name
         return None
     try:
-        rows = list(_rows(folder / "claims.csv"))
-        verdicts, claims = Counter(row["verdict"] for row in rows), {row["number"] for row in rows}
+        rows = [row for row in _rows(folder / "claims.csv") if row["kind"] == "finding" and not row["part"]]
     except (OSError, KeyError, ValueError, csv.Error):
         return None
-    counts = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts.most_common())
-    return f"{counted(len(claims), 'claim')} in {counted(verdicts.total(), 'part')}: {counts}"
+    verdicts = Counter(row["verdict"] for row in rows).most_common()
+    return (
+        f"{counted(len(rows), 'claim')}: {', '.join(f'{n} {plain(verdict, 40)}' for verdict, n in verdicts)}"
+    )
 
 
 def _read(folder: Path) -> dict[str, Any] | None:

@@ -175,7 +175,7 @@ class Timed:
 
     settings: Settings
     per_token: float  # training FLOPs
-    rate: float  # FLOPs a second of each core or GPU, with what else a token takes
+    rate: float  # FLOPs per second of each core or GPU, with what else a token takes
     device: str
 
 
@@ -214,7 +214,7 @@ def on_gpu(manifest: Manifest) -> bool:
 
 
 def rate_for(settings: Settings, cost: Cost, runs: Iterable[Timed]) -> float | None:
-    """Return the FLOPs a second that each core or GPU does in a run; None where no run was timed.
+    """Return the FLOPs per second that each core or GPU does in a run; None where no run was timed.
 
     It is by the median of the runs most like it: by scheme, attention, objective and size, in this order.
     """

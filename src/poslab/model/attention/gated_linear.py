@@ -1,4 +1,4 @@
-"""Gated linear attention with a scalar gate a head, the form of Mamba-2 (Dao and Gu 2024, arXiv 2405.21060).
+"""Gated linear attention with a scalar gate per head, Mamba-2's form (Dao and Gu 2024, arXiv 2405.21060).
 
     S_t = a_t S_{t-1} + k_t v_t^T,    a_t = exp(-A_h softplus(W_a x_t + d)_h)
 
