@@ -43,7 +43,7 @@ def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(wri
             assert claim.exact, claim.number
         if judgement.verdict in (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE):
             assert judgement.setting is not None
-            assert re.search(r"of width .*, L = \d+, .* a parameter\).*, \d+ seeds$", judgement.setting)
+            assert re.search(r"of width .*, L = \d+, .* per parameter\).*, \d+ seeds$", judgement.setting)
             assert "±" in judgement.value or "[" in judgement.value
     assert [one.claim.number for one in written[1] if one.claim.question] == sorted(BELIEVED)
 
