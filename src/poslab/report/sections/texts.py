@@ -51,23 +51,24 @@ def sentences(results: Results) -> Iterator[str]:
     yield f"{len(texts)} texts, each by itself{caution}; to count so few texts is no test."
     earlier = ""
     for figure in figures(results):
-        arms = [_in_words(item, len(texts), short_unit(figure)) for item in agreements(texts, figure)]
-        if arms:
-            label = texts[0].reference.arm.label
+        by_sides: dict[str, list[str]] = {}
+        for item in agreements(texts, figure):
+            compared = (
+                "" if len(item.means) == len(texts) else f", compared on {len(item.means)} of {len(texts)},"
+            )
+            size = cells.span([number(mean, 2) for mean in item.means])
+            arm = f"{cells.lone_arm(item.arm)} ({size} {short_unit(figure)})"
+            by_sides.setdefault(_sides(item) + compared, []).append(arm)
+        if by_sides:
             apart = _left_out(results, figure)
-            parts = [*arms, apart] if apart not in ("", earlier) else arms
+            parts = [f"{sides} for {listing(arms, len(arms))}" for sides, arms in by_sides.items()]
+            parts += [apart] if apart not in ("", earlier) else []
             earlier = apart
-            yield f"In the {cells.figure_words(figure)}, against {label}: {'; '.join(parts)}."
+            label = texts[0].reference.arm.label
+            yield f"The {cells.figure_words(figure)}, against {label}, is {'; '.join(parts)}."
         yield from filter(None, [_order(results, figure)])
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
-
-
-def _in_words(item: Agreement, texts: int, unit: str) -> str:
-    """Return `t5 lower on 3 of 3 (2 separated), -0.10 to -0.04 nats`."""
-    size = cells.span([number(mean, 2) for mean in item.means])
-    compared = "" if len(item.means) == texts else f", compared on {len(item.means)} of {texts}"
-    return f"{cells.lone_arm(item.arm)} {_sides(item)}{compared}, {size} {unit}"
 
 
 def _left_out(results: Results, figure: str) -> str:
