@@ -74,7 +74,7 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
         "none": (0, 0, 3),
     }
     first, tested, order, *_ = sentences(results)
-    assert "no test" in first
+    assert "no sample" in first
     assert re.search(r"lower on 3 of 3 \(3 separated\) for t5 \(−", tested)
     assert re.search(
         r"lower on 2 of 3 \(2 separated\) and higher on 1 of 3 \(1 separated\) for alibi \(", tested

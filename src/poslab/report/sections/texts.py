@@ -48,7 +48,7 @@ def sentences(results: Results) -> Iterator[str]:
     seeds = sorted({text.fewest_seeds for text in texts})
     caution = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
     caution = ", one seed" if seeds == [1] else caution
-    yield f"{len(texts)} texts, each by itself{caution}; to count so few texts is no test."
+    yield f"Arms are compared on each of {len(texts)} texts by itself{caution}; so few texts are no sample."
     earlier = ""
     for figure in figures(results):
         by_sides: dict[str, list[str]] = {}
