@@ -94,6 +94,6 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str
         f"intervals over {chance}, open past a factor of {number(WIDEST, 2)}, none corrected for "
         f"their number. Left over: root mean square, in {unit(figure)}; the law does not fit where noise "
         f"leaves as much in fewer than {100 * MISFIT:g} % of studies (F test). A dash: at a bound of the "
-        "search. It holds only for these sizes and budgets."
+        "search. The fit holds only for these sizes and budgets."
     )
     return Table(TITLE, caption, columns, rows, ("scaling.csv",))

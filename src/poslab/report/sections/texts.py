@@ -46,9 +46,8 @@ def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
     seeds = sorted({text.fewest_seeds for text in texts})
-    caution = f", {cells.span(seeds)} seeds, so exploratory" if seeds[0] < EXPLORATORY else ""
-    caution = ", one seed" if seeds == [1] else caution
-    yield f"Arms are compared on each of {len(texts)} texts by itself{caution}; so few texts are no sample."
+    opening = f"{cells.span(seeds)} seeds, so exploratory: the" if seeds[0] < EXPLORATORY else "The"
+    opening = "One seed: the" if seeds == [1] else opening
     earlier = ""
     for figure in figures(results):
         by_sides: dict[str, list[str]] = {}
@@ -65,8 +64,10 @@ def sentences(results: Results) -> Iterator[str]:
             parts += [apart] if apart not in ("", earlier) else []
             earlier = apart
             label = texts[0].reference.arm.label
-            yield f"The {cells.figure_words(figure)}, against {label}, is {'; '.join(parts)}."
+            yield f"{opening} {cells.figure_words(figure)}, against {label}, is {'; '.join(parts)}."
+            opening = "The"
         yield from filter(None, [_order(results, figure)])
+    yield f"The {len(texts)} texts are tested one by one: so few are no sample of all texts."
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
 

@@ -24,7 +24,7 @@ def check_branches(jobs: Sequence[Job]) -> None:
         _check_schedule(job.config.trainer)
     if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
         raise ConfigError(
-            "branches=true, but no two runs differ in their budget only: choose several trainer.max_steps, "
+            "branches=true, but no two runs differ only in their budget: choose several trainer.max_steps, "
             "and trainer.warmup_steps as a number of steps instead of a share"
         )
 
