@@ -75,11 +75,12 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     }
     tested, order, *_, last = sentences(results)
     assert "no sample" in last
-    assert re.search(r"lower on 3 of 3 \(3 separated\) for t5 \(−", tested)
+    assert re.search(r"lower on 3 of 3 texts \(3 separated\) for t5 \(−", tested)
     assert re.search(
-        r"lower on 2 of 3 \(2 separated\) and higher on 1 of 3 \(1 separated\) for alibi \(", tested
+        r"lower on 2 of 3 texts \(2 separated\) and higher on 1 of 3 texts \(1 separated\) for alibi \(",
+        tested,
     )
-    assert re.search(r"higher on 3 of 3 \(3 separated\) for the arm none \(", tested)
+    assert re.search(r"higher on 3 of 3 texts \(3 separated\) for the arm none \(", tested)
     assert "alibi and rope change places" in order
 
 

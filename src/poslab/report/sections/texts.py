@@ -57,7 +57,7 @@ def sentences(results: Results) -> Iterator[str]:
             )
             size = cells.span([number(mean, 2) for mean in item.means])
             arm = f"{cells.lone_arm(item.arm)} ({size} {short_unit(figure)})"
-            by_sides.setdefault(_sides(item) + compared, []).append(arm)
+            by_sides.setdefault(_sides(item, " texts") + compared, []).append(arm)
         if by_sides:
             apart = _left_out(results, figure)
             parts = [f"{sides} for {listing(arms, len(arms))}" for sides, arms in by_sides.items()]
@@ -67,7 +67,7 @@ def sentences(results: Results) -> Iterator[str]:
             yield f"{opening} {cells.figure_words(figure)}, against {label}, is {'; '.join(parts)}."
             opening = "The"
         yield from filter(None, [_order(results, figure)])
-    yield f"The {len(texts)} texts are tested one by one: so few are no sample of all texts."
+    yield f"Each of the {len(texts)} texts is taken by itself: so few are no sample of all texts."
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
 
@@ -84,11 +84,11 @@ def _left_out(results: Results, figure: str) -> str:
     return not_compared(reasons)
 
 
-def _sides(item: Agreement) -> str:
+def _sides(item: Agreement, noun: str = "") -> str:
     """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
     counts = {"lower": item.lower, "higher": sum(mean > 0 for mean in item.means)}
     sides = " and ".join(
-        f"{side} on {count} of {len(item.means)} ({item.separated(side)} separated)"
+        f"{side} on {count} of {len(item.means)}{noun} ({item.separated(side)} separated)"
         for side, count in counts.items()
         if count
     )
