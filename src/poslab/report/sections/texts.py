@@ -11,7 +11,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, difference_columns, sheet
 from poslab.analysis.statistics import EXPLORATORY
 from poslab.analysis.texts import Agreement, agreements, orders
-from poslab.config.text import listing
+from poslab.config.text import counted, listing
 from poslab.record.measures import Value, short_unit
 from poslab.report import cells
 from poslab.report.charts import PanelChart
@@ -46,8 +46,8 @@ def sentences(results: Results) -> Iterator[str]:
     """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
     texts = results.texts
     seeds = sorted({text.fewest_seeds for text in texts})
-    opening = f"{cells.span(seeds)} seeds, so exploratory: the" if seeds[0] < EXPLORATORY else "The"
-    opening = "One seed: the" if seeds == [1] else opening
+    exploratory = seeds[0] < EXPLORATORY
+    opening = f"{counted(cells.span(seeds), 'seed')}, so exploratory: the" if exploratory else "The"
     earlier = ""
     for figure in figures(results):
         by_sides: dict[str, list[str]] = {}
