@@ -47,7 +47,7 @@ SEEDS = "seed=0,1,2,3,4"
 CONTEXT = StudyCommand("context", "sweep=claims/context", 10)
 EXTRAPOLATION = StudyCommand("extrapolation", "sweep=extrapolation", 30)
 CONVERGENCE = StudyCommand("convergence", "sweep=convergence", 15)
-FAIR = StudyCommand("fair", "sweep=fair", 60)
+BUDGET = StudyCommand("budget", "sweep=budget", 120)
 CATALOGUE = StudyCommand("catalogue", "sweep=catalogue", 80)
 ATTENTION = StudyCommand("attention", f"sweep=attention {SEEDS}", 60)
 BASES = StudyCommand("bases", f"sweep=bases {SEEDS}", 45)
@@ -64,7 +64,7 @@ MASKED = StudyCommand(
 MIXERS = StudyCommand("mixers", f"sweep=mixers {SEEDS}", 50, minutes=4)
 TASKS = StudyCommand("tasks", "sweep=tasks", 200, minutes=1)
 ALL = (
-    *(EXTRAPOLATION, CONVERGENCE, FAIR, CATALOGUE, ATTENTION, BASES, RESCALING),
+    *(EXTRAPOLATION, CONVERGENCE, BUDGET, CATALOGUE, ATTENTION, BASES, RESCALING),
     *(WARPED, VARIANTS, PERFORMER, DENOMINATORS, CONTEXT, PARTS, CANON, MASKED, MIXERS, TASKS),
 )
 
@@ -118,6 +118,23 @@ class Results:
                 frame = frame[frame[column] == value]
         found: list[dict[Hashable, Any]] = frame.to_dict("records")
         return found
+
+    def finished(self, label: str) -> list[dict[Hashable, Any]]:
+        """The finished runs of an arm, without the trials of its rates."""
+        return [run for run in self.rows("summary", arm=label, status="done") if run["part"] != "tuning"]
+
+    def by_steps(self, pos: str) -> dict[int, str]:
+        """The arms of an option of `pos` by their steps of training; of several, the first."""
+        found: dict[int, str] = {}
+        for label, config in self.configs.items():
+            if self.finished(label)[0]["pos"] == pos:
+                found.setdefault(config["trainer"]["max_steps"], label)
+        return found
+
+    def per_parameter(self, label: str) -> str:
+        """The training tokens per parameter of an arm."""
+        run, *_ = self.finished(label)
+        return number(run["budget"] / run["parameters"], 2) if run["parameters"] else "?"
 
     def by_seed(self, label: str, figure: str) -> dict[int, float]:
         """A figure of an arm by seed; empty where the arm or the figure is missing."""
@@ -295,11 +312,15 @@ def context_used(results: Results, label: str, named: str) -> str:
 
 def setting(results: Results) -> str:
     """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
-    rows = results.rows("summary", arm=results.reference, status="done")
-    run = next(row for row in rows if row["part"] != "tuning")
+    run, *_ = results.finished(results.reference)
+    same = results.by_steps(run["pos"])
+    budgets = {
+        results.finished(same[steps])[0]["budget"]: results.per_parameter(same[steps])
+        for steps in sorted(same)
+    }
     model = results.configs[results.reference].get("model", {})
     parameters = run["parameters"]
-    ratio = "" if not parameters else f" ({number(run['budget'] / parameters, 2)} per parameter)"
+    ratio = f" ({', '.join(budgets.values())} per parameter)" if parameters else ""
     shape = f"{model.get('layers')} layers of width {model.get('width')}" if model else ""
     if shape:
         shape += f" ({quantity(parameters)} parameters), " if parameters else ", "
@@ -310,13 +331,13 @@ def setting(results: Results) -> str:
     schedule = f"{' and '.join(sorted(schedules))} schedule"
     tasks = {str(config.get("objective", {}).get("kind")) for config in results.configs.values()}
     of_task = results.configs[results.reference].get("data", {}).get("source") == "none"
-    rates = {label: _own_rate(config) for label, config in results.configs.items()}
-    if of_task:  # an arm has the name of its scheme and of its task
-        rates = {str(config["pos"]["scheme"]): _own_rate(config) for config in results.configs.values()}
-    scaled = ", ".join(f"{label} × {rate:g}" for label, rate in rates.items() if rate != 1)
+    rates = {
+        results.finished(label)[0]["pos"]: _own_rate(config) for label, config in results.configs.items()
+    }
+    scaled = ", ".join(f"{pos} × {rate:g}" for pos, rate in rates.items() if rate != 1)
     rate_notes = f", rates of own parameters: {scaled}" if scaled else ""
     read = f"the tasks {', '.join(sorted(tasks))}, each by itself" if of_task else f"one text, {text}"
-    tokens = f"{quantity(run['budget'])} tokens{ratio} of {read}"
+    tokens = f"{', '.join(map(quantity, budgets))} tokens{ratio} of {read}"
     return plain(f"{shape}{length}{tokens}, {schedule}{rate_notes}, {seeds}", 300)
 
 

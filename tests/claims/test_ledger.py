@@ -8,7 +8,7 @@ import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
+from claims.studies import BUDGET, CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
 from poslab.measures.task import Task
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
@@ -82,6 +82,21 @@ def test_a_clear_study_decides_either_way(tmp_path):
     assert judgements[36].verdict is Verdict.REFUTED_HERE
     judgements = verdicts(write_study(tmp_path / "worse", {"rope": {1.0: 2.1, 8.0: 2.5}}))
     assert judgements[28].verdict is judgements[26].verdict is judgements[30].verdict is Verdict.REFUTED_HERE
+
+
+@pytest.mark.parametrize(
+    ("later", "verdict"),
+    [(1.7, Verdict.HOLDS_HERE), (2.0, Verdict.UNDECIDED), (2.3, Verdict.UNDECIDED)],
+)
+def test_what_wins_at_equal_steps_has_to_win_at_each_budget(later, verdict, tmp_path):
+    for steps, rope in ((1000, 1.7), (4000, later)):
+        for place, pos in enumerate(("rope", "learned", "t5")):
+            for seed, noise in enumerate(NOISE[place:] + NOISE[:place]):
+                loss = (rope if pos == "rope" else 2.0) + noise
+                trainer = {"max_steps": steps, "batch_size": 4, "learning_rate": 0.002}
+                facts = {"sliding": {1.0: loss}, "config": {"trainer": trainer}}
+                write_run(tmp_path / "runs", f"{pos}-{steps}-{seed}", pos, seed, BUDGET.study, **facts)
+    assert judged(tmp_path, BUDGET.study, 30, "rope max_steps=1000").verdict is verdict
 
 
 @pytest.mark.parametrize(("half", "verdict"), [(2.1, Verdict.HOLDS_HERE), (2.004, Verdict.UNDECIDED)])
