@@ -153,6 +153,13 @@ def test_every_scheme_and_attention_of_conf_has_a_source():
         assert cited("attention", str(OmegaConf.load(path).kind)), path.name
 
 
+def test_every_scheme_and_attention_cites_the_paper_that_it_names_first():
+    for kind, folder in (("scheme", "positions"), ("attention", "attention")):
+        for path in (ROOT / "src/poslab/model" / folder).glob("[!_]*.py"):
+            if re.search(r"arXiv \d", path.read_text().partition("\n\n")[0]):
+                assert cited(kind, path.stem), path.name
+
+
 def test_a_package_brings_the_papers_of_its_parts(tmp_path, monkeypatch):
     entry = (
         "@article{doe2026,\n  title = {Logarithms},\n  keywords = {scheme logarithmic, attention sharp}\n}\n"
