@@ -4,7 +4,7 @@ from torch import nn
 
 from poslab.config.schema import BlockOptions
 
-EPSILON = 1e-6  # of RMSNorm, as in Llama 2 and Qwen3
+EPSILON = 1e-6  # of RMSNorm, as in the first LLaMA and Qwen3
 
 
 def rms_norm(width: int) -> nn.RMSNorm:

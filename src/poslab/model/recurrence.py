@@ -3,7 +3,7 @@
     o_t = S_t^T q_t,    y = W_o (norm(o) * silu(W_g x))
 
 with RMSNorm of each head; its factor on o makes one on the queries needless. Queries and keys are half as
-wide as values, as in GLA (Yang et al. 2023, arXiv 2312.06635): so W_q, W_k, W_v, W_g and W_o have attention's
+wide as values, as in GLA (Yang et al. 2024, arXiv 2312.06635): so W_q, W_k, W_v, W_g and W_o have attention's
 4 D^2 parameters. None of them has a bias.
 
 Order is in the recurrence itself, so `none` is the scheme for it. One that changes the input or turns queries

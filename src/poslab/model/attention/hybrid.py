@@ -2,7 +2,8 @@
 
 `layers` names an entry of `mixers` for each layer, and is repeated until all layers have one; an entry is the
 section of a mixer. The scheme acts only in the layers with attention: the others carry order by themselves
-(as in Qwen3-Next and Kimi Linear). What a scheme adds to the input, all layers see.
+(as in Qwen3-Next; under pos=none no layer has positions, as in Kimi Linear). What a scheme adds to the input,
+all layers see.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,14 @@
 """Logits that grow with the logarithm of a query's position, by a fixed rule, around any other scheme.
 
-    llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 and Ministral 3
+    llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 (Ministral 3: floor(i / start))
     inkling   1 + strength log(max((i + 1) / start, 1))        Inkling
     beam      (1 + (i + 1) / start)^strength                   Beam
     yarn      (1 + strength log(max((i + 1) / start, 1)))^2    YaRN's temperature (Peng et al. 2023), RoPE-ID
 
 multiplies the queries at position i, in layers without a rotation (Llama 4, Beam) or in those that see the
-whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers; their start
-is 8,192 tokens and more, as long as their training windows of the first phase. YaRN's start is the training
-length, in every layer, and the last token's factor goes for all queries; here each query has its own, which
-no later token changes.
+whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers, where their
+start is 8,192 tokens (Llama 4) or 2,048 (Beam). YaRN's start is the training length, in every layer, and the
+last token's factor goes for all queries; here each query has its own, which no later token changes.
 """
 
 from typing import Literal

@@ -17,7 +17,7 @@ from poslab.model.positions import Geometry, Scheme
 
 
 class SinusoidalOptions(Options):
-    base: float = Field(gt=0, description="the slowest wave is 2 pi base tokens long")
+    base: float = Field(gt=0, description="wave c of D/2 is 2 pi base^(2c/D) tokens long")
     amplitude: float = Field(
         gt=0, description="of the waves, beside token embeddings that start with deviation 0.02"
     )
