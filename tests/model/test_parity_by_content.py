@@ -119,7 +119,8 @@ def path_logit(scheme, q, k, x, positions):
 
 def selective_rope_logit(scheme, q, k, x, positions):
     activation, gated, base = (getattr(scheme.options, name) for name in ("activation", "gated", "base"))
-    unit = x / x.square().sum(dim=-1, keepdim=True).sqrt()
+    lengths = x.reshape(2, TOKENS, HEADS, WIDTH).square().sum(dim=-1).sqrt()
+    unit = x / lengths.repeat_interleave(WIDTH, dim=-1)
     read = unit @ scheme.reduce.T @ scheme.expand.T
     temperatures = [base ** (-2 * c / WIDTH) for c in range(WIDTH // 2)]
     temperatures = torch.tensor(temperatures, dtype=torch.float64)

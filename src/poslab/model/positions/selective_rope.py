@@ -1,12 +1,13 @@
 """Selective RoPE (Movahedi et al. 2026, arXiv 2511.17388): pairs turn as far as each token says.
 
-    angle_ic = base^(-2c/K) sum over l <= i of g_l phi_lc,   phi = silu(conv(B A u)),   u = x / |x|
+    angle_ic = base^(-2c/K) sum over l <= i of g_l phi_lc,   phi = silu(conv(B A u))
 
-for each pair c of each head. A (rank x D) and B are learned for each layer, and so is conv, a causal
-convolution of each pair's numbers over four tokens. The gate g = sigmoid(w_h u + b_h) of each head and silu
-are what the authors found to help language models; `gated` and `activation` leave them out. Formula and
-initial values are those of the authors' code (modules/rotary.py, low rank). Silu keeps steps above -0.28, so
-that a sum mostly grows like a clock; under activation=none it goes back as easily.
+for each pair c of each head; u is x with each head's part of it, K numbers, at length 1. A (rank x D) and B
+are learned for each layer, and so is conv, a causal convolution of each pair's numbers over four tokens. The
+gate g = sigmoid(w_h u + b_h) of each head and silu are what the authors found to help language models;
+`gated` and `activation` leave them out. Formula and initial values are those of the authors' code
+(modules/rotary.py, low rank). Silu keeps steps above -0.28, so that a sum mostly grows like a clock; under
+activation=none it goes back as easily.
 """
 
 from typing import Literal
@@ -49,7 +50,8 @@ class _SelectiveRoPELayer(Scheme):
     def angles(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T K/2"]:
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            unit = normalize(x.to(wide), dim=-1)
+            of_heads = x.to(wide).reshape(*x.shape[:2], self.geometry.heads, -1)
+            unit = normalize(of_heads, dim=-1).flatten(-2)
             read = linear(linear(unit, self.reduce.to(wide)), self.expand.to(wide)).mT
             kernel = self.convolution.to(wide)[:, None]
             steps = conv1d(pad(read, (WINDOW - 1, 0)), kernel, groups=len(kernel))
