@@ -84,6 +84,16 @@ def test_without_noise_of_seeds_it_is_the_interval_over_documents():
     assert uneven.text.freedom == pytest.approx(effective - 1)
 
 
+def test_the_gain_at_the_training_length_is_0_on_any_text():
+    losses = 3 + np.random.default_rng(1).standard_normal((2, 2, 20))
+    arms = [arm(by_document, ONE_EACH, label) for by_document, label in zip(losses, "ab", strict=True)]
+    for item in arms:
+        for run in item.arm.runs:
+            run.segments["sliding", 1.0] = run.segments["sliding", 8.0]
+    found = difference(*arms, "context_gain_1x")
+    assert (found.mean, found.half_width, found.p) == (0, 0, None)
+
+
 def test_the_variance_is_right_on_average_where_documents_vary_alike():
     """Summed over noise of 1 in each document alone it is that of the mean, the squared shares."""
     shares = np.array(UNEQUAL) / sum(UNEQUAL)

@@ -34,5 +34,6 @@ def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -
             Run(label, "done", manifest=Manifest(seed=seed, config={"context_length": 2}), segments=measured)
         )
         loss = sum(part.nll for part in scored.values()) / (16 * len(scored))
-        rows.append({"seed": seed, FIGURE: loss, "context_gain_8x": 2 - loss, "aulc": loss})
+        gains = {"context_gain_1x": 0.0, "context_gain_8x": 2 - loss}
+        rows.append({"seed": seed, FIGURE: loss, "aulc": loss, **gains})
     return ArmFigures(Arm(label, label, "", tuple(runs), {}), {}, tuple(rows))

@@ -30,7 +30,8 @@ def difference(
     seeds = values.keys() & base.keys()
     terms = {figure: 1} if less is None else {figure: 1, less: -1}
     if family(figure) == "context_gain":
-        terms = {f"sliding_{name(1)}": 1, f"sliding_{name(multiple(figure))}": -1}
+        at_length, longer = f"sliding_{name(1)}", f"sliding_{name(multiple(figure))}"
+        terms = {} if at_length == longer else {at_length: 1, longer: -1}  # 0 at L, whatever the text
     if not seeds or any(family(term) not in PROTOCOLS for term in terms):
         return paired(values, base)
     return paired(values, base, text_noise([(arm, 1, seeds), (against, -1, seeds)], terms, by_segment))
