@@ -19,6 +19,7 @@ from poslab.analysis.statistics import TextNoise, weighted_sum
 from poslab.report.formatting import quantity
 from poslab.report.sections.contents import document
 from poslab.report.sections.ladder import section
+from poslab.report.sections.ladder_sentences import findings
 from poslab.report.warnings import warnings_of
 from support.records import BATCH, L, plan, words, write_run
 
@@ -213,6 +214,28 @@ def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
     rung = changed(tmp_path, "rope 400 steps").rungs.rungs[0]
     assert rung.arms["t5"].mean(LOSS) < rung.arms["rope"].mean(LOSS)
     assert rung.order(LOSS) == ["rope", "t5", "alibi"]
+
+
+def test_noise_is_named_at_every_budget_and_an_arm_of_another_length_has_its_loss(tmp_path):
+    """t5 is below rope by mean throughout; of the first two budgets its seeds differ by more than that."""
+    names = []
+    for (width, steps), noise in zip(BUDGETS, (0.5, 0.5, 0.0), strict=True):
+        for seed in range(3):
+            losses = {"rope": 2.0 + 0.001 * seed, "t5": 1.7 + noise * (seed - 1), "alibi": 1.5}
+            for pos, loss in losses.items():
+                config = settings(width, steps) | ({"context_length": 2 * L} if pos == "alibi" else {})
+                size = {"parameters": width**2, "flops": 6.0 * width**2 * steps}
+                names.append(f"{pos}-{width}-{steps}-{seed}")
+                at = {"sliding": {1.0: loss, 2.0: loss}, "config": config}
+                write_run(tmp_path, names[-1], pos, seed, **at, **size)
+    plan(tmp_path, names)
+    rungs = gather("made_up", tmp_path, None).rungs
+    order = next(findings(rungs, LOSS))
+    shares = [f"{rung.share:.2g} tokens per parameter" for rung in rungs.rungs]
+    noise = f"{rungs.compared[0]} with {rungs.reference} (at {shares[0]} and {shares[1]})"
+    assert f"throughout; neighbours within noise: {noise}" in order
+    assert "not measured" not in order
+    assert f"; not compared with {rungs.reference}: alibi" in order
 
 
 def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(tmp_path):

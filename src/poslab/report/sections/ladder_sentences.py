@@ -32,7 +32,10 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
         caution = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
-    apart = f"; not defined or not measured there: {listing(without, NAMED)}" if without else ""
+    lacking = [arm for arm in without if any(arm in rung.arms for rung in rungs.rungs)]
+    others = [arm for arm in without if arm not in lacking]
+    apart = f"; not defined or not measured there: {listing(lacking, NAMED)}" if lacking else ""
+    apart += f"; not compared with {rungs.reference}: {listing(others, NAMED)}" if others else ""
     yield sentence(
         f"{caution}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
     )
@@ -46,27 +49,29 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
 def _order(rungs: Ladder, figure: str) -> str:
     """Return the order at the least and the most compute, and at the most that all arms have.
 
-    Neighbours that lie within noise are named beside it.
+    Neighbours that lie within noise are named beside it; of an order throughout, at every rung.
     """
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
-        close = _close(rungs.whole, figure)
-        noise = f"; within noise at {named(rungs, rungs.whole)}: {close}" if close else ""
+        where: dict[str, list[str]] = {}
+        for rung in rungs.rungs:
+            for pair in _close(rung, figure):
+                where.setdefault(pair, []).append(named(rungs, rung))
+        pairs = [f"{pair} (at {listing(places, NAMED)})" for pair, places in where.items()]
+        noise = f"; neighbours within noise: {listing(pairs, NAMED)}" if pairs else ""
         return f"{', '.join(whole)} throughout{noise}"
     parts = []
     for rung in dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1])):
-        close = _close(rung, figure)
-        noise = f" (within noise: {close})" if close else ""
+        close = listing(_close(rung, figure), NAMED)
+        noise = f" (neighbours within noise: {close})" if close else ""
         parts.append(f"{', '.join(rung.order(figure))} at {named(rungs, rung)}{noise}")
     return "; ".join(parts)
 
 
-def _close(rung: Rung, figure: str) -> str:
-    """Return which neighbours in the order of a rung lie within noise; "" of none."""
+def _close(rung: Rung, figure: str) -> list[str]:
+    """Return which neighbours in the order of a rung lie within noise."""
     gaps = [(pair, rung.gap(*pair, figure)) for pair in pairwise(rung.order(figure))]
-    return listing(
-        [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not gap.decided], NAMED
-    )
+    return [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not gap.decided]
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
