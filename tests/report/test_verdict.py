@@ -75,6 +75,21 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert "not compared: alibi and t5 (no finished run)." in lost
 
 
+def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp_path):
+    names = []
+    for pos, seeds in (("rope", (0, 1, 2)), ("alibi", (2, 3)), ("t5", (5, 6))):
+        for seed in seeds:
+            names.append(f"{pos}-{seed}")
+            write_run(tmp_path, names[-1], pos, seed)
+    plan(tmp_path, names)
+    results = gather("made_up", tmp_path, None)
+    assert "not compared: t5 (without a seed in common)" in words(results)
+    (times,) = convergence(results)
+    assert "by alibi (2 of 2 runs)" in times
+    assert "clearly" not in times  # of one seed in common nothing is tested
+    assert "no target" not in times
+
+
 def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
     """The second run comes down to the target too late to stay there: it took as long as it was above it."""
     for seed in range(2):

@@ -170,7 +170,8 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
     if figure not in item.figures:
         bounded = any(run.max_length is not None for run in item.arm.finished)
         return "not defined there" if bounded else "not measured there"
-    return "without two seeds in common"
+    shared = item.by_seed(figure or "").keys() & results.reference.by_seed(figure or "").keys()
+    return f"without {'two seeds' if shared else 'a seed'} in common"
 
 
 def phrases(*groups: tuple[str, list[str]]) -> list[str]:
@@ -234,9 +235,10 @@ def _target(results: Results) -> str:
     known = {label, *(item.arm.label for item, _ in ratios)}
     # Times are tested at the size and budget of the reference only.
     alike = [rung.arms.values() for rung in results.rungs.rungs] if results.rungs else [results.arms]
-    untimed = [item.arm.label for item in results.arms if item.rows and item.arm.label not in known]
+    untimed = [item for item in results.arms if item.rows and item.arm.label not in known]
     target = f"the loss of {label} at 75 % of its budget"
     found = {test.arm for test in results.claims if test.figure == TIME and test.holds}
+    tested = any(ratio.n > 1 for _, ratio in ratios)
     claimed = [(item, ratio) for item, ratio in ratios if item.arm.label in found]
     sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
     later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
@@ -247,11 +249,16 @@ def _target(results: Results) -> str:
     parts = phrases(
         ("sooner by", [item.arm.label for item in sooner]),
         ("later, if at all, by", [item.arm.label for item in later]),
-        ("by" if results.seeds < 2 else "not clearly sooner or later by", [*map(_reached, beside)]),
+        ("not clearly sooner or later by" if tested else "by", [*map(_reached, beside)]),
         ("at another size or budget by", [_reached(item) for item in reached if item not in beside]),
         ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
     )
-    apart = "; ".join(phrases(("it is no target of", untimed)))
+    apart = "; ".join(
+        phrases(
+            ("it is no target of", [item.arm.label for item in untimed if not item.times]),
+            (f"no seed in common with {label} for", [item.arm.label for item in untimed if item.times]),
+        )
+    )
     return _joined(f"{target} is reached {', '.join(parts)}", apart)
 
 

@@ -29,8 +29,8 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
         if signal.compared:
             decided.setdefault(_title(signal.figure), []).append(signal.decides)
     if not decided:
-        unknown = "No test over two seeds or more: how far seeds differ is not known"
-        return (f"{unknown}, so no figure is shown to decide.",)
+        unknown = ": how far seeds differ is not known" if all(one.seeds is None for one in found) else ""
+        return (f"No test over two shared seeds or more{unknown}, so no figure is shown to decide.",)
     always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
     never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])
     groups = ("an arm", always), ("no arm", never)
@@ -77,10 +77,10 @@ def _table(results: Results, rows: Rows) -> Table:
     ]
     reference = "the reference" if laddered else results.reference.arm.label
     caption = (
-        "Range over arms: highest mean less lowest. SD over seeds is pooled over arms; that over the last "
-        f"{CHECKPOINTS} validations, with what they still fall, over runs. Half interval: the median of half "
-        f"the 95 % intervals of differences from {reference}, which hold the noise of the text, too; much "
-        f"smaller gaps cannot be decided. Separated: arms that differ from {reference} by paired t tests, "
-        "with Holm's correction within a row."
+        "Range over arms: highest mean less lowest. SD over seeds is pooled over arms. SD of the last "
+        f"{CHECKPOINTS} validations is pooled over runs, and holds what the loss still falls. Half interval: "
+        f"the median of half the 95 % intervals of differences from {reference}, which hold the noise of the "
+        f"text, too; much smaller gaps cannot be decided. Separated: arms that differ from {reference} by "
+        "paired t tests, with Holm's correction within a row."
     )
     return Table(TITLE, caption, tuple(columns), rows, ("signal.csv",), grouped=laddered)
