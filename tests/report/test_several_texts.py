@@ -11,11 +11,12 @@ from poslab.analysis.texts import agreements
 from poslab.paper.table import paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
+from poslab.report.formatting import number
 from poslab.report.held_out import held_out
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
 from poslab.report.sections.texts import names as names_of
-from poslab.report.warnings import warnings_of
+from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write
 from support.records import BATCH, STEPS, L, plan, read, write_run
 
@@ -82,6 +83,12 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
     )
     assert re.search(r"higher on 3 of 3 texts \(3 separated\) for the arm none \(", tested)
     assert "alibi and rope change places" in order
+
+
+def test_each_text_has_target_losses_of_its_own(results):
+    for text in results.texts:
+        (remark,) = [remark for remark in remarks_on(results) if remark.startswith(f"{text.text}: ")]
+        assert all(number(target.loss) in remark for target in text.targets)
 
 
 @pytest.mark.parametrize("tuned", [False, True])

@@ -68,7 +68,9 @@ def _warnings_of(results: Results) -> list[str]:
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         named = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
-        warnings.append(f"{len(uncounted)} of {len(results.compared)} runs do not count: {listing(named)}.")
+        verb = "does" if len(uncounted) == 1 else "do"
+        count = f"{len(uncounted)} of {len(results.compared)} runs {verb} not count"
+        warnings.append(f"{count}: {listing(named)}.")
     if not results.reference.rows:
         label = results.reference.arm.label
         warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
@@ -171,15 +173,18 @@ def remarks_on(results: Results) -> list[str]:
     if results.claims:
         files = "claims_*.csv" if results.texts else "claims.csv"
         remarks.append(
-            f"Of the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
+            f"By the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
             "What else has an interval or a p here is outside of them."
         )
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         remarks.append(f"{counted(fewest, 'validation')} a run: tokens to target are coarse.")
-    if results.targets:
-        at = ", ".join(f"{number(t.loss)} ({t.fraction:.0%} of the budget)" for t in results.targets)
-        remarks.append(f"Target losses are those of {results.reference.arm.label}, in nats per token: {at}.")
+    for part in results.texts or (results,):
+        if part.targets:
+            at = ", ".join(f"{number(t.loss)} ({100 * t.fraction:g} % of the budget)" for t in part.targets)
+            text = f"{part.text}: " if results.texts else ""
+            targets = f"Target losses are those of {part.reference.arm.label}, the median over its seeds"
+            remarks.append(f"{text}{targets}, in nats per token: {at}.")
     if results.aulc_interval:
         start, stop = results.aulc_interval
         remarks.append(f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens.")
