@@ -101,7 +101,7 @@ def study(
 
 FEW = {"rope": 0.001, "alibi": -0.01}
 MOST = {"rope": 0.1, "alibi": 0.1}
-KEEP = "Of the arms that need a context of L, the loss stays within 5 % of its value at L for rope"
+KEEP = "Of the arms that need a context of L, the loss stays within 5 % of its value at L up to 8 L for rope"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Answer
 from poslab.report.formatting import DASH, count, number, quantity
+from poslab.report.formatting import multiple as length_words
 from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
 from poslab.report.sections import ladder_sentences, longer, pretrained, texts
@@ -129,7 +130,8 @@ def _lowest(results: Results) -> str:
     """Return which arm has the lowest loss at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
-        return "the two arms are not separated" if len(ranks) == 2 else "no arm is separated from another"
+        both = "the two arms" if len(results.arms) == 2 else listing(first)
+        return f"{both} are not separated" if len(ranks) == 2 else "no arm is separated from another"
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:
@@ -166,7 +168,8 @@ def _within_tolerance(results: Results, tested: float) -> str:
     of_these = "Of the arms that need a context of L, the" if restricted else "The"
     if len(reaching) == len(usable):
         arms = f"for {listing(reaching, NAMED)}" if restricted else "for every arm measured there"
-    return f"{of_these} loss stays within {100 * TOLERANCES['']:g} % of its value at L {arms}."
+    allowed = f"stays within {100 * TOLERANCES['']:g} % of its value at L up to {length_words(tested)}"
+    return f"{of_these} loss {allowed} {arms}."
 
 
 def table(results: Results) -> Table:
