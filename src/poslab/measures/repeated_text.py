@@ -95,9 +95,9 @@ class RepeatedText(Measurement):
         sure = intervals if results.seeds > 1 else "One seed: no interval."
         caption = (
             f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "
-            "place of other text before them, less their loss with that text. Below 0 the copy is read; "
-            "where it is copied exactly the change is all of that loss, which the CSV of runs has. In "
-            f"windows of L up to L/2, of twice the distance from there on. {sure}"
+            "place of other text before them, less their loss with that text. Below 0 the copy helps; "
+            "where it is copied exactly the change is all of that loss, which the CSV of runs has. Windows "
+            f"are L long for distances up to L/2, and twice the distance for longer ones. {sure}"
         )
         chart = LineChart(
             "repeated_text_by_distance",

@@ -326,8 +326,8 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
     caption = (
         "Least squares of each gap on the logarithm of compute, and of tokens per parameter where budgets "
         "vary beside it. The 95 % interval has the noise of seeds and text, and how far the gaps lie beside "
-        "the line beyond that noise. A trend is seen if it leaves 0 out, or the interval of the change from "
-        "the first gap to the last does, and the line's sign stays without any one size (of fewer than "
+        "the line beyond that noise. A trend is seen if this interval, or that of the change from the first "
+        "gap to the last, leaves 0 out. The line's sign also has to stay without any one size (of fewer than "
         "three, any one row). Not corrected for their number. Left over: root mean square. The line "
         "describes only what lies between the first and the last row."
     )

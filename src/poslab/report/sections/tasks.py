@@ -236,9 +236,9 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
     caption = (
         "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
         "twice that size are means over all seeds; L50, in multiples of that size, is one over the seeds "
-        f"that learned the task; after a mean its range over the seeds. {SOLVED} A dash: not tested there. p "
-        f"is that of L50 against {rows[0]['reference']}, by Wilcoxon's signed ranks over shared seeds, from "
-        f"{EXPLORATORY} on, not corrected."
+        f"that learned the task; after a mean its range over the seeds. {SOLVED} A dash: not tested there, "
+        f"or no seed learned the task. p is that of L50 against {rows[0]['reference']}, by Wilcoxon's signed "
+        f"ranks over shared seeds, from {EXPLORATORY} on, not corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
     return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
