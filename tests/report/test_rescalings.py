@@ -68,6 +68,17 @@ def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path):
     assert said.startswith("No other rotation at evaluation lowers")
 
 
+def test_a_gain_within_the_noise_of_seeds_is_not_named(tmp_path):
+    for folder, apart, named in (("sure", 0.01, True), ("noise", 0.5, False)):
+        for seed in range(3):
+            lines = {"pi": (HIGH | {8.0: 2.3 + apart * (seed - 1)}, 2.5)}
+            config = rescaling_config("pi")
+            write_rescaled(tmp_path / folder, f"rope-{seed}", lines, seed=seed, config=config)
+        *_, said = sentences(gather("made_up", tmp_path / folder, None))
+        assert ("instead of 2.500 at 8 L (−0.200 ± 0.0" in said) == named
+        assert ("is shown to lower" in said) != named
+
+
 def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_all(tmp_path):
     """Of seed 0 alone it is worse, though below the mean of all seeds."""
     config = rescaling_config("pi", "drop", steps=50)

@@ -9,6 +9,7 @@ from poslab.analysis.palette import line_number
 from poslab.analysis.rescalings import Line, Lines, measured
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import PRICE, Row, Rows, reach_columns, rescaled_arms_sheet, rescaled_sheet
+from poslab.analysis.statistics import paired
 from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, name
@@ -17,7 +18,7 @@ from poslab.record.schema import RESCALED
 from poslab.report import cells
 from poslab.report.charts import LineChart, PanelChart, Series
 from poslab.report.document import Section
-from poslab.report.formatting import multiple, number
+from poslab.report.formatting import interval, multiple, number
 from poslab.report.sections.extrapolation import position_chart
 from poslab.report.tables import Cell, Column, Table
 
@@ -88,7 +89,10 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def in_short(results: Results) -> Iterator[str]:
-    """Yield the best rotation for the reference at the tested length, and its price at L."""
+    """Yield the best rotation for the reference at the tested length, and its price at L.
+
+    From two seeds on with the interval of its gain over seeds; where that holds 0, none is named.
+    """
     family, tested = cells.nats_family(results), results.tested_multiple
     for lines in results.rescaled:
         item, figure = lines[0].item, f"{family}_{name(tested)}"
@@ -105,11 +109,20 @@ def in_short(results: Results) -> Iterator[str]:
         if line is as_trained:
             yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
             continue
+        gap = paired(line.item.by_seed(figure), as_trained.item.by_seed(figure))
+        if gap is not None and gap.half_width is not None and not gap.decided:
+            shown = f"is shown to lower the loss of {arm} at {multiple(tested)}"
+            yield f"No other rotation at evaluation {shown}."
+            continue
+        sure = ""
+        if gap is not None and gap.half_width is not None:
+            gain = interval(gap.mean, gap.half_width, 3, sign=True)
+            sure = f" ({gain} nats over seeds, not corrected)"
         price, price_trained = (number(x.item.mean(f"{family}_{name(1)}")) for x in (line, as_trained))
         at_length = "" if tested == 1 else f", and {price} instead of {price_trained} at L"
         yield (
             f"With {line.label} at evaluation, the loss of {arm} is {number(best)} instead of "
-            f"{number(trained)} at {multiple(tested)}{at_length}."
+            f"{number(trained)} at {multiple(tested)}{sure}{at_length}."
         )
 
 
