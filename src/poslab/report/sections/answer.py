@@ -262,7 +262,7 @@ def belief(results: Results) -> Iterator[tuple[str, str]]:
         yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
     yield "L", f"{cells.span(lengths)} tokens"
     if unsteady(results):
-        yield "Speed", "not compared: other work used the machine"
+        yield "Speed", "not compared: uneven, as beside other work"
 
 
 def _rate(results: Results) -> str:

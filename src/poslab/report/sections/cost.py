@@ -19,8 +19,8 @@ MANY = 24  # arms
 def section(results: Results) -> Section:
     """Return loss at L, and at the tested length, by training speed: one mark per arm.
 
-    Nothing where other work slowed the runs, as speeds then do not compare arms, nor with too many arms for
-    a figure.
+    Nothing where runs were slowed as by other work, since speeds then do not compare arms, nor with too many
+    arms for a figure.
     """
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
@@ -32,10 +32,11 @@ def section(results: Results) -> Section:
 
 
 def unsteady(results: Results) -> str:
-    """Return a sentence on the arms that other work slowed; "" where there are none."""
+    """Return a sentence on the arms of uneven speed, as beside other work; "" where there are none."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
-    slowed = f"other work slowed {listing(arms, NAMED)} to less than {100 * STEADY:.0f} % of usual speed"
-    return f"Speeds are not compared: {slowed}." if arms else ""
+    slow = f"ran at less than {100 * STEADY:.0f} % of its usual speed, as beside other work"
+    part = f"a tenth or more of the training of {listing(arms, NAMED)}"
+    return f"Speeds are not compared: {part} {slow}." if arms else ""
 
 
 def _chart(results: Results, figure: str, k: float) -> LineChart:
