@@ -7,10 +7,12 @@ import pytest
 
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import arms_sheet
+from poslab.record.schema import EXTRAPOLATION
 from poslab.report.cells import rank
 from poslab.report.sections.convergence import performance_profile
+from poslab.report.sections.overview import differences_table
 from poslab.report.verdict import at_length, convergence, extrapolation, left_out, phrases
-from support.records import BATCH, BUDGET, STEPS, L, plan, words, write_run
+from support.records import BATCH, BUDGET, STEPS, L, length_rows, plan, words, write_run
 
 Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
 ROPE = {"rope": (0.0, 0.15)}
@@ -68,11 +70,26 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert alone.startswith("Nothing is compared with rope, as it is the only arm")
     ends = study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned")
     assert left_out(ends, ["rope"]) == "not compared: learned (not defined there)"
+    said = words(ends)
+    assert said.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
+    assert "At L the loss over whole windows, against rope, is " in said
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.0, 0.1)}
     lost = words(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
     assert lost.startswith("Nothing is compared with rope, as no other arm has a comparable loss")
     assert "later, if at all, by alibi" in lost
     assert "not compared: alibi and t5 (no finished run)." in lost
+
+
+def test_documents_are_named_where_only_the_loss_at_length_compares(tmp_path):
+    random_noise = random.Random(0)
+    for pos, sliding in (("rope", {1.0: 2.0, 8.0: 2.0}), ("learned", {1.0: 2.1})):
+        for seed in range(2):
+            rows = length_rows(sliding, shift=random_noise.gauss(0, 0.01))
+            tables = {EXTRAPOLATION: [{**row, "document": row["segment"]} for row in rows]}
+            write_run(tmp_path, f"{pos}-{seed}", pos, seed, sliding=sliding, tables=tables)
+    results = gather("made_up", tmp_path, "rope")
+    assert not results.pairs
+    assert "over seeds and 3 documents" in differences_table(results).caption
 
 
 def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp_path):

@@ -21,7 +21,7 @@ from poslab.analysis.estimates import FIXED, TARGETS, ArmFigures, arm_figures, f
 from poslab.analysis.interactions import Interaction, interactions
 from poslab.analysis.ladder import Ladder, rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
-from poslab.analysis.protocols import both_protocols, choose_primary
+from poslab.analysis.protocols import both_protocols, choose_primary, loss_at_length
 from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
@@ -135,7 +135,9 @@ class Results:
     @property
     def documents(self) -> list[int]:
         """How many documents the tested intervals hold the noise of; empty where one of them holds none."""
-        counts = {pair.difference.documents for pair in self.pairs}
+        at_length = loss_at_length(self.reference, self.primary)
+        tested = self.pairs or [item for item in self.comparisons if item.figure == at_length]
+        counts = {pair.difference.documents for pair in tested}
         return sorted(count for count in counts if count) if None not in counts else []
 
     @property

@@ -122,7 +122,8 @@ def without_winner(results: Results) -> str:
         unpaired = "no other arm has a comparable loss on the same seeds"
         why = "it is the only arm" if len(results.arms) == 1 else unpaired
         loss = f"its {cells.figure_words(primary)} is {number(reference.mean(primary))}"
-        sentence = f"Nothing is compared with {label}, as {why}: {loss}"
+        where = f" {cells.figure_place(primary)}" if compares_at_length(results) else ""
+        sentence = f"Nothing is compared with {label}{where}, as {why}: {loss}"
         return _joined(sentence, left_out(results, [label]))
     where = cells.figure_place(primary)
     why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
@@ -283,6 +284,13 @@ def at_length(results: Results) -> str:
         ("not compared for", [i.arm.label for i in results.arms if i.rows and i.arm.label not in known]),
     )
     return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {', '.join(parts)}."
+
+
+def compares_at_length(results: Results) -> bool:
+    """Return whether the loss at L is tested beside a tested figure past it."""
+    figure = loss_at_length(results.reference, results.primary)
+    past = results.tested_multiple > 1
+    return past and any(item.figure == figure and item.p_holm is not None for item in results.comparisons)
 
 
 def _between(estimates: Iterable[tuple[ArmFigures, Estimate]]) -> str:

@@ -35,6 +35,7 @@ from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import (
     NAMED,
     at_length,
+    compares_at_length,
     context_used,
     convergence,
     left_out,
@@ -95,6 +96,8 @@ def sentences(results: Results) -> Iterator[str]:
         yield from longer.findings(results)
         if not longer.only_controls(results):
             yield sentence(without_winner(results))
+            if compares_at_length(results):
+                yield at_length(results)
         yield from measured
         yield from in_short(results)
         return
