@@ -82,7 +82,7 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
         tested,
     )
     assert re.search(r"higher on 3 of 3 texts \(3 separated\) for the arm none \(", tested)
-    assert "alibi and rope change places" in order
+    assert "alibi with rope changes places" in order
 
 
 def test_each_text_has_target_losses_of_its_own(results):

@@ -106,9 +106,10 @@ def _order(results: Results, figure: str) -> str:
     if not changed:
         every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
         return f"{every} texts order the means of the arms alike there."
-    pairs = listing([" and ".join(pair) for pair in changed], NAMED)
+    pairs = listing([" with ".join(pair) for pair in changed], NAMED)
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
-    return f"Between texts {pairs} change places in the order of means (Kendall's tau {taus})."
+    verb = "changes" if len(changed) == 1 else "change"
+    return f"Between texts {pairs} {verb} places in the order of means (Kendall's tau {taus}, not tested)."
 
 
 def chart(results: Results) -> PanelChart:
