@@ -45,7 +45,7 @@ def _by_attention(results: Results) -> list[PanelChart]:
         PanelChart(
             f"{tested.name}_by_attention",
             f"{tested.title}, by attention",
-            f"The first figure again, each attention by itself. {bars(results)}",
+            f"The losses of the figure with every arm, each attention by itself. {bars(results)}",
             tuple(replace(tested, title=kind, series=s) for kind, s in drawn.items() if s),
             "Arms",
             tested.rows,
