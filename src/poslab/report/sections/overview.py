@@ -164,8 +164,8 @@ def _interactions_table(results: Results) -> Table:
     caption = (
         f"In the {cells.figure_words(results.primary or '')}: the difference of two schemes, the same "
         f"difference with the other settings of {reference}, and the first less the second, with 95 % "
-        f"intervals over {sure}. Where the change holds 0, no dependence on these settings was seen. "
-        "Not tested."
+        f"intervals over {sure}. Where that of the change holds 0, no dependence on these settings was "
+        "seen. Not tested."
     )
     rows = interactions_sheet(results)[1]
     title = "Does a difference depend on the other settings?"
