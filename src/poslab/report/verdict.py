@@ -116,14 +116,14 @@ def without_winner(results: Results) -> str:
         return f"Nothing is compared: the reference, {label}, has no {lacks}"
     paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
     compared = [item for item in results.arms if item is reference or item.arm.label in paired]
+    past = f" {cells.figure_place(primary)}" if compares_at_length(results) else ""
     if len(compared) == 1 and primary not in reference.figures:
-        return f"Nothing is compared: the reference, {label}, has no {cells.figure_words(primary)}"
+        return f"Nothing is compared{past}: the reference, {label}, has no {cells.figure_words(primary)}"
     if len(compared) == 1:
         unpaired = "no other arm has a comparable loss on the same seeds"
         why = "it is the only arm" if len(results.arms) == 1 else unpaired
         loss = f"its {cells.figure_words(primary)} is {number(reference.mean(primary))}"
-        where = f" {cells.figure_place(primary)}" if compares_at_length(results) else ""
-        sentence = f"Nothing is compared with {label}{where}, as {why}: {loss}"
+        sentence = f"Nothing is compared with {label}{past}, as {why}: {loss}"
         return _joined(sentence, left_out(results, [label]))
     where = cells.figure_place(primary)
     why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
