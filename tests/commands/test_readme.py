@@ -3,6 +3,7 @@
 import importlib
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ import yaml
 
 import poslab.model.positions
 from poslab.config.option_files import Conf
-from poslab.config.schema import ConfigError
+from poslab.config.schema import ConfigError, PairError
 from poslab.model.pairs import grid
 from poslab.model.positions import Geometry, build_scheme
 from support.commands import ROOT, TINY, environment, rows
 from support.forks import forked
-from support.models import ATTENTIONS, CONF, make_gpt
+from support.models import ATTENTIONS, CONF, POSITIONS, make_gpt
 
 SCHEMES = (ROOT / "docs" / "schemes.md").read_text()
 EXTENDING = (ROOT / "docs" / "extending.md").read_text()
@@ -48,6 +49,18 @@ def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(examp
     torch.testing.assert_close(softmax, flash, atol=1e-9, rtol=1e-9)
     with pytest.raises(ConfigError, match="never becomes geometric"):
         make_gpt(arm, ATTENTIONS["linear"])
+
+
+def test_the_example_of_a_mixer_refuses_every_scheme_that_would_act_inside_it(tmp_path, monkeypatch):
+    python = re.search(r"```python\n# \S+/attention/mean.py\n(.*?)```", EXTENDING, re.DOTALL)[1]
+    (tmp_path / "mean_of_the_page.py").write_text(python)
+    monkeypatch.syspath_prepend(tmp_path)
+    served = []
+    for name, section in POSITIONS.items():
+        with suppress(PairError):
+            make_gpt(section, {"kind": "mean_of_the_page"})
+            served.append(name)
+    assert served == ["learned", "none", "sinusoidal"]
 
 
 def test_one_python_file_and_one_yaml_file_are_trained_evaluated_and_reported(example, tmp_path):
