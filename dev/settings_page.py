@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from poslab.config.compose import arms
 from poslab.config.installation import conf_folder
+from poslab.config.option_files import Conf
 from poslab.config.request import flat_settings
 from poslab.study.settings import BY_OPTION, settings
 
@@ -29,7 +30,7 @@ def page(conf: Path) -> str:
     ]
     for group in ("task", "recipe", "callbacks"):
         lines += [_option(group, conf / group / f"{option}.yaml") for option in arms(conf / group)]
-    for group, rows in settings(conf).items():
+    for group, rows in settings(Conf((conf,))).items():
         lines += ["", f"## {group or 'At the top'}", ""]
         if group:
             lines += [f"Options: {', '.join(f'`{group}={option}`' for option in arms(conf / group))}.", ""]

@@ -3,6 +3,7 @@
 Commands of the wheel are fresh processes; what needs no wheel is done in this one.
 """
 
+import re
 import subprocess
 import sys
 
@@ -14,13 +15,14 @@ from poslab.config.option_files import package_folders
 from poslab.config.registry import declared_modules
 from poslab.loggers.send.charts import axes, chart_rows, summary
 from poslab.measures import measurements
+from poslab.paper.references import bibliography, cited, references
 from poslab.paper.table import paper_table
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load_run
 from support.commands import called, environment, rows, tiny
 from support.packages import installed_wheel, write_package
 
-FOUND_ONCE = (declared_modules, package_folders, measurements)  # what a process looks for once
+FOUND_ONCE = (declared_modules, package_folders, measurements, references)  # what a process looks for once
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +149,20 @@ def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(besi
     grid = beside("grid").stdout
     assert "| `slope` |" in grid
     assert "`mean`" in grid
+    assert not re.search(r"the (scheme|mixer)\.", grid)  # nothing is left of a module's name
+
+
+def test_help_has_the_settings_of_another_package(beside):
+    told = beside("train", "--help", "settings").stdout
+    for setting in ("pos.slope=0.5 [slope]", "attention.sharpness=2 [mine.sharp]", "data.lines=3000 [verse]"):
+        assert f"\n{setting}\n" in told
+    assert beside("train", "--help", "objective.ahead").stdout.startswith("objective.ahead=2 [later]")
+
+
+def test_a_part_of_another_package_is_cited_as_runs_record_it(study, run, beside):
+    recorded = read_manifest(made(run, "sharp")).config["pos"]["scheme"]
+    assert cited("scheme", recorded) == ("doe2026",)
+    assert "keywords" not in bibliography([("scheme", recorded)])
 
 
 def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(run, beside):

@@ -1,8 +1,9 @@
 """Every setting is described once, in its schema; docs/settings.md and --help say the same."""
 
 from dev.settings_page import page
+from poslab.config.option_files import Conf
 from poslab.study.settings import settings
-from support.commands import ROOT, called
+from support.commands import ROOT, called, tiny
 from support.models import CONF
 
 
@@ -14,7 +15,7 @@ def test_the_page_is_that_of_the_schema():
 def test_help_lists_a_group_a_setting_or_all(tmp_path):
     everything = called("--help", "settings", cwd=tmp_path)
     assert everything.returncode == 0, everything.stderr
-    for rows in settings(CONF).values():
+    for rows in settings(Conf((CONF,))).values():
         for row in rows:
             assert row.description, row.name
             assert row.values, row.name
@@ -26,3 +27,24 @@ def test_help_lists_a_group_a_setting_or_all(tmp_path):
     trainer = called("--help", "trainer", cwd=tmp_path).stdout
     assert "trainer.beta2" in trainer
     assert "evaluate.longest" not in trainer
+
+
+def test_help_messages_and_sweeps_know_the_files_of_the_user_s_folder(tmp_path):
+    files = {
+        "steep.py": "from poslab.config.schema import Options\nfrom poslab.model.positions import Scheme\n"
+        "class SteepOptions(Options):\n    steepness: float\n\n\n"
+        "class Steep(Scheme):\n    options_class = SteepOptions\n",
+        "pos/steep.yaml": "scheme: steep\nsteepness: 1.0\n",
+        "sweep/mine.yaml": "# @package _global_\nhydra:\n  sweeper:\n    params:\n      pos: t5,fire\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    flags = ("--config-dir", str(tmp_path))
+    assert "\npos.steepness=1 [steep]\n" in called("--help", "pos", *flags, cwd=tmp_path).stdout
+    refused = called("pos=rope", "pos.steepness=4", "logger=local", *flags, cwd=tmp_path)
+    assert "pos.steepness is a setting of pos=steep only" in refused.stderr
+    settings = [each for each in tiny(logger="local") if not each.startswith("pos=")]
+    planned = called("-m", "sweep=mine", "pos.rate=3", "plan=true", *settings, *flags, cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "fire rate=3" in planned.stdout

@@ -154,6 +154,9 @@ class Surprise(Measurement):
         return (table.nll / table.tokens).to_frame("nats").set_index(table.position)
 """,
     "mine/conf/__init__.py": "",
+    "mine/conf/references.bib": (
+        "@article{doe2026,\n    title = {Slopes},\n    keywords = {scheme slope},\n    year = {2026}\n}\n"
+    ),
     "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
     "mine/conf/pos/spin.yaml": "scheme: mine.spin\nrate: 3.0\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",

@@ -3,13 +3,17 @@
 import os
 import re
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
 from poslab.commands.verb import refused
 from poslab.config.arguments import HELP, refuse
 from poslab.config.installation import conf_folder, typed
 from poslab.config.text import without_secrets
+
+if TYPE_CHECKING:
+    from poslab.config.option_files import Conf
 
 
 def main(arguments: list[str]) -> int:
@@ -18,27 +22,46 @@ def main(arguments: list[str]) -> int:
     Hydra ends the process itself where runs fail or are stopped.
     """
     try:
-        if topics := _topics(arguments):
+        if arguments == ["help"]:
+            arguments = ["--help"]  # which Hydra knows
+        folder, others = _config_dir(arguments)
+        if topics := _topics(others):
             from poslab.study.settings import help_text
 
-            print(help_text(conf_folder(), topics), end="")
+            print(help_text(_conf(folder), topics), end="")
             return 0
         check_hydra_arguments(arguments)
-        return _train(arguments)
+        return _train(arguments, folder)
     except Exception as error:
         return refused("poslab", error)
 
 
 def _topics(arguments: list[str]) -> list[str]:
     """Return the settings and groups that --help is to explain; none for the help of the whole command."""
-    if arguments == ["help"]:
-        arguments[:] = ["--help"]  # which Hydra knows
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []
 
 
-def _train(arguments: list[str]) -> int:
+def _config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """Return the folder that --config-dir names, if any, and the other arguments."""
+    for place, argument in enumerate(arguments):
+        flag, is_set, value = argument.partition("=")
+        given = [value] if is_set else arguments[place + 1 : place + 2]
+        if flag in ("--config-dir", "-cd") and given:
+            return given[0], arguments[:place] + arguments[place + (1 if is_set else 2) :]
+    return None, arguments
+
+
+def _conf(folder: str | None) -> "Conf":
+    """Return all option files: poslab's, those of packages and of the user's folder, in Hydra's order."""
+    from poslab.config.option_files import Conf, installed_conf
+
+    own = Path(folder or "")
+    return Conf((*installed_conf().folders, *([own] if folder and own.is_dir() else [])))
+
+
+def _train(arguments: list[str], folder: str | None) -> int:
     failures: list[Exception] = []
 
     def without_failing(composed: Any) -> None:
@@ -54,10 +77,9 @@ def _train(arguments: list[str]) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     from poslab.config.mistakes import explained, read_arguments
-    from poslab.config.option_files import installed_conf
     from poslab.config.sweep import for_each_run
 
-    conf = installed_conf()
+    conf = _conf(folder)
     arguments = read_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     several = not {"-m", "--multirun"}.isdisjoint(arguments)

@@ -14,7 +14,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.attention import Attention, Site, build_attentions
 from poslab.model.positions import Geometry, build_scheme
 
-NAMED = {r"pos\.scheme=\w+": "the scheme", r"attention\.kind=\w+": "the mixer"}
+NAMED = {r"pos\.scheme=[\w.]*\w": "the scheme", r"attention\.kind=[\w.]*\w": "the mixer"}
 GEOMETRY = Geometry(width=64, heads=2, context_length=64, layers=4)
 
 

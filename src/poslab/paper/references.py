@@ -1,7 +1,8 @@
 """The references for the parts of a study, by scheme, attention and change of rotation.
 
 poslab's are in references.bib beside this module. A package that adds parts has its own references.bib
-among its option files, with such keywords: `keywords = {scheme logarithmic}`.
+among its option files, with such keywords: `keywords = {scheme logarithmic}`. A record has a package's part
+by its module's full name, and a keyword may have it by that or by the name that the package declares.
 """
 
 import re
@@ -11,13 +12,14 @@ from functools import cache
 from pathlib import Path
 
 from poslab.config.option_files import package_folders
-from poslab.config.registry import named_in
+from poslab.config.registry import module_name, named_in
 from poslab.config.schema import ADAMW
 from poslab.record.reader import Run
 
 FILE = Path(__file__).parent / "references.bib"
 ENTRY = re.compile(r"^@\w+\{([^,]+),\n.*?^\}$", re.MULTILINE | re.DOTALL)
-KEYWORDS = re.compile(r",\n  keywords\s*= \{([^}]*)\}", re.DOTALL)
+KEYWORDS = re.compile(r",\s*keywords\s*=\s*\{([^}]*)\}")
+PARTS = {"scheme": "poslab.model.positions", "attention": "poslab.model.attention"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,15 @@ def references() -> tuple[Reference, ...]:
         for match in ENTRY.finditer(file.read_text(encoding="utf-8")):
             words = KEYWORDS.search(match[0])
             subjects = (text.strip().partition(" ") for text in (words[1] if words else "").split(","))
-            pairs = frozenset((kind, name) for kind, _, name in subjects)
+            pairs = frozenset((kind, _part(kind, name)) for kind, _, name in subjects)
             entries.append(Reference(match[1], KEYWORDS.sub("", match[0]), pairs))
     return tuple(entries)
+
+
+def _part(kind: str, name: str) -> str:
+    """Return the name of a part as records have it."""
+    package = PARTS.get(kind)
+    return name if package is None else module_name(name, package).removeprefix(f"{package}.")
 
 
 def cited(kind: str, name: str) -> tuple[str, ...]:

@@ -18,7 +18,9 @@ from pydantic.fields import FieldInfo
 
 from poslab.config.checking import did_you_mean
 from poslab.config.compose import arms
-from poslab.config.registry import find
+from poslab.config.compose import sections as sections_of
+from poslab.config.option_files import Conf
+from poslab.config.registry import find, named_in
 from poslab.config.request import FROM, WANDB, Config, flat_settings
 from poslab.config.schema import ConfigError, Options
 from poslab.data.sources import TextSource
@@ -53,9 +55,9 @@ class Setting:
     owners: tuple[str, ...] = ()  # the modules that have it, where a group's option decides: rope, xpos
 
 
-def settings(conf: Path) -> dict[str, list[Setting]]:
-    """Return all settings by their group, "" for those without one; `conf` is the folder of option files."""
-    defaults = _defaults(conf)
+def settings(conf: Conf) -> dict[str, list[Setting]]:
+    """Return all settings by their group, "" for those without one; `conf` has the option files."""
+    defaults = _defaults(conf.folders[0])
     sections: dict[str, list[Setting]] = {"": []}
     for name, field in Config.model_fields.items():
         if name in PARTS:
@@ -70,11 +72,14 @@ def settings(conf: Path) -> dict[str, list[Setting]]:
     return sections
 
 
-def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[Setting]:
+def _of_parts(group: str, defaults: Mapping[str, str], conf: Conf) -> Iterator[Setting]:
     """Yield the settings of a group's modules, each once for all modules that describe it alike."""
     selector, contract, package = PARTS[group]
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    modules = sorted(item.name for item in found if not item.ispkg)
+    tasks = (task.get(group) for task in sections_of(conf, "task").values())
+    files = (*sections_of(conf, group).values(), *tasks)
+    named = {name for section in files for name in named_in(section, selector)}  # of packages, too
+    modules = sorted({item.name for item in found if not item.ispkg} | named - {"local"})
     yield Setting(
         f"{group}.{selector}",
         " | ".join(modules),
@@ -87,23 +92,33 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Path) -> Iterator[S
         kind: type[Options] = getattr(part, "options_class", part)
         for name, field in kind.model_fields.items():
             if name != selector:
-                prefix = f"{group}.{module}" if group == "logger" and module != WANDB else group
-                row = (f"{prefix}.{name}", _values(field), field.description or "")
+                row = (f"{_section(group, module, conf)}.{name}", _values(field), field.description or "")
                 rows.setdefault(row, []).append(module)
     for (name, values, description), owners in sorted(rows.items()):
         default = _default_of(name, owners, conf) or defaults.get(name, "")
         yield Setting(name, values, default, description, tuple(owners))
 
 
-def _default_of(name: str, owners: list[str], conf: Path) -> str:
+def _section(group: str, module: str, conf: Conf) -> str:
+    """Return the section with a module's settings: the group, and of a logger that of its option in it."""
+    if group != "logger" or module == WANDB:
+        return group
+    options = (
+        option for option, file in sections_of(conf, group).items() if module in named_in(file, "name")
+    )
+    return f"{group}.{next(options, module)}"
+
+
+def _default_of(name: str, owners: list[str], conf: Conf) -> str:
     """Return the value in the options of these modules; where they differ, those of a few options."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
-    # A logger's file has its section inside, so that several fit beside one another.
-    sections = {name: arm.get(name, arm) for name, arm in arms(conf / group).items()}
+    sections = sections_of(conf, group)
+    if group == "logger":  # whose file has its section inside, so that several fit beside one another
+        sections = {name: arm.get(name, arm) for name, arm in sections.items()}
     having = {
         option: _text(section[key])
         for option, section in sections.items()
-        if section[PARTS[group][0]] in owners and key in section
+        if section.get(PARTS[group][0]) in owners and key in section
     }
     preferred = {option: value for option, value in having.items() if option in owners} or having
     if len(set(preferred.values())) <= 1:
@@ -176,7 +191,7 @@ def _type(annotation: Any) -> str:
     return " | ".join(map(_text, inner))
 
 
-def help_text(conf: Path, topics: list[str]) -> str:
+def help_text(conf: Conf, topics: list[str]) -> str:
     """Return the settings for a terminal: all for `settings`, else those of the groups or names in `topics`.
 
     Raises ConfigError for an unknown topic.
