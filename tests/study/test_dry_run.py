@@ -127,6 +127,15 @@ def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
     assert evaluation("alibi", "softmax") == pytest.approx(flat + scores)
 
 
+@pytest.mark.parametrize("length", [1, 9])
+def test_a_window_of_an_odd_length_has_no_half(length):
+    config = request(context_length=length, pos=SCHEMES["rope"]).config
+    settings = config.result_settings()
+    passes = evaluated(settings, model_of(settings, 256))
+    assert min(at for _, at in passes) == length
+    assert cost_of(settings, 256).evaluation > 0
+
+
 def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tmp_path):
     made = {pos: make(request(**SHORT, pos=SCHEMES[pos]), tmp_path) for pos in ("rope", "alibi")}
     recorded = timed_runs(tmp_path, lambda manifest: True)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poslab.config.schema import MULTIPLES, ConfigError, ModelOptions, RunConfig
+from poslab.config.schema import ConfigError, ModelOptions, RunConfig
 from poslab.measures import context_used, repeated_text
 from poslab.record.facts import Manifest
 from poslab.study.reuse import finished_runs
@@ -145,7 +145,8 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
 
     Tokens of windows of which only the end is scored count for the blocks that they pass through.
     """
-    from poslab.evaluation import position_probe as probe  # imports PyTorch
+    from poslab.evaluation import position_probe as probe  # these import PyTorch
+    from poslab.evaluation.extrapolation import lengths_up_to
 
     length, options = settings["context_length"], settings["evaluate"]
     passes = [(options["validations"] * options["validation_windows"] * length, length)]
@@ -153,7 +154,7 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
         return passes
     longest = options["longest"] * length
     reached = min(longest, model.max_length or longest)
-    lengths = [int(k * length) for k in (0.5, *MULTIPLES) if k * length <= reached]
+    lengths = [at for _, at in lengths_up_to(reached, length, None)]
     ends = 1 - (1 - LAST_BLOCK) / settings["model"]["layers"]
     for at in lengths:
         # Windows side by side, where the first half of each is a shorter one's; then sliding ones, of which
