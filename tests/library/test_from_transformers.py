@@ -178,6 +178,16 @@ def test_a_models_own_tokenizer_cuts_the_text_and_bits_are_of_its_bytes(folder, 
     assert {row["multiple"] for row in rows(directory / "needles.csv")} == {"2", "4"}  # shorter: no room
 
 
+def test_a_model_without_an_end_of_text_is_measured_in_single_documents(folder, text):
+    """As poslab exports its models: no separator is read there."""
+    path = folder("llama")
+    change(path / "config.json", '"eos_token_id": 2', '"eos_token_id": null')
+    trained_tokenizer(path / "tokenizer.json", [SPREAD], 320)
+    assert measured(path, text).is_dir()
+    with pytest.raises(ConfigError, match="evaluate.documents=single"):
+        measured(path, text, "evaluate.documents=joined")
+
+
 def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkeypatch):
     path = trained_tokenizer(tmp_path / "tokenizer.json", [words(2_000, 0), "The key of 48 31 20 95"])
     corpus, asked = corpus_of(text, path), []

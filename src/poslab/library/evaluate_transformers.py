@@ -94,7 +94,7 @@ def evaluate_transformers(
     longest = model.scheme.max_length
     if longest is not None and longest < config.context_length:
         raise ConfigError(f"{model_name} has {longest} positions: choose lengths={longest} or less")
-    _name_separators(model, corpus)
+    _name_separators(model, corpus, config.evaluate.documents)
     weights = model.digest()
     code = code_fingerprints(config).evaluation
     label = re.sub(r"[^A-Za-z0-9._-]", "-", Path(model_name).resolve().name).lstrip(".-") or "model"
@@ -244,8 +244,8 @@ def _size(pretrained: "PretrainedConfig", config: Config) -> Size:
     return Size(tuple(needs), config.trainer.accelerator == "cuda", 0)
 
 
-def _name_separators(model: TransformersModel, corpus: Corpus) -> None:
-    """Have the model read its own end of text between documents."""
+def _name_separators(model: TransformersModel, corpus: Corpus, documents: str) -> None:
+    """Have the model read its own end of text between documents, where these are joined."""
     config = model.model.config.get_text_config()
     ends = config.eos_token_id
     end = ends[0] if isinstance(ends, list) else ends
@@ -257,8 +257,11 @@ def _name_separators(model: TransformersModel, corpus: Corpus) -> None:
         )
     if end is not None and end < config.vocab_size:
         model.separators = corpus.separator, end
-    elif corpus.vocabulary > config.vocab_size:
-        raise ConfigError("the model has no token that ends a text")
+    elif corpus.vocabulary > config.vocab_size and documents == "joined":
+        raise ConfigError(
+            "the model has no token that ends a text, to stand between documents: choose "
+            "evaluate.documents=single"
+        )
 
 
 def _measured(
