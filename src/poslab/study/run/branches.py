@@ -25,7 +25,8 @@ def check_branches(jobs: Sequence[Job]) -> None:
     if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
         raise ConfigError(
             "branches=true, but no two runs differ only in their budget: choose several trainer.max_steps, "
-            "and trainer.warmup_steps as a number of steps instead of a share"
+            "trainer.warmup_steps as a number of steps instead of a share, and for budgets below 100 steps "
+            "evaluate.validations as a number"
         )
 
 

@@ -291,4 +291,4 @@ def _bits(run: Run) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_value, value))}]"
-    return f"{value:g}" if isinstance(value, float) else plain(value, 60)
+    return f"{value:g}" if isinstance(value, float) else plain("null" if value is None else value, 60)
