@@ -5,6 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
+from multiprocessing import get_context
+from select import select
+from threading import Event
 
 import pytest
 
@@ -106,6 +109,30 @@ def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch):
     assert draw_all(several) == one_by_one
     monkeypatch.setattr(paper, "draw", drawn_by_the_first_process_alone)
     assert draw_all(several) == one_by_one  # also where the processes are killed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="figures are drawn in processes on Linux only")
+def test_processes_that_draw_end_with_a_killed_command(monkeypatch):
+    """They have its locks: without an end no later command could write the study's report."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(paper, "draw", draw_for_ever)
+    reader, writer = os.pipe()
+    monkeypatch.setenv("WRITER", str(writer))
+    command = get_context("fork").Process(target=draw_all, args=([lines(2), lines(3)],))
+    command.start()
+    os.close(writer)
+    assert os.read(reader, 1) + os.read(reader, 1) == b".."
+    command.kill()
+    command.join()
+    ended, _, _ = select([reader], [], [], 60)  # readable at the end of the last process that can write
+    assert ended
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+
+
+def draw_for_ever(chart):
+    os.write(int(os.environ["WRITER"]), b".")
+    Event().wait()
 
 
 FIRST = os.getpid()

@@ -10,7 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import singledispatch
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any
 
 import matplotlib
@@ -59,9 +60,21 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
     if processes > 1:
         with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # one was killed: no memory
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
-            with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+            with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
                 return list(pool.map(draw, figures))
     return list(map(draw, figures))
+
+
+def _end_with_parent() -> None:
+    """End with the command, also a killed one: this process has the lock of its report as long as it lives."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:
