@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import hydra
@@ -114,6 +115,12 @@ def test_compose_leaves_hydra_to_an_application_of_the_caller_s(tmp_path):
         assert poslab.compose("pos=alibi").pos == "alibi"
         assert hydra.compose("app").of == "app"
     assert not GlobalHydra.instance().is_initialized()
+
+
+def test_threads_compose_at_once():
+    with ThreadPoolExecutor(4) as pool:
+        composed = list(pool.map(lambda seed: poslab.compose(f"seed={seed}"), range(8)))
+    assert [request.config.seed for request in composed] == [*range(8)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The settings of one run, composed by Hydra in a program of the caller's."""
 
 import re
+from threading import Lock
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -15,6 +16,8 @@ from poslab.config.schema import ConfigError
 from poslab.config.sweep import Composer
 from poslab.study.run.start import request_of
 
+HYDRA = Lock()  # a process has one Hydra, for all of its threads
+
 
 def compose(*overrides: str) -> Request:
     """Compose the settings of one run from arguments as for `train.py`: `compose("pos=alibi", "seed=1")`.
@@ -25,14 +28,15 @@ def compose(*overrides: str) -> Request:
     read_arguments(overrides, conf)
     if whole := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:
         raise ConfigError(f"{whole[0]}: compose takes the settings of one run; train.py takes all others")
-    of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
-            composer = Composer(lambda given: hydra.compose("config", given, return_hydra_config=True))
-            composed = composer.composed(overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explained(error, conf)) from None
-    finally:
-        GlobalHydra.instance().hydra = of_caller
+    with HYDRA:
+        of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
+        GlobalHydra.instance().clear()
+        try:
+            with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
+                composer = Composer(lambda given: hydra.compose("config", given, return_hydra_config=True))
+                composed = composer.composed(overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explained(error, conf)) from None
+        finally:
+            GlobalHydra.instance().hydra = of_caller
     return request_of(composed.settings, composed.choices, overrides, composed.conf)
