@@ -184,7 +184,7 @@ def test_a_model_without_an_end_of_text_is_measured_in_single_documents(folder, 
     change(path / "config.json", '"eos_token_id": 2', '"eos_token_id": null')
     trained_tokenizer(path / "tokenizer.json", [SPREAD], 320)
     assert measured(path, text).is_dir()
-    with pytest.raises(ConfigError, match="evaluate.documents=single"):
+    with pytest.raises(ConfigError, match="documents=single"):
         measured(path, text, "evaluate.documents=joined")
 
 

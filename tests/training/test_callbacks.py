@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback
+from pytorch_lightning.callbacks import ModelCheckpoint
 
 import poslab
 from poslab.data.cache import prepare
@@ -114,6 +115,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
         ("no_such_package.Own", "no module of that name"),
         ("own", "names no class"),
         ("own_callbacks.Own", "callbacks.own: .*word"),
+        ("pytorch_lightning.callbacks.ModelCheckpoint", "trainer.checkpoint_seconds"),
     ],
 )
 def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
@@ -123,6 +125,12 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
         poslab.train(poslab.compose(*ARGUMENTS, f"+callbacks.own._target_={target}"), tmp_path / "mine")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "mine").exists()  # nothing has begun
+
+
+def test_an_object_that_writes_checkpoints_is_refused(tmp_path):
+    with pytest.raises(poslab.ConfigError, match=r"checkpoint\.pt"):
+        poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[ModelCheckpoint()])
+    assert not (tmp_path / "mine").exists()
 
 
 def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row(tmp_path):

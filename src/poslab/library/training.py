@@ -13,7 +13,7 @@ from poslab.library.run_directory import RunDirectory
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.execute import run
-from poslab.study.run.plan import plan
+from poslab.study.run.plan import check_callbacks, plan
 from poslab.study.run.stopping import Stopped, Stopper
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def train(
             f"{one_line(folder, 200)} names no study: its last part must be at most 100 letters, digits, "
             "'.', '_' or '-', the first a letter or digit"
         )
+    if callbacks:
+        check_callbacks(callbacks)
     config = request.config.model_copy(update={"study": folder.name})
     job = plan(replace(request, config=config), folder.parent)
     job.check_disk()
