@@ -66,7 +66,7 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
 
 
 def _end_with_parent() -> None:
-    """End with the command, also a killed one: this process has the lock of its report as long as it lives."""
+    """End with the command, also a killed one: a process has the lock of the report as long as it lives."""
     parent = parent_process()
     assert parent is not None
 
