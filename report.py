@@ -2,7 +2,7 @@
 
 import sys
 
-from poslab.commands.report import main
+from poslab.commands.command_line import run
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run("report", sys.argv[1:])

@@ -51,6 +51,8 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
     assert "1 done" in called("status", "runs=~/kept", cwd=tmp_path).stdout
     assert (tmp_path / "shown" / "ablation" / "index.html").exists()
     assert not (tmp_path / "~").exists()
+    reported = python(str(ROOT / "report.py"), "runs=~/none", cwd=tmp_path)
+    assert f"no records in {tmp_path}/none" in reported.stderr
 
 
 def status_of_help(topic, output, folder):

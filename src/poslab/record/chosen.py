@@ -18,7 +18,7 @@ def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
     for directory in map(Path.resolve, directories):
         study, name = directory.parent.name, directory.name
         if not (directory / MANIFEST).exists():
-            raise ReportError(f"{name} holds no record of a run")
+            raise ReportError(f"{name} holds no record of a run: name a run directory such as runs/STUDY/RUN")
         if name in runs.setdefault(study, {}):
             raise ReportError(f"{name} of study={study} is named twice")
         runs[study][name] = load_run(directory)
