@@ -49,6 +49,7 @@ def home(tmp_path_factory):
         ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
         ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
         ("checkpoint=runs/a/rope-0 reference=fox", "reference=fox is no arm of this study"),
+        ('checkpoint=runs/a/rope-0 reference="fox"', "reference=fox is no arm"),  # in quotes, as for train.py
     ],
 )
 def test_it_is_refused_in_one_line(home, arguments, expected, capsys, monkeypatch):

@@ -74,7 +74,7 @@ def _report(options: dict[str, str]) -> "Report":
     from poslab.report.write import write_chosen, write_report
 
     runs, reports = Path(options.get("runs", "runs")), Path(options.get("reports", "reports"))
-    reference, primary = options.get("reference"), options.get("primary")
+    reference, primary = options.get("reference", "").strip('"') or None, options.get("primary")
     kit = _paper(options)
     working = Console(stderr=True).status("writing the report")  # in a terminal only
     if "checkpoint" in options:
