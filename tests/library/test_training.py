@@ -16,6 +16,7 @@ from pytorch_lightning import Callback, Trainer
 
 import poslab
 from poslab.model.positions.rope import RoPE
+from poslab.study.run.plan import plan
 from poslab.training.checkpoints import newest_checkpoint
 from poslab.training.module import LanguageModel
 from support.commands import tiny
@@ -44,6 +45,7 @@ def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
     def fails(*given: Any) -> None:
         raise OwnError("in a scheme")
 
+    plan(request(), tmp_path)  # checks the scheme, which is not checked again
     monkeypatch.setattr(RoPE, "rotate", fails)
     with pytest.raises(OwnError):
         poslab.train(request(), tmp_path / "test")
