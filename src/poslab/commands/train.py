@@ -24,8 +24,8 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments == ["help"]:
             arguments = ["--help"]  # which Hydra knows
-        folder, others = _config_dir(arguments)
-        if topics := _topics(others):
+        folder, remaining = _config_dir(arguments)
+        if topics := _topics(remaining):
             from poslab.study.settings import help_text
 
             print(help_text(_conf(folder), topics), end="")
@@ -57,8 +57,8 @@ def _conf(folder: str | None) -> "Conf":
     """Return all option files: poslab's, those of packages and of the user's folder, in Hydra's order."""
     from poslab.config.option_files import Conf, installed_conf
 
-    own = Path(folder or "")
-    return Conf((*installed_conf().folders, *([own] if folder and own.is_dir() else [])))
+    added = Path(folder or "")
+    return Conf((*installed_conf().folders, *([added] if folder and added.is_dir() else [])))
 
 
 def _train(arguments: list[str], folder: str | None) -> int:

@@ -1,7 +1,7 @@
 """Build objects that a configuration names by their class, `_target_`, with Hydra's `instantiate`."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,7 +49,21 @@ def locate(key: str, section: Mapping[str, Any]) -> None:
 
 
 def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
-    """Return the callbacks of a configuration. Raises ConfigError where one cannot be built."""
+    """Return the callbacks of a configuration. Raises ConfigError where one cannot be built, or not serve."""
     from pytorch_lightning import Callback  # takes seconds
 
-    return [instantiated(f"callbacks.{name}", section, Callback) for name, section in sections.items()]
+    callbacks = [instantiated(f"callbacks.{name}", section, Callback) for name, section in sections.items()]
+    check_callbacks(callbacks)
+    return callbacks
+
+
+def check_callbacks(callbacks: "Iterable[Callback]") -> None:
+    """Raise ConfigError where a callback is one of Lightning's that write checkpoints."""
+    from pytorch_lightning.callbacks import Checkpoint
+
+    for callback in callbacks:
+        if isinstance(callback, Checkpoint):
+            raise ConfigError(
+                f"{type(callback).__name__} asks Lightning for checkpoints, and poslab writes its own "
+                "(trainer.checkpoint_seconds; the final weights are in checkpoint.pt): leave it out"
+            )

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from poslab.config.classes import check_callbacks
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.config.text import NAME, one_line
@@ -13,7 +14,7 @@ from poslab.library.run_directory import RunDirectory
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.execute import run
-from poslab.study.run.plan import check_callbacks, plan
+from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ def sentences(results: Results) -> Iterator[str]:
         return
     if rungs is not None:  # arms of different budgets are not ranked
         for figure in rungs.figures:
-            yield from ladder_sentences.findings(rungs, figure)
+            yield " ".join(ladder_sentences.findings(rungs, figure))
         if results.tested_multiple > 1:
             yield from filter(None, [context_used([results])])
         yield from measured
@@ -133,8 +133,8 @@ def _lowest(results: Results) -> str:
     """Return which arm has the lowest loss at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
-        both = "the two arms" if len(results.arms) == 2 else listing(first)
-        return f"{both} are not separated" if len(ranks) == 2 else "no arm is separated from another"
+        pair = "the two arms" if len(results.arms) == 2 else listing(first)
+        return f"{pair} are not separated" if len(ranks) == 2 else "no arm is separated from another"
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:

@@ -33,9 +33,9 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
         caution = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
     lacking = [arm for arm in without if any(arm in rung.arms for rung in rungs.rungs)]
-    others = [arm for arm in without if arm not in lacking]
+    measured = [arm for arm in without if arm not in lacking]
     apart = f"; not defined or not measured there: {listing(lacking, NAMED)}" if lacking else ""
-    apart += f"; not compared with {rungs.reference}: {listing(others, NAMED)}" if others else ""
+    apart += f"; not compared with {rungs.reference}: {listing(measured, NAMED)}" if measured else ""
     yield sentence(
         f"{caution}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
     )

@@ -111,8 +111,9 @@ def in_short(results: Results) -> Iterator[str]:
             continue
         gap = paired(line.item.by_seed(figure), as_trained.item.by_seed(figure))
         if gap is not None and gap.half_width is not None and not gap.decided:
-            shown = f"is shown to lower the loss of {arm} at {multiple(tested)}"
-            yield f"No other rotation at evaluation {shown}."
+            yield (
+                f"No other rotation at evaluation is shown to lower the loss of {arm} at {multiple(tested)}."
+            )
             continue
         sure = ""
         if gap is not None and gap.half_width is not None:

@@ -29,7 +29,7 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
         if signal.compared:
             decided.setdefault(_title(signal.figure), []).append(signal.decides)
     if not decided:
-        unknown = ": how far seeds differ is not known" if all(one.seeds is None for one in found) else ""
+        unknown = ": how far seeds differ is not known" if all(item.seeds is None for item in found) else ""
         return (f"No test over two shared seeds or more{unknown}, so no figure is shown to decide.",)
     always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
     never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])

@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.config.classes import callbacks_of
 from poslab.config.request import Config, Request, Start
@@ -23,9 +22,6 @@ from poslab.study.run.job import Job
 from poslab.study.run.preparation import Preparation, checked
 from poslab.study.run.questions import check_needles, check_probe, check_task
 from poslab.study.run.start import FROM, check_length, check_text
-
-if TYPE_CHECKING:
-    from pytorch_lightning import Callback
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
 COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
@@ -59,7 +55,7 @@ def plan(
         check_steps(config)
     config, size = checked(config, preparation, trained)
     if config.callbacks:
-        preparation.once(str(config.callbacks), lambda: check_callbacks(callbacks_of(config.callbacks)))
+        preparation.once(str(config.callbacks), lambda: callbacks_of(config.callbacks))
     check_memory(size, local, memory_gb)
     try:
         text = json.dumps(config.data, sort_keys=True)
@@ -106,18 +102,6 @@ def plan(
         **(preparation.once(machine_facts, machine_facts) if local else {}),
     }
     return Job(request, config, size, corpus, code, identity, study / name, facts)
-
-
-def check_callbacks(callbacks: Iterable["Callback"]) -> None:
-    """Raise ConfigError where a callback is one of Lightning's that write checkpoints, which need its own."""
-    from pytorch_lightning.callbacks import Checkpoint  # takes seconds
-
-    for callback in callbacks:
-        if isinstance(callback, Checkpoint):
-            raise ConfigError(
-                f"{type(callback).__name__} asks Lightning for checkpoints, and poslab writes its own "
-                "(trainer.checkpoint_seconds; the final weights are in checkpoint.pt): leave it out"
-            )
 
 
 def _directories(study: Path) -> dict[str, str]:
