@@ -94,11 +94,11 @@ def sentences(results: Results) -> Iterator[str]:
         rungs = None  # no order is claimed of one seed
     if results.primary is None or (rungs is None and not results.ranks):
         yield from longer.findings(results)
+        yield from measured
         if not longer.only_controls(results):
             yield sentence(without_winner(results))
             if compares_at_length(results):
                 yield at_length(results)
-        yield from measured
         yield from in_short(results)
         return
     if rungs is not None:  # arms of different budgets are not ranked
