@@ -35,6 +35,7 @@ def test_help_messages_and_sweeps_know_the_files_of_the_user_s_folder(tmp_path):
         "class SteepOptions(Options):\n    steepness: float\n\n\n"
         "class Steep(Scheme):\n    options_class = SteepOptions\n",
         "pos/steep.yaml": "scheme: steep\nsteepness: 1.0\n",
+        "logger/mine.yaml": "mine:\n  _target_: pytorch_lightning.loggers.CSVLogger\n  name: mine\n",
         "sweep/mine.yaml": "# @package _global_\nhydra:\n  sweeper:\n    params:\n      pos: t5,fire\n",
     }
     for name, content in files.items():

@@ -77,7 +77,7 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Conf) -> Iterator[S
     selector, contract, package = PARTS[group]
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     tasks = (task.get(group) for task in sections_of(conf, "task").values())
-    files = (*sections_of(conf, group).values(), *tasks)
+    files = (*_options(group, conf).values(), *tasks)
     named = {name for section in files for name in named_in(section, selector)}  # of packages, too
     modules = sorted({item.name for item in found if not item.ispkg} | named - {"local"})
     yield Setting(
@@ -103,21 +103,24 @@ def _section(group: str, module: str, conf: Conf) -> str:
     """Return the section with a module's settings: the group, and of a logger that of its option in it."""
     if group != "logger" or module == WANDB:
         return group
-    options = (
-        option for option, file in sections_of(conf, group).items() if module in named_in(file, "name")
-    )
+    options = (name for name, section in _options(group, conf).items() if module in named_in(section, "name"))
     return f"{group}.{next(options, module)}"
+
+
+def _options(group: str, conf: Conf) -> dict[str, dict[str, Any]]:
+    """Return the sections of a group's options, but of loggers that name a class, which is no part."""
+    sections = sections_of(conf, group)
+    if group == "logger":  # whose file has its section inside, so that several fit beside one another
+        sections = {name: file.get(name, file) for name, file in sections.items()}
+    return {name: section for name, section in sections.items() if "_target_" not in section}
 
 
 def _default_of(name: str, owners: list[str], conf: Conf) -> str:
     """Return the value in the options of these modules; where they differ, those of a few options."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
-    sections = sections_of(conf, group)
-    if group == "logger":  # whose file has its section inside, so that several fit beside one another
-        sections = {name: arm.get(name, arm) for name, arm in sections.items()}
     having = {
         option: _text(section[key])
-        for option, section in sections.items()
+        for option, section in _options(group, conf).items()
         if section.get(PARTS[group][0]) in owners and key in section
     }
     preferred = {option: value for option, value in having.items() if option in owners} or having
