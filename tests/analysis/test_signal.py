@@ -40,6 +40,8 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
         statistics.mean(map(statistics.variance, last)) ** 0.5
     )
     assert not found["context_gain_2x"].decides  # the loss at 2 L is that at L
+    (table,) = section(results).tables
+    assert "of the text" not in table.caption  # records name no documents
 
 
 @pytest.mark.parametrize(
