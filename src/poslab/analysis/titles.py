@@ -5,6 +5,7 @@ from poslab.config.text import listing
 from poslab.record.study_list import UNNAMED
 
 NAMED = 3  # schemes up to which all are in a title; of more the first two
+FITTED = {"evaluate.": "context_length", "trainer.warmup_steps": "trainer.max_steps"}  # to the other
 
 
 def title(results: Results) -> str:
@@ -26,9 +27,9 @@ def compared(results: Results) -> str:
             ways = ["task" if key.startswith(of_task) else key for key in ways]
         options = [key for key in ways if key.startswith("pos.") and key != "pos.name"]
         varied = [key for key in dict.fromkeys(ways) if not key.startswith("pos.")] or options
-        tuned = ("trainer.learning_rate", "trainer.scheme_rate") if results.tunings else ()
-        fitted = ("evaluate.", "trainer.warmup_steps", *tuned)  # to what else differs
-        varied = [key for key in varied if not key.startswith(fitted)] or varied
+        fitted = [key for key, followed in FITTED.items() if followed in results.differing]
+        tuned = ["trainer.learning_rate", "trainer.scheme_rate"] if results.tunings else []
+        varied = [key for key in varied if not key.startswith((*fitted, *tuned))] or varied
         text += f" by {listing(varied, NAMED)}" if varied else f", {len(results.arms)} arms"
     return f"{text}, {_runs(results)}"
 
