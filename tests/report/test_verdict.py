@@ -73,6 +73,8 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     said = words(ends)
     assert said.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
     assert "At L the loss over whole windows, against rope, is " in said
+    near = {**ROPE, "alibi": (0.0, 0.1501), "learned": (-0.1, 0.0)}
+    assert "rope and alibi are not separated" in words(study(tmp_path / "near", near, 3, learned="learned"))
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.0, 0.1)}
     lost = words(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
     assert lost.startswith("Nothing is compared with rope, as no other arm has a comparable loss")
