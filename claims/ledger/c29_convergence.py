@@ -95,10 +95,11 @@ def _steps(studies: Studies) -> Judgement:
 
 
 def _equal_steps(studies: Studies) -> Judgement:
-    studied = (studies.results(EXTRAPOLATION.study), studies.results(BUDGET.study))
-    read = [results for results in studied if results is not None]
+    studied = {command: studies.results(command.study) for command in (EXTRAPOLATION, BUDGET)}
+    missing = tuple(command for command, results in studied.items() if results is None)
+    read = [results for results in studied.values() if results is not None]
     if not read:
-        return untested((EXTRAPOLATION, BUDGET), "The studies are not there.")
+        return untested(missing, "The studies are not there.")
     judged = {}
     for arm, named in OTHERS.items():
         found = [
@@ -138,11 +139,7 @@ def _equal_steps(studies: Studies) -> Judgement:
         f"{said[judged['t5'].verdict]}.{early}",
         study=read[-1].study.name,
         setting="; ".join(dict.fromkeys(setting(results) for results in read)),
-        missing=tuple(
-            command
-            for command, results in zip((EXTRAPOLATION, BUDGET), studied, strict=True)
-            if results is None
-        ),
+        missing=missing,
     )
 
 

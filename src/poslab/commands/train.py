@@ -43,25 +43,24 @@ def _topics(arguments: list[str]) -> list[str]:
     return words if asked else []
 
 
-def _config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Return the folder that --config-dir names, if any, and the other arguments."""
-    for place, argument in enumerate(arguments):
-        flag, is_set, value = argument.partition("=")
-        given = [value] if is_set else arguments[place + 1 : place + 2]
-        if flag in ("--config-dir", "-cd") and given:
-            return given[0], arguments[:place] + arguments[place + (1 if is_set else 2) :]
-    return None, arguments
+def _config_dir(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the folder that --config-dir names, "" for none, and the other arguments."""
+    from poslab.config.compose import config_flags
+
+    flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
+    named = flags[-1] if flags else ""
+    return (named.partition("=")[2] if named.startswith("-") else named), remaining
 
 
-def _conf(folder: str | None) -> "Conf":
+def _conf(folder: str) -> "Conf":
     """Return all option files: poslab's, those of packages and of the user's folder, in Hydra's order."""
     from poslab.config.option_files import Conf, installed_conf
 
-    added = Path(folder or "")
-    return Conf((*installed_conf().folders, *([added] if folder and added.is_dir() else [])))
+    added = [Path(folder)] if folder and Path(folder).is_dir() else []
+    return Conf((*installed_conf().folders, *added))
 
 
-def _train(arguments: list[str], folder: str | None) -> int:
+def _train(arguments: list[str], folder: str) -> int:
     failures: list[Exception] = []
 
     def without_failing(composed: Any) -> None:

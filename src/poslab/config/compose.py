@@ -3,9 +3,10 @@
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -142,18 +143,24 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
     """Return the command with these `overrides`, which reports publish: `...` stands for a secret."""
     plain = [re.sub(r"=choice\(([^,]*)\)$", r"=\1", override) for override in overrides]  # of one value
-    arguments = [*_config_flags(sys.argv[1:]), *map(override_text, plain)]
+    arguments = [*config_flags(sys.argv[1:])[0], *map(override_text, plain)]
     return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *arguments])]).rstrip()
 
 
-def _config_flags(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command that name folders of option files, which are no overrides."""
+def config_flags(
+    arguments: Iterable[str], names: Container[str] = CONFIG_FLAGS
+) -> tuple[list[str], list[str]]:
+    """Return the arguments of a command that name folders of option files, and the remaining ones."""
     flags: list[str] = []
-    for place, argument in enumerate(arguments):
+    remaining: list[str] = []
+    following = iter(arguments)
+    for argument in following:
         flag, equals, _ = argument.partition("=")
-        if flag in CONFIG_FLAGS:
-            flags += [argument] if equals else arguments[place : place + 2]
-    return flags
+        if flag in names:
+            flags += [argument] if equals else [argument, *islice(following, 1)]
+        else:
+            remaining.append(argument)
+    return flags, remaining
 
 
 def _short(value: Any) -> str:

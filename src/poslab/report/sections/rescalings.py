@@ -109,14 +109,12 @@ def in_short(results: Results) -> Iterator[str]:
         if line is as_trained:
             yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
             continue
-        gap = paired(line.item.by_seed(figure), as_trained.item.by_seed(figure))
-        if gap is not None and gap.half_width is not None and not gap.decided:
-            yield (
-                f"No other rotation at evaluation is shown to lower the loss of {arm} at {multiple(tested)}."
-            )
-            continue
-        sure = ""
+        gap, sure = paired(line.item.by_seed(figure), as_trained.item.by_seed(figure)), ""
         if gap is not None and gap.half_width is not None:
+            if not gap.decided:
+                words = "No other rotation at evaluation is shown to lower the loss of"
+                yield f"{words} {arm} at {multiple(tested)}."
+                continue
             gain = interval(gap.mean, gap.half_width, 3, sign=True)
             sure = f" ({gain} nats over seeds, not corrected)"
         price, price_trained = (number(x.item.mean(f"{family}_{name(1)}")) for x in (line, as_trained))
