@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import re
 import shutil
 
@@ -55,6 +56,18 @@ def test_the_page_is_one_small_file_that_fetches_nothing_and_runs_its_own_script
     assert policy[1].startswith("default-src &#39;none&#39;")
     assert set(re.findall(r"sha256-([\w+/=]+)", policy[1])) == hashes
     assert len(hashes) == 2
+
+
+def test_the_whole_answer_is_on_the_page_and_in_the_markdown(tmp_path):
+    for pos, loss in (("rope", 2.0), ("alibi", 1.0)):
+        for seed in (0, 1):
+            sliding = {1.0: loss, 8.0: loss + 0.01 * seed}
+            write_run(tmp_path / "runs", f"{pos}-{seed}", pos, seed, sliding=sliding, shift=0.01 * seed)
+    answer = write_report("made_up", tmp_path / "runs", tmp_path / "reports").document.answer
+    assert len(answer.sentences) > 1
+    for name in ("index.html", "report.md"):
+        written = html.unescape((tmp_path / "reports" / "made_up" / name).read_text())
+        assert all(sentence in written for sentence in answer.sentences), name
 
 
 def test_every_run_is_in_the_table_and_in_the_sheet_and_no_path_anywhere(study, page):
