@@ -1,5 +1,7 @@
 """A model in parts: that of this process, as one of four that are not there."""
 
+import copy
+
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
@@ -9,7 +11,7 @@ import poslab
 from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
 from poslab.model.positions import Geometry, build_scheme
-from poslab.training.sharded import shard
+from poslab.training.sharded import shard, take_weights
 from support.models import SCHEMES
 
 PROCESSES = 4
@@ -46,6 +48,18 @@ def test_each_process_has_its_part_of_every_parameter(settings, mesh):
     for name, parameter in gpt.named_parameters():
         part = parameter.to_local()
         assert part.shape == (-(-whole[name][0] // PROCESSES), *whole[name][1:]), name
+
+
+def test_what_a_checkpoint_held_beside_the_parameters_reaches_the_whole_model(mesh):
+    """A run that resumes draws no weights: Performer's features are only in the copy that has the state."""
+    gpt = build(composed("attention=performer"), 256)
+    resumed = copy.deepcopy(gpt)
+    resumed.initialise(0)
+    shard(resumed, mesh)
+    take_weights(gpt, resumed)
+    omega = gpt.blocks[3].attention.omega
+    assert omega.any()
+    assert torch.equal(omega, resumed.blocks[3].attention.omega)
 
 
 @pytest.mark.parametrize(

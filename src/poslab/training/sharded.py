@@ -33,10 +33,13 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def take_weights(gpt: GPT, sharded: GPT) -> None:
-    """Give `gpt` the weights of its sharded copy, and the names of the kernels that it ran."""
+    """Give `gpt` the weights of its sharded copy, and the names of the kernels that it ran.
+
+    Also what was drawn and is not trained: a copy that has resumed has it from the checkpoint.
+    """
     with torch.no_grad():
-        for parameter, trained in zip(gpt.parameters(), sharded.parameters(), strict=True):
-            parameter.copy_(whole(trained))
+        for weight, trained in zip(gpt.state_dict().values(), sharded.state_dict().values(), strict=True):
+            weight.copy_(whole(trained))
     for block, ran in zip(gpt.blocks, sharded.blocks, strict=True):
         block.attention.kernel = ran.attention.kernel  # type: ignore[union-attr]
 
