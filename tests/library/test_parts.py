@@ -1,6 +1,7 @@
 """Schemes, attentions and GPTs by name are those of a run, and work in a model that is not poslab's."""
 
 import tomllib
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -161,6 +162,21 @@ def test_what_cannot_be_built_is_refused_in_one_line(make, message):
     with pytest.raises(poslab.ConfigError, match=message) as refused:
         make()
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("attention", ["flash", "linear", "softmax"])
+@pytest.mark.parametrize("pos", ["alibi", "inkling", "rope", "as_command_a"])
+def test_a_call_with_positions_of_ones_own_gives_its_weights_times_the_values_or_refuses(pos, attention):
+    made = poslab.attention(attention, poslab.scheme(pos, width=32, layers=4))
+    q, k, v = torch.randn(3, 1, 4, 3, 8, generator=torch.Generator().manual_seed(0))
+    x = torch.linspace(-1, 1, 96).view(1, 3, 32)
+    near, far = torch.tensor([4, 5, 6]), torch.tensor([0, 1, 90])
+    refused = pos != "rope" and attention != "softmax"
+    with pytest.raises(ValueError, match="positions with gaps") if refused else nullcontext():
+        made(q, k, v, x, far)
+    for positions in (near,) if refused else (near, far):
+        mixed = made(q, k, v, x, positions)
+        torch.testing.assert_close(made.weights(q, k, x, positions) @ v, mixed)
 
 
 def test_wrong_shapes_and_missing_gates_are_refused():

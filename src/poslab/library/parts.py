@@ -59,6 +59,11 @@ class CausalAttention(nn.Module):
         other shapes, more tokens than the scheme is defined for, or a missing `x`.
         """
         site = self._site(x, positions, q=q, k=k, v=v)
+        if positions is not None and self._counts_tokens(site.scheme) and bool((positions.diff() != 1).any()):
+            raise ValueError(
+                f"positions with gaps: attention={self.attention.name} takes the distances of "
+                f"{self.scheme.name} from the number of tokens; choose attention=softmax"
+            )
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
             return self.attention.attend(q, k, v, site)
 
@@ -107,6 +112,11 @@ class CausalAttention(nn.Module):
             positions = self.scheme.place(length, None)
         positions = positions.to(q.device)
         return Site(layer, positions) if x is None else Site.of(layer, positions, x)
+
+    def _counts_tokens(self, layer: Scheme) -> bool:
+        """Whether a call has a bias by distance, or a window, for consecutive positions only."""
+        by_distance = any(map(layer.overrides, ("bias", "content_bias"))) or layer.geometry.window is not None
+        return by_distance and layer.geometry.consecutive and self.attention.form != "exact"
 
     @property
     def kernel(self) -> str:
