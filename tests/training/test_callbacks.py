@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 import poslab
 from poslab.data.cache import prepare
@@ -154,6 +154,18 @@ def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint
     assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5, 6]
     assert rest.steps == []
     assert rest.rows == []
+
+
+def test_averaged_weights_are_a_runs_own_also_where_only_the_end_of_training_was_left():
+    config = resolve(poslab.compose(*ARGUMENTS).config)
+    corpus, told = prepare(config.data), Told(keep=(5, 20))
+    found = []
+    for step in (None, 5, 20):
+        gpt = build(config, corpus.vocabulary)
+        train(gpt, config, corpus, told, told.states.get(step), [EMAWeightAveraging(decay=0.9)])
+        found.append(torch.cat([parameter.flatten() for parameter in gpt.parameters()]))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():

@@ -62,6 +62,7 @@ class ValidationCallback(lightning.Callback):
         self.resumed = time.perf_counter()  # when training began or resumed
         self.last_row = (0, 0.0)  # the step and the seconds of the last row
         self.stopped = False  # whether a callback has ended the training
+        self.began = False  # whether this process has trained
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -80,6 +81,7 @@ class ValidationCallback(lightning.Callback):
         self.last_row = (*state["last_row"],)
 
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        self.began = True
         if trainer.strategy.broadcast(self.step) != self.step:
             raise RuntimeError("the run's processes read different checkpoints: give the command again")
         if self.random is not None:
@@ -125,6 +127,11 @@ class ValidationCallback(lightning.Callback):
         if self.step > self.last_row[0]:  # a callback has ended training between two validations
             assert isinstance(module, LanguageModel)
             self._validate(trainer, module)
+
+    def on_fit_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
+        if not self.began:  # it resumed after the last step, where Lightning leaves the end of training out
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                callback.on_train_end(trainer, module)
 
     def _elapsed(self) -> float:
         return self.training_seconds + time.perf_counter() - self.resumed
