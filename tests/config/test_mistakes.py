@@ -55,6 +55,9 @@ REFUSED = {
     "--foo": "unrecognized arguments: --foo",
     "-m runs=a,b": "runs=a,b: a command has one folder for its runs",
     "-m sweep=bases,quickstart": "cannot be swept",
+    "-m pos=glob(nothing*)": "the command has no run",
+    "logger=wandb,tensorboard": "several values: a list is logger=[wandb,tensorboard]",
+    "-m logger=local,tensorboard": "write logger=[NAME,NAME]",
     # Settings that do not go together.
     "model.width=12": "heads of odd width 3: choose an even one",
     "model.heads=3": "width=128 is not a multiple of heads=3",

@@ -46,6 +46,8 @@ class PoslabLauncher(Launcher):
         swept = [item for item in self.config.hydra.overrides.task if re.match(r"(sweep|launcher)=.*,", item)]
         if swept:  # Hydra would ignore both silently
             raise ConfigError(f"{swept[0]}: a sweep or a launcher cannot be swept; give one command for each")
+        if not job_overrides:
+            raise ConfigError("the command has no run: a range or a glob in it has no value")
         requests = []
         load = self.hydra_context.config_loader.load_sweep_config
         composer = Composer(lambda overrides: load(self.config, overrides))

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, QuotedString
+from hydra.core.override_parser.types import Override, QuotedString, ValueType
 from hydra.errors import HydraException
 
 from poslab.config.checking import OTHER_NAMES, did_you_mean
@@ -138,7 +138,7 @@ def _values(override: Override) -> Iterator[Any]:
     """Yield the values of a group, all of a sweep; none where Hydra computes them (a range, a glob)."""
     if not override.is_sweep_override():
         yield override.value()
-    elif override.is_choice_sweep():
+    elif override.is_choice_sweep() and override.value_type is not ValueType.GLOB_CHOICE_SWEEP:
         yield from override.sweep_iterator()
 
 
@@ -157,6 +157,8 @@ def explained(error: Exception, conf: Conf) -> str:
         if key.partition(".")[0] in NOT_SWEPT:
             quotes = "" if key in conf.groups() else f"; text with commas takes {_quotes(key)}"
             return f"{argument} has several values, and a command has one {key}{quotes}"
+        if key == "logger":  # which no result depends on
+            return f"{argument} has several values: a list is {key}=[{argument.partition('=')[2]}]"
         return (
             f"{argument} has several values: for a run with each add -m, "
             f"`{typed('train')} -m {argument}`; a list is {key}=[...]"

@@ -83,7 +83,7 @@ class Config(RunConfig):
     reference: str | None = Field(description="the arm that a study's others are compared with")
     primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
     logger: dict[str, dict[str, Any]] = Field(
-        description="the loggers, which logger=NAME or logger=[NAME,...] chooses: a section each"
+        default={}, description="the loggers, which logger=NAME or logger=[NAME,...] chooses: a section each"
     )
     launcher: dict[str, Any] = Field(description="the section of the launcher, which launcher=NAME chooses")
 

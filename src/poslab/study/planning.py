@@ -70,7 +70,9 @@ def plan_requests(
             job.check_disk()
             if gpu is not None:
                 check_fits(job.size, gpu)
-            jobs.setdefault((job.config.study, job.identity), job)
+            first = jobs.setdefault((job.config.study, job.identity), job)
+            if first.config.logger != job.config.logger:
+                raise ConfigError("one run with two loggers: for both at once write logger=[NAME,NAME]")
         except (PairError, BudgetError) as error:
             refused.append((request, error))
         except ConfigError as error:
