@@ -98,8 +98,8 @@ class Results:
         self.arms = {str(row["arm"]): row for row in arms if row["seeds_finished"]}
         self.reference = str(next(row["arm"] for row in arms if row["reference"]))
         self.seeds = max(int(row["seeds_finished"]) for row in self.arms.values())
-        lengths = {int(row["context_length"]) for row in self.arms.values()}
-        self.context_length = lengths.pop() if len(lengths) == 1 else None
+        self.lengths = sorted({int(row["context_length"]) for row in self.arms.values()})
+        self.context_length = self.lengths[0] if len(self.lengths) == 1 else None
         found = [re.fullmatch(r"sliding_([\d.]+)x", str(column)) for column in study.runs]
         self.multiples = tuple(float(match[1]) for match in found if match)  # of L, the lengths measured
         facts = {str(row["key"]): str(row["value"]) for row in self.rows("facts")}
@@ -313,11 +313,11 @@ def context_used(results: Results, label: str, named: str) -> str:
 def setting(results: Results) -> str:
     """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
     run, *_ = results.finished(results.reference)
-    same = results.by_steps(run["pos"])
-    budgets = {
-        results.finished(same[steps])[0]["budget"]: results.per_parameter(same[steps])
-        for steps in sorted(same)
-    }
+    same = {label: runs[0] for label in results.arms if (runs := results.finished(label))}
+    budgets: dict[int, str] = {}
+    for label, first in sorted(same.items(), key=lambda item: int(item[1]["budget"])):
+        if first["pos"] == run["pos"]:
+            budgets.setdefault(first["budget"], results.per_parameter(label))
     model = results.configs[results.reference].get("model", {})
     parameters = run["parameters"]
     ratio = f" ({', '.join(budgets.values())} per parameter)" if parameters else ""
@@ -325,7 +325,7 @@ def setting(results: Results) -> str:
     if shape:
         shape += f" ({quantity(parameters)} parameters), " if parameters else ", "
     text = plain(run["data"] or "a text without a name", 60)
-    length = "" if results.context_length is None else f"L = {results.context_length}, "
+    length = f"L = {' to '.join(dict.fromkeys(map(str, (results.lengths[0], results.lengths[-1]))))}, "
     seeds = f"{results.seeds} seed" + "s" * (results.seeds != 1)
     schedules = {str(config["trainer"].get("schedule", "cosine")) for config in results.configs.values()}
     schedule = f"{' and '.join(sorted(schedules))} schedule"

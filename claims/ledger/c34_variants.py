@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 
 import torch
 
@@ -108,8 +109,11 @@ def _first(studies: Studies, *names: str) -> Results | None:
     return next((results for name in names if (results := studies.results(name)) is not None), None)
 
 
-def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
-    """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled."""
+def _rescaled(studies: Studies) -> tuple[Results, str, Compared, str] | None:
+    """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled.
+
+    With a sentence on its loss there beside that at L.
+    """
     results = _first(studies, CONTEXT.study, RESCALING.study)
     if results is None or results.primary is None:
         return None
@@ -124,7 +128,13 @@ def _rescaled(studies: Studies) -> tuple[Results, str, Compared] | None:
     if difference is None:
         return None
     found = Compared(difference, difference.p, read_difference(difference, difference.p))
-    return results, f"{multiple(figure):g} L", found
+    scaled, at_length = fmean(losses["ntk"].values()), results.estimate("rope", f"sliding_{name(1)}")
+    beside = (
+        ""
+        if at_length is None
+        else f" Scaled, it is {scaled:.3f} there; unscaled, it is {at_length.mean:.3f} at L."
+    )
+    return results, f"{multiple(figure):g} L", found, beside
 
 
 def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
@@ -148,13 +158,13 @@ def _extends(studies: Studies) -> Judgement:
     )
     said = "NTK-aware scaling was not measured yet."
     if ntk is not None:
-        results, where, found = ntk
+        results, where, found, beside = ntk
         scaled = replace(
             scaled,
             verdict=TRUE_IF_LOWER[found.reading],
             numbers=f"sliding loss at {where}, less the unscaled one's {found.text}",
         )
-        said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found)
+        said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found) + beside
         said += f" {context_used(results, 'rope', 'its unscaled')}"
     listed = "; ".join(f"{where} {found.text}" for _, where, found in bases)
     read = [results for results, *_ in ((ntk,) if ntk else ())] + [results for results, *_ in bases]

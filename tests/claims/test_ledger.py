@@ -8,7 +8,7 @@ import pytest
 
 from claims.contract import Judgement, Part, Verdict, in_parts, judge, ledger
 from claims.page import Entry, html, markdown, table
-from claims.studies import BUDGET, CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies
+from claims.studies import BUDGET, CANON, EXTRAPOLATION, MASKED, MIXERS, PARTS, TASKS, Studies, setting
 from poslab.measures.task import Task
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
@@ -186,6 +186,15 @@ def test_models_without_positions_are_held_against_others_on_tasks(none, verdict
     assert judgement.verdict is verdict
     assert next(iter(judgement.parts.values())).statement == "On copy."
     assert "learned 1.00" not in judgement.numbers
+
+
+def test_every_length_and_budget_of_the_reference_stands_beside_a_verdict(tmp_path):
+    for length in (8, 16):
+        config = {"context_length": length}
+        write_run(tmp_path / "runs", f"rope-{length}", study=TASKS.study, config=config)
+    results = Studies(tmp_path / "runs", tmp_path / "reports").results(TASKS.study)
+    assert results is not None
+    assert "L = 8 to 16, 1.6 k, 3.2 k tokens (1.6, 3.2 per parameter)" in setting(results)
 
 
 def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path):
