@@ -1,9 +1,11 @@
 """poslab.compose and poslab.train: a run as a function call."""
 
 import gc
+import importlib
 import os
 import shutil
 import signal
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -53,6 +55,36 @@ def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
     assert poslab.RunDirectory(record).manifest.status == "failed"
     monkeypatch.undo()
     assert poslab.train(request(), tmp_path / "test").manifest.status == "done"
+
+
+def test_a_part_whose_file_has_changed_since_it_was_imported_is_not_run(tmp_path, monkeypatch):
+    """As in a notebook: the older code would run under the identity of the new one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "edited_scheme.py"
+    code = (
+        "import torch\n"
+        "from poslab.model.positions import Scheme\n"
+        "class Edited(Scheme):\n"
+        "    def bias(self, distance):\n"
+        "        return (-0.1 * distance.double()).expand(self.geometry.heads, -1)\n"
+    )
+    file.write_text(code)
+    composed = poslab.compose("pos=none", "pos.scheme=edited_scheme", *ARGUMENTS)
+    poslab.gpt({"scheme": "edited_scheme"})
+    file.write_text(code + "# words\n")
+    first = poslab.train(composed, tmp_path / "test")
+    file.write_text(code.replace("0.1", "10"))
+    for call in (
+        lambda: poslab.train(composed, tmp_path / "test"),
+        lambda: poslab.evaluate(first, evaluations=tmp_path / "again"),
+    ):
+        with pytest.raises(poslab.ConfigError, match=r"edited_scheme\.py has changed since"):
+            call()
+    importlib.invalidate_caches()
+    importlib.reload(sys.modules["edited_scheme"])
+    second = poslab.train(composed, tmp_path / "test")
+    assert second.path != first.path
+    assert second.table("metrics").train_nll.iloc[-1] != first.table("metrics").train_nll.iloc[-1]
 
 
 def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_to_the_bits_of_any_other(

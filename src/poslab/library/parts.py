@@ -26,6 +26,7 @@ from poslab.model import positions as schemes
 from poslab.model.attention import Attention, Site, build_attentions, mixer_class
 from poslab.model.gpt import GPT, initialise
 from poslab.model.positions import Geometry, LearnedOptions, Scheme, build_scheme
+from poslab.study.run.identity import imported_source
 
 Part = str | Mapping[str, Any]  # the name of an option, or a section as in its file
 
@@ -242,6 +243,7 @@ def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
     """
     section = _section("pos", "scheme", schemes.__name__, part, conf or installed_conf())
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
+    imported_source(kind.__module__)
     # Without a file that sets a rate, a scheme's parameters have the model's.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
     return {**rate, **section}
@@ -249,7 +251,7 @@ def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
 
 def _attention(part: Part) -> dict[str, Any]:
     section = _section("attention", "kind", attentions.__name__, part, installed_conf())
-    mixer_class(section)
+    imported_source(mixer_class(section).__module__)
     return section
 
 

@@ -14,6 +14,7 @@ from poslab.library.run_directory import RunDirectory
 from poslab.record.study_list import enlist
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.execute import run
+from poslab.study.run.identity import check_imported
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
 
@@ -57,6 +58,7 @@ def train(
     if callbacks:
         check_callbacks(callbacks)
     config = request.config.model_copy(update={"study": folder.name})
+    check_imported(config)
     job = plan(replace(request, config=config), folder.parent)
     job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)

@@ -9,9 +9,12 @@ to the same losses, or to measure the same, counts as the code that it replaced 
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ MEASURES = "poslab.measures"
 DURING_TRAINING = {"validations", "validation_windows"}  # the settings of evaluate that training reads
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
 PARSED = 2000  # sources of which imports and meaning are cached
+_IMPORTED: dict[str, tuple[Any, bytes]] = {}  # by module: its spec, which a reload replaces, and its source
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,37 @@ def own_fingerprints(config: RunConfig) -> Code:
         if name not in shared and not name.startswith(f"{POSLAB}.model.")
     }
     return Code(_digest(shared), _digest(parts), _digest(evaluation))
+
+
+def check_imported(config: RunConfig) -> None:
+    """Raise ConfigError where this process has imported an older source of a run than its file has now.
+
+    The older code would run, and the record would name the new one.
+    """
+    parts = [name for name in part_modules(config) if source_of(name) is not None]
+    for name in parts:  # now, while it is known what their files say
+        with suppress(Exception):  # planning the run names it
+            import_module(name)
+    for name, path in sources([*TRAINING, *measuring(), *parts]).items():
+        imported = imported_source(name)
+        if imported is not None and _parsed_source(imported)["meaning"] != _read(path)["meaning"]:
+            raise ConfigError(
+                f"{path} has changed since {name} was imported: start Python again, or call "
+                f"importlib.reload on {name}"
+            )
+
+
+def imported_source(name: str) -> bytes | None:
+    """Return an imported module's source as it was when this was first called; None: it is not imported.
+
+    Python imports a module once, whatever its file says later.
+    """
+    spec, path = getattr(sys.modules.get(name), "__spec__", None), source_of(name)
+    if spec is None or path is None:
+        return None
+    if name not in _IMPORTED or _IMPORTED[name][0] is not spec:
+        _IMPORTED[name] = spec, path.read_bytes()
+    return _IMPORTED[name][1]
 
 
 def measuring() -> list[str]:
@@ -179,7 +214,10 @@ def _read(path: Path) -> dict[str, Any]:
     Parsing takes nearly all of the time of a fingerprint, so its result is cached: by the content and not by
     the file's time or size, which a change can leave as they were.
     """
-    content = path.read_bytes()
+    return _parsed_source(path.read_bytes())
+
+
+def _parsed_source(content: bytes) -> dict[str, Any]:
     key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
     known: dict[str, Any] | None = _parsed().get(key)
     if known is None:

@@ -37,6 +37,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.devices import torch_threads
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason
+from poslab.study.run.identity import check_imported
 from poslab.study.run.job import Job
 from poslab.study.run.measure import measure
 from poslab.study.run.plan import plan
@@ -113,6 +114,7 @@ def _plan(
     asked["data"]["vocabulary"] = trained_config.data["vocabulary"]
     config = check(Config, whole_numbers(asked), "")
     _check_text(config, overrides)
+    check_imported(config)
     given = tuple(f"{key}={value}" for key, value in overrides.items())
     request = Request(config, str(manifest.pos), str(manifest.attention), given)
     tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
