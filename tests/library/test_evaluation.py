@@ -16,7 +16,8 @@ def test_a_model_is_evaluated_to_another_length_once(run, tmp_path):
     wanted = (f"evaluate.longest={longest:g}",)
     made = poslab.evaluate(run, *wanted, evaluations=tmp_path)
     assert made.table("extrapolation")["length"].max() == 2 * run.table("extrapolation")["length"].max()
-    assert poslab.evaluate(run.path, *wanted, evaluations=tmp_path) == made
+    assert poslab.evaluate(run.path / "checkpoint.pt", *wanted, evaluations=tmp_path) == made
+    assert poslab.RunDirectory(str(made.path)).manifest == made.manifest
     assert [path.name for path in tmp_path.glob("[!.]*")] == [made.path.name]
 
 

@@ -10,7 +10,7 @@ from poslab.record.measures import mean_loss
 from poslab.record.reader import ReportError, load_run
 from poslab.report.render.canvas import save, style
 from poslab.report.write import write_report
-from support.records import L, plan, read, write_rescaled, write_run
+from support.records import L, plan, read, write_rescaled, write_run, write_scheme
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def runs(tmp_path_factory):
     """Two arms of two seeds, a run that diverged, one that failed, and one measured under other rotations."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
-        write_run(folder, f"rope-{seed}", "rope", seed, shift=seed / 10)
+        write_scheme(folder, f"rope-{seed}", seed=seed, shift=seed / 10)  # with tables without rows
         write_run(folder, f"alibi-{seed}", "alibi", seed, shift=-0.5 + seed / 10)
     write_run(folder, "alibi-2", "alibi", 2, status="diverged", reason="the loss is no number")
     write_run(folder, "t5-0", "t5", status="failed", reason="no memory")
@@ -111,6 +111,10 @@ def difference(study, arm, figure):
     ("ask", "message"),
     [
         (lambda study: study.table("extrapolatoin"), "did you mean extrapolation"),
+        (
+            lambda study: study.table("scheme_bias"),
+            "it has extrapolation, position, rescaled, rescaled_position$",
+        ),
         (lambda study: study.by_seed("rope no longest", "slidng_8x"), "did you mean sliding_8x"),
         (lambda study: difference(study, "rope no longest", "sliding_9x"), "no figure 'sliding_9x'"),
         (lambda study: difference(study, "rop", "sliding_8x"), "no arm 'rop'"),

@@ -114,6 +114,22 @@ def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_to_the_bits_of_an
     assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
 
 
+def test_a_second_ctrl_c_ends_the_run_and_not_the_callers_program(tmp_path, monkeypatch):
+    step = LanguageModel.training_step
+
+    def stopped(module: LanguageModel, *given: Any) -> Any:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(module, *given)
+
+    monkeypatch.setattr(LanguageModel, "training_step", stopped)
+    monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("the program ended"))
+    with pytest.raises(KeyboardInterrupt):
+        poslab.train(request(), tmp_path / "test")
+    monkeypatch.undo()
+    assert poslab.train(request(), tmp_path / "test").manifest.status == "done"
+
+
 def test_a_state_is_freed_once_training_has_resumed_from_it(tmp_path, monkeypatch):
     """Its weights are copied into the model, and a large model has no room for them twice."""
     weights: list[weakref.ref[torch.Tensor]] = []
@@ -158,7 +174,8 @@ def test_threads_compose_at_once():
 
 
 @pytest.mark.parametrize(
-    "overrides", [("seed=0", "seed=1"), ("--pos=rope",), ("hydra.run.dir=x",), ("sweep=quickstart",)]
+    "overrides",
+    [("seed=0", "seed=1"), ("--pos=rope",), ("hydra.run.dir=x",), ("sweep=quickstart",), (["pos=rope"],)],
 )
 def test_compose_refuses_what_it_would_ignore(overrides):
     with pytest.raises(poslab.ConfigError) as raised:

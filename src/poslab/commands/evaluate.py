@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config.overrides import evaluation_overrides
-    from poslab.study.run.stopping import Stopped
+    from poslab.study.run.stopping import Stopped, Stopper
 
     overrides = evaluation_overrides(settings)
     directory, artifact = _model(options["checkpoint"], overrides)
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
     evaluations = Path(options.get("evaluations", "evaluations"))
     try:
-        show(evaluate_again(directory, overrides, installed_conf(), evaluations, artifact))
+        show(evaluate_again(directory, overrides, installed_conf(), evaluations, Stopper(), artifact))
     except EvaluationFailedError as error:
         return refuse(title("evaluate"), str(error), FAILED)
     except Stopped as stop:

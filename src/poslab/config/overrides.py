@@ -28,6 +28,13 @@ OF_LOGGER = ("logger.project", "logger.entity", "logger.tags")
 SETTABLE = (*OF_EVALUATION, "data", "data.path and such", "logger", *OF_LOGGER)
 
 
+def check_texts(overrides: Sequence[object]) -> None:
+    """Raise ConfigError where a call of the library is given other than texts, such as a list of them."""
+    for given in overrides:
+        if not isinstance(given, str):
+            raise ConfigError(f"{given!r} is no text: give each setting as one, 'pos=rope', 'seed=1'")
+
+
 def evaluation_overrides(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the settings in `arguments` by dotted key, read as train.py does. Raises ConfigError."""
     overrides: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from poslab.config.installation import conf_folder
 from poslab.config.mistakes import explained, read_arguments
 from poslab.config.option_files import installed_conf
+from poslab.config.overrides import check_texts
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
 from poslab.config.sweep import Composer
@@ -24,6 +25,7 @@ def compose(*overrides: str) -> Request:
 
     Raise ConfigError, one line, where an argument is wrong.
     """
+    check_texts(overrides)
     conf = installed_conf()
     read_arguments(overrides, conf)
     if whole := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:

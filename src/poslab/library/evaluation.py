@@ -4,10 +4,11 @@ from os import PathLike
 from pathlib import Path
 
 from poslab.config.option_files import installed_conf
-from poslab.config.overrides import evaluation_overrides
+from poslab.config.overrides import check_texts, evaluation_overrides
 from poslab.library.run_directory import RunDirectory
+from poslab.library.weights import run_directory
 from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again
-from poslab.study.run.stopping import Stopped
+from poslab.study.run.stopping import Stopped, Stopper
 
 
 def evaluate(
@@ -21,10 +22,11 @@ def evaluate(
     `logger=local`. An exception in it is raised here, and the record then has status failed. Raise
     ConfigError where a setting cannot work.
     """
-    directory = run.path if isinstance(run, RunDirectory) else Path(run).expanduser()
+    check_texts(overrides)
+    directory = run_directory(run)
     folder, settings = Path(evaluations).expanduser().resolve(), evaluation_overrides(overrides)
     try:
-        evaluated = evaluate_again(directory, settings, installed_conf(), folder)
+        evaluated = evaluate_again(directory, settings, installed_conf(), folder, Stopper(ends_process=False))
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None
     except EvaluationFailedError as failed:

@@ -20,6 +20,9 @@ class RunDirectory:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", Path(self.path).expanduser())  # which may be a text
+
     def __fspath__(self) -> str:  # so that `load`, `export` and `open` take it
         return str(self.path)
 

@@ -97,8 +97,7 @@ class Study:
         study = StudyTables(self._results)
         table = study.table(by_name[name]) if name in by_name else None
         if table is None:
-            stems = {Path(file).stem for run in self._results.finished for file in run.tables}
-            names = sorted(stems & by_name.keys())
+            names = sorted(known for known, item in by_name.items() if study.table(item) is not None)
             near = did_you_mean(name, names)
             raise ReportError(f"{self.name} has no table {name!r}{near}; it has {', '.join(names)}")
         return table

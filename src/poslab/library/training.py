@@ -64,7 +64,7 @@ def train(
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
     display = RunDisplay(job.request.title)
     try:
-        with Stopper().installed() as stopper:
+        with Stopper(ends_process=False).installed() as stopper:
             run(job, display, stopper, raises=True, callbacks=callbacks, loggers=loggers)
     except Stopped as stop:
         raise KeyboardInterrupt(str(stop)) from None

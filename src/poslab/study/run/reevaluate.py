@@ -60,7 +60,12 @@ class EvaluationFailedError(Exception):
 
 
 def evaluate_again(
-    directory: Path, overrides: Mapping[str, Any], conf: Conf, evaluations: Path, artifact: str | None = None
+    directory: Path,
+    overrides: Mapping[str, Any],
+    conf: Conf,
+    evaluations: Path,
+    stopper: Stopper,
+    artifact: str | None = None,
 ) -> Evaluated:
     """Evaluate the model in a run directory with its settings and the `overrides`.
 
@@ -73,7 +78,7 @@ def evaluate_again(
     job, changed = _plan(directory, trained, overrides, conf, evaluations)
     where = job.directory
     # The last bits of a sum depend on the number of threads.
-    with Stopper().installed() as stopper, file_lock(run_lock(where)), torch_threads(trained.threads):
+    with stopper.installed(), file_lock(run_lock(where)), torch_threads(trained.threads):
         finished = _finished(where)
         manifest = finished or _measure(trained, job, changed, stopper)
         mirrored = mirror_evaluation(options, where, manifest, artifact)

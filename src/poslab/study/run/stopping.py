@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the program ends at the next safe place, in seconds; a second one ends it at once."""
+"""Ctrl-C and SIGTERM: the program ends at the next safe place, in seconds; a second one ends it at once.
+
+In a program of the caller's only the run ends.
+"""
 
 import os
 import signal
@@ -33,7 +36,8 @@ class Stopped(BaseException):
 class Stopper:
     """Turns the signals into Stopped: raised at once, or inside `deferred` at the next `check`."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends_process: bool = True) -> None:
+        self._ends_process = ends_process  # at a second signal
         self.number: int | None = None
         self.requested_by: str | None = None
         self.step_seconds = Launcher.step_seconds
@@ -105,6 +109,8 @@ class Stopper:
         if self.number is not None:
             # A scheduler may send one SIGTERM in two ways.
             if number != signal.SIGTERM or time.monotonic() - self._requested_at > SAME_REQUEST_SECONDS:
+                if not self._ends_process:
+                    raise Stopped(number)
                 os._exit(128 + number)
             return
         self.number, self._requested_at = number, time.monotonic()
