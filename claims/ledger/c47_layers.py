@@ -117,7 +117,7 @@ def _part_of_the_width(results: Results) -> Parts:
     worse = {"higher": Verdict.HOLDS_HERE, "lower": Verdict.REFUTED_HERE, "open": Verdict.UNDECIDED}
     return (
         _no_clear_difference("It brings no improvement.", found, measured, -1),
-        Part("It is slightly worse.", worse[found.reading], f"{measured} {found.text}"),
+        Part("It is worse.", worse[found.reading], f"{measured} {found.text}"),
     )
 
 
@@ -224,7 +224,10 @@ CLAIMS = (
         "parts.",
         "A half of the width too, as in the log, at its sizes.",
         _read(
-            PARTS, "A quarter of the width was turned, one of the two shares of the log.", _part_of_the_width
+            PARTS,
+            "A quarter of the width was turned, one of the two shares of the log. How much is slightly "
+            "worse is not judged.",
+            _part_of_the_width,
         ),
     ),
 )
