@@ -76,7 +76,8 @@ class Needles(Measurement):
             "repeats that line. The model, which never trained on such questions, chooses the likeliest of "
             f"{CANDIDATES} keys. With one fact the others stand nowhere, with several they are those of "
             "other names. "
-            f"Guessing is right in {100 * CHANCE:g} % of the questions.",
+            f"Guessing is right in {100 * CHANCE:g} % of the questions; that an arm is right more often is "
+            "not corrected for the number of arms and lengths.",
             findings=tuple(_finding(study, table, kind, multiple) for kind in KINDS for multiple in lengths),
             charts=tuple(_heat(study, table[table.kind == kind], TITLES[kind]) for kind in KINDS),
         )

@@ -104,7 +104,11 @@ def _on_texts(found: Sequence[Control]) -> str:
         ]
         size = cells.span([number(mean, 2) for mean in sorted(gap.mean for gap in every)])
         parts.append(f"{arm} {' and '.join(sides)}, {size} nats")
-    return f"At {_lengths(found)} tokens, against the same scheme trained there: {'; '.join(parts)}."
+    listed = "; ".join(parts)
+    return (
+        f"At {_lengths(found)} tokens, against the same scheme trained there: {listed} (95 % intervals, not "
+        "corrected)."
+    )
 
 
 def _label(item: Control, found: Sequence[Control]) -> str:
