@@ -137,6 +137,8 @@ REFUSED = {
     "data=text data.path=/dev/null": "is neither a file nor a directory",
     "data=copy data.vocabulary=nowhere.json": "data.vocabulary=nowhere.json cannot be read: No such file",
     # Other commands.
+    "--help task": "task=OPTION sets several settings; there are addition",
+    "sweep=wandb/schemes": "wandb/schemes.yaml` begins it",
     "--help trainr": "(did you mean trainer or trainer.nodes?)",
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",

@@ -86,7 +86,9 @@ def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own
         group, _, option = argument.partition("=")
         # Hydra leaves out one that does not exist. A folder of the user's own may have it.
         if group == "sweep" and "," not in option and not own_folder:
-            conf.file(group, option)
+            path = conf.file(group, option)
+            if option.startswith("wandb/"):  # which --help lists, too
+                raise ConfigError(f"sweep={option} is a sweep of W&B's own: `wandb sweep {path}` begins it")
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:

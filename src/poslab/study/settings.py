@@ -206,6 +206,9 @@ def help_text(conf: Conf, topics: list[str]) -> str:
         rows = [
             row for group, part in sections.items() for row in part if topic in ("settings", group, row.name)
         ]
+        if not rows and topic in conf.groups():
+            options = ", ".join(conf.options(topic))
+            raise ConfigError(f"--help {topic}: {topic}=OPTION sets several settings; there are {options}")
         if not rows:
             near = did_you_mean(topic, ["settings", *filter(None, sections), *names])
             groups = ", ".join(filter(None, sections))
