@@ -4,16 +4,15 @@ The stored ones are right only as far as other tests say that the formulas are. 
 change them, `PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv` writes them again.
 """
 
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from poslab.measures import measurements, repeated_text
+from poslab.measures import measurements
 from poslab.record import facts
 from poslab.study.run import identity
 from poslab.study.run.identity import Code, code_fingerprints
-from poslab.training import module as module_of_training
 from support import golden
 from support.golden import Name, alike, losses, names, stored
 from support.models import OTHER_BASES, each_scheme_once
@@ -51,47 +50,41 @@ def test_every_measurement_has_a_stored_table() -> None:
 def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of rewritten code, and of a constant that has changed, with a fingerprint of its own each."""
-    rows = {name: STORED[name] for name in STORED if name == ("rope", "flash", "")}
+    """Code counts as other code where both give the stored losses and tables, and else as itself."""
+    rows = {name: STORED[name] for name in [("rope", "flash", "")]}
     tables = {"biases": golden.stored_tables()["biases"]}
-    found = {name: cache(getattr(golden, name)) for name in ("losses", "tables")}  # by the code as it is
-    for name, function in found.items():
-        monkeypatch.setattr(golden, name, function)
     monkeypatch.setattr(golden, "stored", lambda: rows)
     monkeypatch.setattr(golden, "stored_tables", lambda: tables)
     for module in (golden, facts):
         monkeypatch.setattr(module, "RECIPES", tmp_path / "recipes.json")
-    config = golden.config_of(("rope", "flash", ""))
-
-    def code(shared: str) -> Code:
-        """The code's fingerprints, as if its own were these."""
-        own = Code(shared, "p", f"{shared} measured")
-        for module in (golden, identity):
-            monkeypatch.setattr(module, "own_fingerprints", lambda config: own)
-        facts._recipes.cache_clear()
-        return code_fingerprints(config)
-
     (tmp_path / "recipes.json").write_text("{}")
-    code("first")
-    assert golden.accept() == 0
-    assert code("rewritten").shared == "rewritten"  # until it is accepted
-    assert golden.accept() == 0
-    assert code("rewritten") == code("first")
-    with monkeypatch.context() as changed:  # what is measured, not how the model is trained
-        changed.setattr(repeated_text, "CUE", 9)
-        found["tables"].cache_clear()
-        code("measures")
-        assert golden.accept() == 1
-    assert code("measures").evaluation == "measures measured"
-    monkeypatch.setattr(module_of_training, "FINAL_SHARE", 0.11)
-    for function in found.values():
-        function.cache_clear()
-    code("another")
-    assert golden.accept() == 1
-    assert code("another").shared == "another"
+
+    def accepted(own: str, trained: float = 1.0, measured: float = 1.0) -> tuple[Code, int, Code]:
+        """What code with this fingerprint counts as before it is tried, the status, and as what then."""
+        code = Code(own, "p", f"{own} measured")
+        for module in (golden, identity):
+            monkeypatch.setattr(module, "own_fingerprints", lambda config: code)
+        monkeypatch.setattr(golden, "losses", lambda name: times(rows[name], trained))
+        monkeypatch.setattr(golden, "tables", lambda model: times(tables[model], measured))
+        facts._recipes.cache_clear()
+        before, status = code_fingerprints(config), golden.accept()
+        facts._recipes.cache_clear()
+        return before, status, code_fingerprints(config)
+
+    config = golden.config_of(("rope", "flash", ""))
+    _, status, first = accepted("first")
+    assert status == 0
+    before, status, rewritten = accepted("rewritten")
+    assert (before.shared, status, rewritten) == ("rewritten", 0, first)
+    for own, change in (("measures", {"measured": 1.01}), ("another", {"trained": 1.01})):
+        _, status, code = accepted(own, **change)
+        assert (status, code.shared, code.evaluation) == (1, own, f"{own} measured")
     # Accepted with losses of its own, it still is no code that trained to others.
-    rows |= {name: golden.losses(name) for name in rows}
-    tables["biases"] = golden.tables("biases")
-    assert golden.accept() == 0
-    assert code("another").shared == "another"
+    rows |= {name: times(losses, 1.01) for name, losses in rows.items()}
+    _, status, code = accepted("another")
+    assert (status, code.shared) == (0, "another")
     facts._recipes.cache_clear()
+
+
+def times(values: Mapping[str, float], factor: float) -> dict[str, float]:
+    return {key: factor * value for key, value in values.items()}
