@@ -110,21 +110,6 @@ def two(template, tmp_path, monkeypatch):
     return tmp_path / "two"
 
 
-def test_several_studies_and_another_reference_are_reported_alike(two, capsys):
-    asked = ("study=a,b", "reference=b: alibi")
-    assert main([*asked]) == 0
-    both = made(Path("reports/a+b"))
-    shutil.rmtree("reports/a+b")
-    shutil.rmtree("runs/a")
-    capsys.readouterr()
-    assert main([*asked]) == 0
-    assert made(Path("reports/a+b")) == both
-    shown = capsys.readouterr().out
-    assert "records of study=a are those archived in" in " ".join(shown.split())
-    assert "study=b" not in shown
-    assert not Path("reports/a+b", ARCHIVE).exists()
-
-
 def test_archived_records_are_those_of_the_report_beside_them(two):
     """Also after damage and more runs, without asking again; and the same records are not written anew."""
     path = Path("reports/a", ARCHIVE)
@@ -155,17 +140,6 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     assert f"{path} stays as it is: it has 1 run" in " ".join(capsys.readouterr().out.split())
     assert main(["study=a", "keep=true"]) == 0
     assert path.read_bytes() != archive
-
-
-def test_archived_records_are_read_from_the_folder_that_is_named(two, capsys):
-    """runs= says where the records are: those beside a report too, for a report in another place."""
-    first = made(Path("reports/a"))
-    shutil.rmtree("runs")
-    assert main(["study=a", "runs=reports", "reports=elsewhere"]) == 0
-    assert made(Path("elsewhere/a")) == first
-    assert not Path("elsewhere/a", ARCHIVE).exists()
-    assert main(["study=a", "runs=nowhere"]) == 2
-    assert "study=a has no records" in capsys.readouterr().err
 
 
 def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monkeypatch):
@@ -204,6 +178,7 @@ def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path, monkeypatch)
     assert command.startswith("python report.py ")
     assert main([*shlex.split(command)[2:], f"runs={stored.parent}"]) == 0
     again = tmp_path / "reports" / study
+    assert not (again / ARCHIVE).exists()  # which is for the folder of the records
     assert made(again).keys() >= made(stored).keys() - BY_HAND >= IN_EACH
     facts, known = (
         [(row["key"], row["value"]) for row in read(folder / "facts.csv")] for folder in (again, stored)
