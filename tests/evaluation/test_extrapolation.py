@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poslab.evaluation.extrapolation import extrapolate, spread
+from poslab.evaluation.extrapolation import spread
 from poslab.evaluation.losses import token_losses
 from support.evaluation import examples
 from support.models import ATTENTIONS, SCHEMES, make_gpt
@@ -14,13 +14,6 @@ CONTEXT, LONGEST = 16, 64
 def segments(count=3, vocabulary=50):
     generator = np.random.default_rng(0)
     return generator.integers(0, vocabulary, (count, 2 * LONGEST + 1))
-
-
-def test_a_scheme_is_not_scored_where_it_has_no_value():
-    gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=CONTEXT)
-    result = extrapolate(gpt, *examples(segments()), CONTEXT, 40, np.arange(1, 51))
-    assert {row["multiple"] for row in result.lengths} == {"0.5", "1"}
-    assert len(result.positions) == CONTEXT
 
 
 @pytest.mark.parametrize(
