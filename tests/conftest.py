@@ -73,3 +73,21 @@ def undrawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paper, "draw_all", forks.undrawn)
         yield
+
+
+@pytest.fixture
+def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The transformers library computes in float64, where it forces float32 too."""
+    from support.parity import IN_FLOAT32, TorchInFloat64  # imports the library, which takes seconds
+
+    for module in IN_FLOAT32:
+        monkeypatch.setattr(module, "torch", TorchInFloat64())
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def seeded() -> None:
+    torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""The GPT: sizes, initialisation, weights of older checkpoints. Others' models: test_parity_models.py."""
+"""The GPT: sizes, initial weights, older checkpoints. Others' models: library/test_to_transformers.py."""
 
 import copy
 from functools import partial

@@ -6,15 +6,31 @@ and a formula that is off by a little cannot hide in it. Where they force float3
 Shapes: B batch, T tokens, H heads, K head width.
 """
 
+from itertools import product
+
 import pytest
 import torch
-from transformers import GPTNeoXConfig
+from transformers import GPTJConfig, GPTNeoXConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.llama import modeling_llama as llama
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
 from poslab.model.rescaling import Rescaling
+from support.gradients import assert_same_with_gradients
 from support.pairwise import pairwise
-from support.parity import L, close, make_rope, make_scheme, t5_pair, their_frequencies
+from support.parity import (
+    L,
+    close,
+    llama_config,
+    make_rope,
+    make_scheme,
+    scattered,
+    scores,
+    t5_pair,
+    their_frequencies,
+)
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -23,30 +39,31 @@ pytestmark = pytest.mark.usefixtures("seeded")
 WIDTHS, BASES, FACTORS = [8, 80, 128], [1e3, 5e5, 1e6], [1.5, 4.0, 32.0]
 
 
-@pairwise("width, base, factor, length", WIDTHS, BASES, [1.0, 2.0, 4.5], [1, L, L + 1, 16 * L])
-def test_dynamic_ntk(width, base, factor, length, in_float64):
-    ours = make_rope("rope_dynamic", width=width, base=base, factor=factor)
-    theirs, _ = their_frequencies("dynamic", length, width=width, base=base, factor=factor)
-    close(ours.frequencies(width, torch.arange(length)), theirs)
-    plain = make_rope(width=width, base=base).frequencies(width, torch.arange(length))
-    assert torch.allclose(theirs, plain, rtol=1e-12, atol=0) == (length <= L)
+def published():
+    """A scheme with its options, what the library calls it with its own, and a length that counts."""
+    for factor, length in product([1.0, 2.0, 4.5], [1, L, L + 1, 16 * L]):
+        yield "rope_dynamic", {"factor": factor}, "dynamic", {"factor": factor}, length
+    for factor in FACTORS:  # NTK is their dynamic at `factor` times the training length
+        yield "rope_ntk", {"factor": factor}, "dynamic", {"factor": 1.0}, int(factor * L)
+        for original in (6, 64, 1000, 8192):
+            theirs = {"factor": factor, "original_max_position_embeddings": original}
+            yield "rope_yarn", {"factor": factor, "original_length": original}, "yarn", theirs, 10
+    for factor, low, high, original in ((8, 1, 4, 8192), (32, 1, 4, 8192), (2, 0.5, 8, 512), (4, 2, 3, 64)):
+        ours = {"factor": float(factor), "low": float(low), "high": float(high), "original_length": original}
+        theirs = {"factor": factor, "low_freq_factor": low, "high_freq_factor": high}
+        yield "rope_llama3", ours, "llama3", {**theirs, "original_max_position_embeddings": original}, 10
+    for fraction in (0.25, 0.5, 0.75, 0.9):
+        yield "rope_p", {"fraction": fraction}, "proportional", {"partial_rotary_factor": fraction}, 10
 
 
-@pairwise("width, base, factor", WIDTHS, BASES, FACTORS)
-def test_ntk_is_their_dynamic_at_factor_times_the_training_length(width, base, factor, in_float64):
-    ours = make_rope("rope_ntk", width=width, base=base, factor=factor)
-    theirs, _ = their_frequencies("dynamic", int(factor * L), width=width, base=base, factor=1.0)
-    close(ours.frequencies(width, torch.arange(10)), theirs)
-
-
-@pairwise("width, base, factor, original", WIDTHS, BASES, FACTORS, [6, 64, 1000, 8192])
-def test_yarn(width, base, factor, original, in_float64):
-    ours = make_rope("rope_yarn", width=width, base=base, factor=factor, original_length=original)
-    theirs, scaling = their_frequencies(
-        "yarn", width=width, base=base, factor=factor, original_max_position_embeddings=original
-    )
-    close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.query_key_scale() == pytest.approx(scaling, rel=1e-15)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("base", BASES)
+def test_frequencies_are_the_librarys(width, base, in_float64):
+    for name, options, rope_type, rope, length in published():
+        ours = make_rope(name, width=width, base=base, **options)
+        theirs, scaling = their_frequencies(rope_type, length, width=width, base=base, **rope)
+        close(ours.frequencies(width, torch.arange(length)), theirs)
+        assert ours.query_key_scale() == pytest.approx(scaling, rel=1e-15), name
 
 
 @pytest.mark.parametrize("original", [64, 1024])
@@ -54,30 +71,6 @@ def test_yarn_of_a_single_pair(original, in_float64):
     ours = make_rope("rope_yarn", width=2, factor=4.0, original_length=original)
     theirs, _ = their_frequencies("yarn", width=2, factor=4.0, original_max_position_embeddings=original)
     close(ours.frequencies(2, torch.arange(10)), theirs)
-
-
-@pairwise(
-    "width, base, factor, low, high, original",
-    WIDTHS,
-    BASES,
-    [(8.0, 1.0, 4.0, 8192), (32.0, 1.0, 4.0, 8192), (2.0, 0.5, 8.0, 512), (4.0, 2.0, 3.0, 64)],
-)
-def test_llama3(width, base, factor, low, high, original, in_float64):
-    options = {"factor": factor, "low": low, "high": high, "original_length": original}
-    rope = {"factor": factor, "low_freq_factor": low, "high_freq_factor": high}
-    rope["original_max_position_embeddings"] = original
-    theirs, scaling = their_frequencies("llama3", width=width, base=base, **rope)
-    ours = make_rope("rope_llama3", width=width, base=base, **options)
-    close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert ours.query_key_scale() == scaling == 1
-
-
-@pairwise("width, base, fraction", WIDTHS, BASES, [0.25, 0.5, 0.75, 0.9])
-def test_p_rope_is_their_proportional(width, base, fraction, in_float64):
-    ours = make_rope("rope_p", width=width, base=base, fraction=fraction)
-    theirs, _ = their_frequencies("proportional", width=width, base=base, partial_rotary_factor=fraction)
-    close(ours.frequencies(width, torch.arange(10)), theirs)
-    assert 0 < (theirs == 0).sum() < width // 2
 
 
 @pairwise("width, fraction, base", [(8, 0.25), (16, 0.5), (64, 0.25), (80, 0.4), (128, 0.75)], BASES)
@@ -128,7 +121,68 @@ def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
 # Rotations
 
 
+def assert_same_scores(scheme, positions, turned, tolerance=1e-10):
+    """Ours are the products of what `turned` makes of queries and keys, with the gradients of both."""
+    q, k = torch.randn(2, 2, 4, len(positions), 16, requires_grad=True)
+    theirs = turned(q) @ turned(k).mT / 16**0.5
+    causal = torch.ones(theirs.shape[-2:], dtype=torch.bool).tril()
+    ours = scores(scheme, q, k, positions)
+    assert_same_with_gradients(ours[..., causal], theirs[..., causal], [q, k], tolerance)
+
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 256}
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "factor": 8.0}
+
+
+@pytest.mark.parametrize("below", [150, 100_000])
+@pytest.mark.parametrize(
+    ("name", "options", "rope_type", "rope"),
+    [
+        ("rope", {}, "default", {}),
+        ("rope_pi", {"factor": 3.0}, "linear", {"factor": 3.0}),
+        ("rope_dynamic", {"factor": 2.0}, "dynamic", {"factor": 2.0}),
+        ("rope_yarn", {"factor": 4.0, "original_length": 256}, "yarn", YARN),
+        (
+            "rope_llama3",
+            {"factor": 8.0, "low": 1.0, "high": 4.0, "original_length": 256},
+            "llama3",
+            {"original_max_position_embeddings": 256, **LLAMA3},
+        ),
+        ("rope_p", {"fraction": 0.75}, "proportional", {"partial_rotary_factor": 0.75}),
+    ],
+)
+def test_scores_are_llamas(name, options, rope_type, rope, below, in_float64):
+    """Past L, and at scattered positions, where a phase of 1e5 is known to 1e-11."""
+    positions = scattered(150, below)
+    rotary = llama.LlamaRotaryEmbedding(llama_config(rope_type, **rope))
+    turns = rotary(torch.zeros(1), positions[None])
+    scheme, tolerance = make_rope(name, **options), 1e-10 if below == 150 else 1e-8
+    assert_same_scores(scheme, positions, lambda x: llama.apply_rotary_pos_emb(x, x, *turns)[0], tolerance)
+
+
+@pytest.mark.parametrize("turned", [4, 8])
+def test_scores_are_gptjs(turned, in_float64):
+    rotary = gptj.GPTJRotaryEmbedding(GPTJConfig(rotary_dim=turned, n_positions=150))
+    sines_and_cosines = rotary(torch.zeros(1), torch.arange(150)[None])
+    scheme = make_rope("rope_partial", pairing="interleaved", fraction=turned / 16)
+
+    def theirs(x):
+        part = gptj.apply_rotary_pos_emb(x[..., :turned].transpose(1, 2), *sines_and_cosines)
+        return torch.cat([part.transpose(1, 2), x[..., turned:]], dim=-1)
+
+    assert_same_scores(scheme, torch.arange(150), theirs)
+
+
 # Other places
+
+
+@pytest.mark.parametrize("heads", [1, 3, 8, 12])
+def test_alibi_is_blooms(heads, in_float64):
+    """BLOOM adds m_h times the key's position, which differs by a constant a row."""
+    theirs, positions = build_alibi_tensor(torch.ones(1, 150), heads, torch.float64), torch.arange(150)
+    ours = make_scheme("alibi", heads=heads).pairwise_bias(positions, positions)
+    causal = torch.ones(150, 150, dtype=torch.bool).tril()
+    close(ours[:, causal], (theirs - theirs.mT)[:, causal])
 
 
 @pytest.mark.parametrize("width", [8, 32, 64])
@@ -152,6 +206,3 @@ def test_t5_buckets_and_bias_are_t5s(buckets, max_distance):
     ours = scheme.pairwise_bias(positions, positions)
     causal = torch.ones(600, 600, dtype=torch.bool).tril()
     assert torch.equal(ours[:, causal], theirs[:, causal])
-
-
-# Rescaling after training

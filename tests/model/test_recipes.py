@@ -1,6 +1,6 @@
 """The layers of published models, as recipes have them, against the code in the transformers library.
 
-The whole models of SmolLM3, Llama 4 and Qwen3-Next are compared in test_parity_models.py.
+The whole models of SmolLM3, Llama 4 and Qwen3-Next are compared in library/test_to_transformers.py.
 """
 
 from functools import partial

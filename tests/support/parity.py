@@ -18,7 +18,6 @@ from poslab.model.positions import Geometry, build_scheme
 from support.models import SCHEMES
 
 L = 64  # the training length
-LENGTH = 150  # past L, and more than one strip of flash attention
 PAIRINGS = ["half", "interleaved"]
 
 
@@ -105,9 +104,3 @@ def t5_pair(buckets, max_distance):
     with torch.no_grad():
         attention.relative_attention_bias.weight.copy_(scheme.bucket_bias * 16**0.5)
     return scheme, attention
-
-
-def attend(kind, scheme, q, k, v, positions=None, x=None):
-    attention = build_attention({"kind": kind}, scheme.geometry, scheme)
-    positions = torch.arange(q.shape[-2]) if positions is None else positions
-    return attention.attend(q, k, v, site_of(scheme, positions, x))
