@@ -5,7 +5,6 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch import nn
 
 import poslab
 from poslab.model.attention import Site
@@ -15,22 +14,6 @@ from support.models import BY_TURNS
 from support.runs import request
 
 SIZES = {"width": 32, "heads": 4, "layers": 4, "context_length": 16}
-
-
-class Plain(nn.Module):
-    """One layer in somebody else's model: only the scheme and the attention are poslab's."""
-
-    def __init__(self, pos, attention):
-        super().__init__()
-        self.scheme = poslab.scheme(pos, width=32, heads=4, layers=1, context_length=16)
-        self.attention = poslab.attention(attention, self.scheme)
-        self.embedding, self.project = nn.Embedding(8, 32), nn.Linear(32, 96)
-        self.logits = nn.Linear(32, 8)
-
-    def forward(self, tokens):
-        x = self.scheme.embed(self.embedding(tokens), torch.arange(tokens.shape[1]))
-        q, k, v = self.project(x).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-        return self.logits(x + self.attention(q, k, v, x).transpose(1, 2).flatten(2))
 
 
 SHOWS_NAMES = """
@@ -94,32 +77,6 @@ def test_each_layer_of_a_hybrid_has_the_attention_that_a_gpt_has_there():
     alone = [poslab.attention(section, scheme, layer=layer) for layer in range(2)]
     blocks = poslab.gpt("none", section, **SIZES).blocks
     assert [each.attention.name for each in alone] == [block.attention.name for block in blocks[:2]]
-
-
-@pytest.mark.parametrize(
-    ("pos", "attention"), [("t5", "flash"), ("fox", "softmax"), ("learned", "linear"), ("rope", "performer")]
-)
-def test_a_model_of_ones_own_learns_through_a_scheme_and_an_attention(pos, attention):
-    """The token two before, which takes positions: one layer learns it, and no token sees a later one."""
-    torch.manual_seed(0)
-    model = Plain(pos, attention)
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    tokens = torch.randint(8, (32, 16), generator=torch.Generator().manual_seed(1))
-    losses = []
-    for _ in range(40):
-        loss = nn.functional.cross_entropy(model(tokens)[:, 2:].flatten(0, 1), tokens[:, :-2].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
-        assert all(bool(each.grad.any()) for each in model.scheme.parameters())
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.2
-    changed = tokens.clone()
-    changed[:, 9:] = (changed[:, 9:] + 1) % 8
-    torch.testing.assert_close(model(changed)[:, :9], model(tokens)[:, :9])
-    names = dict(model.named_parameters())
-    assert len(names) == len(set(names.values()))  # the scheme is there once
 
 
 def test_without_a_mask_every_token_sees_the_later_ones():
