@@ -124,7 +124,7 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     losses = {"rope": [2.0, 1.8, 1.6, None, 1.4], "t5": [1.9, 1.75, 1.5, 1.4, None]}
     study(tmp_path / "apart", losses, [*BUDGETS, (64, 6000), (64, 8000)])
     left_out = "so in no order and no trend: rope 8000 steps and t5 6000 steps."
-    assert left_out in warnings_of(gather("made_up", tmp_path / "apart", None))[0]
+    assert left_out in next(warnings_of(gather("made_up", tmp_path / "apart", None)))
 
 
 SIZES = [(64, 100), (96, 225), (128, 400), (192, 900), (64, 1000)]  # in proportion, and one overtrained

@@ -77,7 +77,7 @@ def test_mean_ranks_count_the_seeds_that_all_have_and_equal_losses_share_one(tmp
     assert mean_ranks(results.arms, "parameters") == {"rope": 2.0, "alibi": 2.0, "t5": 2.0}
     assert mean_ranks(results.arms, "nothing") == {}
     (chart,) = rank_chart(results)
-    assert [(place.label, place.mean, place.best, place.worst) for place in chart.places] == [
+    assert [tuple(row.values()) for row in chart.rows] == [
         (label, mean, results.ranks[label].best, results.ranks[label].worst)
         for label, mean in (("rope", 1.0), ("alibi", 2.0), ("t5", 3.0))
     ]

@@ -71,7 +71,7 @@ def lines(n: int, label: str = "arm-{}") -> LineChart:
         ends = (1, 2) if arm < n - 1 else (1,)
         points = tuple(point(float(x), Estimate(2, 5 - arm / 100, 0.1, 4, 6), {"x": x}) for x in ends)
         series.append(Series(arm, label.format(arm), points))
-    return LineChart("made_up", "", "", "x", "y", 2, ((1.0, "1"), (2.0, "2")), None, tuple(series))
+    return LineChart("made_up", "", "", "x", "y", tuple(series), ((1.0, "1"), (2.0, "2")))
 
 
 def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines():

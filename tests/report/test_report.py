@@ -252,7 +252,7 @@ def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
 def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
     write_run(tmp_path, "rope")
     write_run(tmp_path, "masked", pos="alibi", config={"objective": {"kind": "masked", "share": 0.15}})
-    said = warnings_of(gather("made_up", tmp_path, "rope causal"))
+    said = list(warnings_of(gather("made_up", tmp_path, "rope causal")))
     assert any("rope causal: alibi masked. Losses of two objectives do" in text for text in said)
 
 

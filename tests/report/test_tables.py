@@ -59,7 +59,7 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_
     table = Table("A table <b>", "Its *caption*.", columns, rows, ("made.csv",))
     at = point(2.0, Estimate(2, 1.25, 0.5, 1.0, 1.5), {"multiple": 2.0})
     ticks = ((1.0, "L"), (2.0, "2 L"))
-    line = LineChart("drawn", "A figure", "Seen.", "x", "y", 2, ticks, 1.0, (Series(0, "rope", (at,)),))
+    line = LineChart("drawn", "A figure", "Seen.", "x", "y", (Series(0, "rope", (at,)),), ticks, 1.0)
     sheets = {"made": sheet(rows)}
     section = Section("new", "New & so on", "What it is.", ("Found.",), (line,), (table,), sheets)
     chapter = Chapter("more", "More & more", ("Come to.",), (section,))

@@ -168,7 +168,8 @@ def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_p
 
 
 def test_an_arm_without_positions_is_not_no_arm():
-    assert phrases(("higher for", ["none"]), ("lower for", ["t5", "none"])) == [
+    found = [("lower for", "t5"), ("lower for", "none"), ("higher for", "none")]
+    assert phrases(("higher for", "lower for"), found) == [
         "higher for the arm none",
         "lower for t5 and none",
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.schema import ADAMW, GPT2_BLOCK, HELD_OUT, SHARING, is_tokenizer_file
-from poslab.config.text import plain
+from poslab.config.text import grouped, plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 from poslab.record.schema import ENDED
 from poslab.record.summary import is_pretrained
@@ -86,18 +86,12 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
 
     Runs that tune a learning rate are in no arm.
     """
-    runs: list[Run] = []
-    groups: dict[tuple[str, str], list[Run]] = {}
     counted: dict[str, str] = {}  # by identity, what is counted already
-    for records in studies:
-        marked = [_once(run, counted) for run in _supersede(records.runs)]
-        runs += marked
-        for run in marked:
-            if run.readable and not run.tunes:
-                groups.setdefault((run.study, key(run)), []).append(run)
+    runs = [_once(run, counted) for records in studies for run in _supersede(records.runs)]
+    groups = grouped(((run.study, key(run)), run) for run in runs if run.readable and not run.tunes)
     tuned = {run.study for run in runs if run.readable and run.tunes}
     unordered = _arms(list(groups.values()), tuned)
-    ordered: list[Arm] = []
+    ordered = []
     for records in studies:
         of_study = [arm for arm in unordered if arm.study == records.study]
         ordered += of_study if records.ordered else sorted(of_study, key=lambda arm: _natural(arm.label))
@@ -306,9 +300,7 @@ def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]
     one for each arm.
     """
     several = len({group[0].attention for group in groups}) > 1
-    by_study: dict[str, list[int]] = {}
-    for i, group in enumerate(groups):
-        by_study.setdefault(group[0].study, []).append(i)
+    by_study = grouped((group[0].study, i) for i, group in enumerate(groups))
     names = [""] * len(groups)
     for study, places in by_study.items():
         arm_labels = _in_a_study([groups[i][0] for i in places], several, study in tuned)

@@ -31,8 +31,9 @@ def point(x: float, at: Estimate, keys: Mapping[str, Value]) -> Point:
     return Point(at.n, at.mean, at.half_width, at.lowest, at.highest, x, keys)
 
 
-def points(by_seed: Sequence[Values]) -> tuple[Point, ...]:
+def points(values_by_seed: Iterable[Values]) -> tuple[Point, ...]:
     """Return means over the seeds at every x that one of them has."""
+    by_seed = list(values_by_seed)
     places: list[Place] = sorted({place for values in by_seed for place in values})
     estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
     return tuple(point(x, at, dict(keys)) for (x, keys), at in zip(places, estimates, strict=True) if at)

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from poslab.analysis.comparisons import origin_of, tokens_per_parameter
@@ -11,7 +11,7 @@ from poslab.analysis.sheets import Rows, Sheet
 from poslab.analysis.titles import compared, title
 from poslab.config.installation import typed
 from poslab.config.request import flat_settings
-from poslab.config.text import plain
+from poslab.config.text import plain, published
 from poslab.record.measures import Value
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
@@ -107,15 +107,7 @@ def report_command(results: Results) -> str:
 
 def shown_configuration(results: Results) -> Any:
     """Return the whole configuration of that run, with no path of the machine."""
-    return _without_paths(results.first.config)
-
-
-def _without_paths(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {plain(key, 60): _without_paths(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_paths(item) for item in value]
-    return plain(value) if isinstance(value, str) else value
+    return published(results.first.config)
 
 
 def settings_sheet(results: Results) -> Sheet | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from poslab.analysis.arms import Arm, arm_settings, finished_at, labels
 from poslab.analysis.statistics import Estimate, estimate
-from poslab.config.text import plain
+from poslab.config.text import grouped, plain
 from poslab.record.reader import Rates, Run
 
 
@@ -120,10 +120,8 @@ def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
 
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
     """Return the tuning of each arm, then of configurations in no arm; superseded runs do not count."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        if run.readable and run.tunes and run.status != "superseded" and run.rates is not None:
-            groups.setdefault(_key(run), []).append(run)
+    known = (run for run in runs if run.readable and run.tunes and run.status != "superseded")
+    groups = grouped((_key(run), run) for run in known if run.rates is not None)
     tunings = []
     for i, arm in enumerate(arms):
         tuned = groups.get(_key(arm.runs[0]), [])
@@ -132,9 +130,9 @@ def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
             tunings.append(_tuning(arm.label, i, tuned, used))
     taken = {_key(arm.runs[0]) for arm in arms}
     left = [group for key, group in groups.items() if key not in taken]
-    known = {arm.label for arm in arms}
+    compared = {arm.label for arm in arms}
     for label, group in zip(labels(left, {group[0].study for group in left}), left, strict=True):
-        tunings.append(_tuning(f"{label} (not compared)" if label in known else label, None, group, ()))
+        tunings.append(_tuning(f"{label} (not compared)" if label in compared else label, None, group, ()))
     return tuple(tunings)
 
 

@@ -28,7 +28,7 @@ NAMES = {
 FAMILIES = (*BY_LENGTH, "loss_change", "loss_change_from_trained")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Line:
     """An arm's figures under one rotation. The same label has the same place, and so look, in every arm."""
 

@@ -8,16 +8,12 @@ from poslab.analysis.protocols import counterpart
 from poslab.analysis.rescalings import FAMILIES
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Difference
-from poslab.record.measures import TOLERANCES, Value, name
+from poslab.record.measures import Value, name
 
 Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
 Rows = list[dict[str, Value]]
 Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
 
-REACH = [f"usable_length{suffix}{end}" for suffix in TOLERANCES for end in ("", "_multiple", "_at_least")]
-REACH += [f"failure_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found")]
-REACH += ["plateau"]
-FIXED_REACH = [f"{estimates.FIXED}{end}" for end in ("", "_multiple", "_at_least")]
 PRICE = f"loss_change_from_trained_{name(1)}"
 POSITIONS = ("failure_position", "rise_position")
 
@@ -146,28 +142,7 @@ def claims_sheet(results: Results) -> Sheet:
 
 def summary_sheet(results: Results) -> Sheet:
     """summary.csv: a row per run. Figures are empty where not defined and for runs that do not count."""
-    columns = ["study", "run", "pos", "attention", "arm", "seed", "status", "reason", "context_length"]
-    columns += ["part", "tuning_of", "learning_rate", "parameters", "tokens", "budget"]
-    columns += [f"{family}_{name(k)}" for family in estimates.BY_LENGTH for k in results.multiples]
-    columns += [f"{family}_{name(k)}" for family in estimates.CHANGES for k in results.multiples]
-    columns += [*REACH, *FIXED_REACH]
-    for suffix in ("", "_50", "_90"):
-        columns += [f"tokens_to_target{suffix}", f"reached{suffix}", f"tokens_without_target{suffix}"]
-    columns += ["steps_to_target", "seconds_to_target", "flops_to_target", "aulc", "aulc_from", "aulc_to"]
-    columns += ["validation_loss"]
-    columns += ["tokens_per_second", "seconds", "seconds_validation", "seconds_evaluation", "flops"]
-    columns += ["kernel", "precision", "device", "code", "data", "data_fingerprint", "vocabulary"]
-    columns += ["started", "finished"]
-    rows = [dict(row) for row in results.rows]
-    # Those of measurements (poslab.measures).
-    columns = list(dict.fromkeys([*columns, *(column for row in rows for column in row)]))
-    return columns, rows
-
-
-def earlier_sheet(results: Results) -> Sheet:
-    """earlier.csv: the columns of summary.csv for the runs of earlier commands, which no figure counts."""
-    columns, _ = summary_sheet(results)
-    return columns, [dict(row) for row in results.earlier]
+    return sheet(results.rows)
 
 
 def rescaled_sheet(results: Results) -> Sheet:
@@ -176,10 +151,7 @@ def rescaled_sheet(results: Results) -> Sheet:
     Usable length and failure position are measured against the run as trained, and so is
     `loss_change_from_trained`, over its loss at L.
     """
-    columns = ["study", "run", "pos", "attention", "arm", "seed", "context_length", "rescale", "line"]
-    columns += [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples]
-    columns += [*REACH, *(f"rise_position{suffix}{end}" for suffix in TOLERANCES for end in ("", "_found"))]
-    return columns, [dict(row) for lines in results.rescaled for line in lines for row in line.item.rows]
+    return sheet(row for lines in results.rescaled for line in lines for row in line.item.rows)
 
 
 def rescaled_arms_sheet(results: Results) -> Sheet:

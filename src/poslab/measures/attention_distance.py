@@ -2,22 +2,20 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.analysis.sheets import Rows
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
 from poslab.objectives import recorded_objective
+from poslab.record.frames import DataFrame
 from poslab.report.cells import half_widths, loss, rounded
 from poslab.report.charts import HeatPanels
 from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.study_tables import SCHEMES, StudyTables
 from poslab.report.tables import Column
-
-if TYPE_CHECKING:
-    import pandas
 
 
 class AttentionDistance(Measurement):
@@ -29,10 +27,10 @@ class AttentionDistance(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).attention_distance
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         return _heads(table).groupby("layer").mean_distance.agg(mean="mean", least="min", most="max")
 
-    def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def sheet(self, table: DataFrame) -> DataFrame:
         heads = _heads(table)
         return heads.assign(distance=heads.mean_distance)[["layer", "head", "distance"]]
 
@@ -65,12 +63,11 @@ class AttentionDistance(Measurement):
         by_head = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
         by_run = study.records(heads[by_head])
         names = "attention_distance_arms", "attention_distance_runs"
-        tables, sheets = study.view("Attention distance by arm", caption, columns, by_arm, by_run, *names)
-        charts = (_heat(study, heads),)
-        return replace(SCHEMES, findings=findings, charts=charts, tables=tables, sheets=sheets)
+        section = replace(SCHEMES, findings=findings, charts=(_heat(study, heads),))
+        return study.view(section, columns, by_arm, by_run, names, "Attention distance by arm", caption)
 
 
-def _heads(table: "pandas.DataFrame") -> "pandas.DataFrame":
+def _heads(table: DataFrame) -> DataFrame:
     """The heads that attend to anything, with their mean distance in tokens."""
     means = table.distance / table.queries.where(table.queries > 0)
     return table.assign(mean_distance=means).dropna(subset="mean_distance")
@@ -102,7 +99,7 @@ def _has_window(section: Any) -> bool:
     return False
 
 
-def _by_arm(study: StudyTables, heads: "pandas.DataFrame") -> Rows:
+def _by_arm(study: StudyTables, heads: DataFrame) -> Rows:
     """attention_distance_arms.csv: a row per arm."""
     even = _even(study)
     distances = heads.groupby("run").mean_distance
@@ -110,29 +107,20 @@ def _by_arm(study: StudyTables, heads: "pandas.DataFrame") -> Rows:
     return [row | {"uniform_distance": even[str(row["arm"])]} for row in rows]
 
 
-def _heat(study: StudyTables, heads: "pandas.DataFrame") -> HeatPanels:
+def _heat(study: StudyTables, heads: DataFrame) -> HeatPanels:
     """Layers by heads, a panel per arm."""
     even = _even(study)
     values = heads.set_index(["arm", "layer", "head"]).mean_distance
-    panels, found = study.heat(values, (str, str), alike=False)
-    rows = [
-        {"arm": arm, "layer": layer, "head": head, **at.row, "uniform_distance": even[arm]}
-        for (arm, layer, head), at in found.items()
-    ]
-    means = {even[panel.label] for panel in panels}
+    means = {even[arm] for arm in values.index.unique("arm")}
     spread = "What attention spread evenly would have is in the CSV, by arm. "
     if len(means) == 1 and None not in means:
         spread = f"Attention spread evenly would have a mean of {number(means.pop())} tokens. "
-    return HeatPanels(
-        "attention_distance",
-        "Attention distance by layer and head",
+    caption = (
         "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
-        f"validation windows of length L. {spread}{half_widths(study.results)}",
-        "Layer",
-        "Head",
-        "Tokens",
-        max(at.mean for at in found.values()),
-        False,
-        panels,
-        rows,
+        f"validation windows of length L. {spread}{half_widths(study.results)}"
+    )
+    words = "attention_distance", "Attention distance by layer and head", caption
+    axes = "Layer", "Head", "Tokens"
+    return study.heat(
+        words, axes, values, (str, str), False, lambda place: {"uniform_distance": even[place[0]]}
     )

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int
@@ -10,15 +9,13 @@ from jaxtyping import Int
 from poslab.config.schema import RunConfig
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.record.frames import DataFrame, Numbers
 from poslab.record.measures import name
 from poslab.report.cells import loss, nats
 from poslab.report.document import Section
 from poslab.report.formatting import multiple
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Column
-
-if TYPE_CHECKING:
-    import pandas
 
 WINDOWS = 256  # of validation text, each with its last L/8 targets: 4,096 at L = 128
 SHORTEST = 1 / 32  # of L
@@ -57,11 +54,11 @@ class ContextUsed(Measurement):
                     "tokens": int((asked != UNSCORED).sum()),
                 }
 
-    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def summarise(self, table: DataFrame) -> DataFrame:
         within = table[_above(table) <= TOLERANCE]
         return within.groupby("run").context.min().to_frame("context_used")
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         return (table.nll / table.tokens).to_frame("nats").set_index(table.context)
 
     def section(self, study: StudyTables) -> Section | None:
@@ -84,8 +81,8 @@ class ContextUsed(Measurement):
         )
         by_run = study.records(table[["arm", "run", "seed", *self.columns, "above"]])
         names = "context_used_arms", "context_used"
-        tables, sheets = study.view("Context used", caption, columns, by_arm, by_run, *names)
-        return Section("context_used", "Context used", tables=tables, sheets=sheets)
+        section = Section("context_used", "Context used")
+        return study.view(section, columns, by_arm, by_run, names, caption=caption)
 
 
 def contexts(length: int) -> list[int]:
@@ -101,7 +98,7 @@ def ends(length: int, context: int) -> Int[np.ndarray, "E"]:
     return np.arange(length - scored + step, length + 1, step)
 
 
-def _above(table: "pandas.DataFrame") -> "pandas.Series[float]":
+def _above(table: DataFrame) -> Numbers:
     """Return the loss of each row less that of its run with the longest context."""
     losses = table.nll / table.tokens
     longest = table.groupby("run").context.transform("max") == table.context

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,18 +10,17 @@ from jaxtyping import Float, Int
 from poslab.analysis.estimates import estimates
 from poslab.analysis.statistics import CONFIDENCE, Estimate
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import counted, listing
+from poslab.config.text import counted, grouped, listing
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
 from poslab.measures import Measurement, Row, Trained
+from poslab.record.frames import DataFrame
 from poslab.report import formatting
 from poslab.report.cells import half_widths
 from poslab.report.charts import HeatPanels
 from poslab.report.document import Section
 from poslab.report.study_tables import StudyTables
 
-if TYPE_CHECKING:
-    import pandas
-
+LENGTH = "Length of the window"
 DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0  # of the fact in the window
 CHANCE = 1 / CANDIDATES
 TITLES = {"one": "One fact", "several": f"{CANDIDATES} facts, one asked for"}
@@ -54,13 +52,13 @@ class Needles(Measurement):
             lambda kind, length, depth: _losses(trained, segments[:, -length:], kind, depth),
         )
 
-    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def summarise(self, table: DataFrame) -> DataFrame:
         sums = table.groupby(["run", "kind", "multiple"], sort=False)[["right", "samples"]].sum()
         shares = (sums.right / sums.samples).unstack(["kind", "multiple"])
         shares.columns = [_name(kind, float(multiple)) for kind, multiple in shares.columns]
         return shares
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         sums = table.groupby(["depth", "kind"])[["right", "samples"]].sum()
         return (sums.right / sums.samples).unstack("kind")
 
@@ -88,16 +86,16 @@ def _name(kind: str, multiple: float) -> str:
     return f"needles_{kind}_{multiple:g}x"
 
 
-def _finding(study: StudyTables, table: "pandas.DataFrame", kind: str, multiple: float) -> str:
+def _finding(study: StudyTables, table: DataFrame, kind: str, multiple: float) -> str:
     """Return which arms find more than guessing does."""
     asked = int(table[(table.kind == kind) & (table.multiple == multiple)].samples.min())
     figure = _name(kind, multiple)
-    above: list[str] = []
-    rest: list[str] = []
-    for item in study.results.arms:
-        if (found := estimates(item.rows, [figure]).get(figure)) is not None:
-            side = above if is_above_guessing(found, asked) else rest
-            side.append(f"{item.arm.label} ({formatting.share(found.mean)} %)")
+    sides = grouped(
+        (is_above_guessing(found, asked), f"{item.arm.label} ({formatting.share(found.mean)} %)")
+        for item in study.results.arms
+        if (found := estimates(item.rows, [figure]).get(figure)) is not None
+    )
+    above, rest = (sides.get(side, []) for side in (True, False))
     at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(asked, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
         return f"{at}: {listing(rest)}. One seed: no interval, so none is separated from guessing."
@@ -119,26 +117,15 @@ def is_above_guessing(share: Estimate, asked: int) -> bool:
     return bool(by_guessing.pvalue < 1 - CONFIDENCE)
 
 
-def _heat(study: StudyTables, table: "pandas.DataFrame", title: str) -> HeatPanels:
+def _heat(study: StudyTables, table: DataFrame, title: str) -> HeatPanels:
     cells = table.set_index(["arm", "depth", "multiple"])
-    panels, found = study.heat(cells.right / cells.samples, ("{:g}".format, formatting.multiple), alike=True)
-    rows = [
-        {"arm": arm, "multiple": multiple, "depth": depth, **at.row}
-        for (arm, depth, multiple), at in found.items()
-    ]
-    return HeatPanels(
-        f"needles_{table.kind.iloc[0]}",
-        f"{title}: right answers by length and depth",
+    caption = (
         f"In percent of the questions; guessing gives {100 * CHANCE:g}. Depth 0 is the start of the window, "
-        f"1 right before the question. {half_widths(study.results)}",
-        "Depth",
-        "Length of the window",
-        "Percent of answers right",
-        1.0,
-        True,
-        panels,
-        rows,
+        f"1 right before the question. {half_widths(study.results)}"
     )
+    words = f"needles_{table.kind.iloc[0]}", f"{title}: right answers by length and depth", caption
+    axes, titles = ("Depth", LENGTH, "Percent of answers right"), ("{:g}".format, formatting.multiple)
+    return study.heat(words, axes, cells.right / cells.samples, titles, shares=True)
 
 
 def answered(

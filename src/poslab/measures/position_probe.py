@@ -56,5 +56,4 @@ class PositionProbe(Measurement):
             "layer, and of shuffled positions, where there is nothing to read."
         )
         names = "position_probe_arms", "position_probe"
-        tables, sheets = study.view("Position in hidden states", caption, columns, by_arm, by_layer, *names)
-        return replace(SCHEMES, tables=tables, sheets=sheets)
+        return study.view(SCHEMES, columns, by_arm, by_layer, names, "Position in hidden states", caption)

@@ -7,7 +7,7 @@ copy is worth, less what the text was that it replaced. Copying is how induction
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,23 +18,23 @@ from poslab.analysis.sheets import Rows
 from poslab.analysis.spread import noise_of_draws
 from poslab.analysis.statistics import paired
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import counted, listing
+from poslab.config.text import counted
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.record.frames import DataFrame, Numbers
 from poslab.record.measures import name
-from poslab.report.cells import arms, nats, span
+from poslab.report.cells import lines, nats, span
 from poslab.report.charts import LineChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import multiple, number
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Column
-from poslab.report.verdict import NAMED
-
-if TYPE_CHECKING:
-    import pandas
+from poslab.report.verdict import phrases
 
 SEGMENTS = 32  # of those that are evaluated at most, each with one passage
 PASSAGE = 32  # tokens
+LOWER, NOT_LOWER = "the loss is lower for", "a lower loss is not shown for"
+SINGLE = "one seed shows nothing for"
 CUE = 8  # of these, by which a repeat can be known: not scored
 
 
@@ -57,14 +57,14 @@ class RepeatedText(Measurement):
         places = windows(trained.config.context_length, min(longest, limit))
         return _rows(trained, places) if places else None
 
-    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def summarise(self, table: DataFrame) -> DataFrame:
         """Return the change at the longest distance in a window of L, and at the longest of all."""
         multiple = table.multiple.astype(float)
         reported = multiple.isin(_reported(multiple))
         changes = _change(table[reported].groupby(["run", multiple[reported]])).unstack()
         return changes.rename(columns=lambda k: f"repeated_text_{k:g}x")
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         return _change(table.groupby("distance")).to_frame("change")
 
     def section(self, study: StudyTables) -> Section | None:
@@ -78,16 +78,9 @@ class RepeatedText(Measurement):
         if table.empty:
             return None
         results, multiples = study.results, sorted(table.multiple.unique())
-        series = []
-        for look, item in arms(results):
-            of_arm = table[table.arm == item.arm.label]
-            if len(of_arm):
-                series.append(Series(look, item.arm.label, tuple(_points(of_arm))))
-        by_arm: Rows = []
-        for line in series:
-            by_arm.append({"arm": line.label})
-            for point in line.points:
-                by_arm[-1] |= estimate_columns({name(point.x): point}, [name(point.x)])
+        series = lines(results, lambda item: tuple(_points(table[table.arm == item.arm.label])))
+        known = {line.label: {name(point.x): point for point in line.points} for line in series}
+        by_arm: Rows = [{"arm": label, **estimate_columns(at, at)} for label, at in known.items()]
         columns = (
             Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples
         )
@@ -105,23 +98,16 @@ class RepeatedText(Measurement):
             caption,
             "Distance back to the first copy, multiples of L",
             "Change of the loss (nats per token)",
-            2,
+            series,
             octaves(series, multiple),
             1.0,
-            tuple(series),
         )
         runs = whole.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
         by_run = runs[["nll", "nll_without", "tokens"]].sum(skipna=False).reset_index()
-        title, names = "Repeated text by distance", ("repeated_text_arms", "repeated_text")
-        tables, sheets = study.view(title, "", columns, by_arm, study.records(by_run), *names)
-        return Section(
-            "repeated_text",
-            title,
-            findings=tuple(_findings(series, table, broken)) if results.seeds > 1 else (),
-            charts=(chart,),
-            tables=tables,
-            sheets=sheets,
-        )
+        findings = tuple(_findings(series, table, broken)) if results.seeds > 1 else ()
+        section = Section("repeated_text", chart.title, findings=findings, charts=(chart,))
+        names = "repeated_text_arms", "repeated_text"
+        return study.view(section, columns, by_arm, study.records(by_run), names)
 
 
 def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iterator[Row]:
@@ -180,7 +166,7 @@ def repeated(text: Int[np.ndarray, "N T"], distance: int) -> Int[np.ndarray, "N 
     return copied
 
 
-def _change(grouped: Any) -> "pandas.Series[float]":
+def _change(grouped: Any) -> Numbers:
     """Return the loss with the copy less that without it, of groups of rows."""
     sums = grouped[["nll", "nll_without", "tokens"]].sum(skipna=False)
     return (sums.nll - sums.nll_without) / sums.tokens
@@ -192,7 +178,7 @@ def _reported(multiples: Iterable[float]) -> list[float]:
     return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
 
 
-def _points(of_arm: "pandas.DataFrame") -> Iterator[Point]:
+def _points(of_arm: DataFrame) -> Iterator[Point]:
     """Yield an arm's change at each distance, with an interval over seeds and documents."""
     for k, at in of_arm.groupby("multiple"):
         sums = at.groupby("seed")[["nll", "nll_without", "tokens"]].sum()
@@ -207,39 +193,34 @@ def _points(of_arm: "pandas.DataFrame") -> Iterator[Point]:
         yield Point(found.n, found.mean, found.half_width, change.min(), change.max(), k, keys)
 
 
-def _floor(table: "pandas.DataFrame") -> str:
+def _floor(table: DataFrame) -> str:
     """Return what the change would be if the loss with the copy were 0: the arms' range."""
     sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
     losses = -sums.nll_without / sums.tokens
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
-def _findings(
-    series: Sequence[Series], table: "pandas.DataFrame", broken: "pandas.DataFrame"
-) -> Iterator[str]:
+def _findings(series: Sequence[Series], table: DataFrame, broken: DataFrame) -> Iterator[str]:
     """Yield for which arms a copy lowers the loss at the reported distances, and by how much it could.
 
     `broken` has the rows of runs with losses that are no numbers at a distance; `table` lacks them.
     """
     for k in _reported(table.multiple):
-        read: list[str] = []
-        rest: list[str] = []
-        single: list[str] = []
-        for line in series:
-            for point in line.points:
-                if point.x == k:
-                    below = point.mean + (point.half_width or 0) < 0
-                    side = single if point.half_width is None else read if below else rest
-                    side.append(f"{line.label} ({number(point.mean, 3)})")
+        at = {line.label: point for line in series for point in line.points if point.x == k}
+        found = ((_reading(point), f"{arm} ({number(point.mean, 3)})") for arm, point in at.items())
         left_out = broken[broken.multiple == k].groupby("arm").run.nunique()
-        parts = (
-            f"the loss is lower for {listing(read, NAMED)}" if read else "",
-            f"a lower loss is not shown for {listing(rest, NAMED)}" if rest else "",
-            f"one seed shows nothing for {listing(single, NAMED)}" if single else "",
+        parts = [
+            *phrases((LOWER, NOT_LOWER, SINGLE), found),
             *(
                 f"{counted(runs, 'run')} of {arm} left out: losses that are no numbers"
                 for arm, runs in left_out.items()
             ),
-        )
+        ]
         most = f"{_floor(table[table.multiple == k])} nats where it is copied exactly"
-        yield f"With a copy {multiple(k)} back ({most}), {'; '.join(filter(None, parts))}."
+        yield f"With a copy {multiple(k)} back ({most}), {'; '.join(parts)}."
+
+
+def _reading(change: Point) -> str:
+    if change.half_width is None:
+        return SINGLE
+    return LOWER if change.mean + change.half_width < 0 else NOT_LOWER

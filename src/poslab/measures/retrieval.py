@@ -6,32 +6,30 @@ a `probe`, with questions for something that stands at a given depth of the wind
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from poslab.analysis.estimates import ESTIMATE, ArmFigures, estimate_columns, estimates
-from poslab.analysis.sheets import sheet
-from poslab.analysis.statistics import Estimate
+from poslab.analysis.estimates import ESTIMATE
+from poslab.analysis.sheets import Rows, sheet
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import listing
+from poslab.config.text import grouped, listing
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
-from poslab.measures.needles import at_depths
-from poslab.record import measures
+from poslab.measures.needles import LENGTH, at_depths
+from poslab.record.frames import DataFrame
+from poslab.record.measures import Value, name
 from poslab.record.schema import TableSchema
 from poslab.report import formatting
-from poslab.report.cells import half_widths, looks, loss, named, percent, span, words
+from poslab.report.cells import figure, half_widths, looks, loss, named, percent, span, words
 from poslab.report.charts import HeatPanels
 from poslab.report.document import Section
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Column, Table
 
 if TYPE_CHECKING:
-    import pandas
     from torch import Tensor
 
     from poslab.model.gpt import GPT
@@ -43,7 +41,6 @@ FIGURES = ("exact_share", "token_share", "nats_per_token")
 SHOWN = ("exact_share", "nats_per_token")  # of the figures, in the table
 LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
 WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
-EVERY_ANSWER = 1.0  # where the scale of the chart ends
 
 
 class Retrieval(Measurement):
@@ -88,11 +85,11 @@ class Retrieval(Measurement):
         lengths = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         depths = np.linspace(0, 1, probe.depths).tolist()
         gpt.to(config.trainer.accelerator)
-        for name, multiple, length, depth in at_depths(trained, "retrieval", probe.tasks, lengths, depths):
-            windows = questions(texts[:, -length - 1 :], QUESTIONS[name], depth)
-            losses, likeliest = answers(gpt, windows, QUESTIONS[name].length)
+        for task, multiple, length, depth in at_depths(trained, "retrieval", probe.tasks, lengths, depths):
+            windows = questions(texts[:, -length - 1 :], QUESTIONS[task], depth)
+            losses, likeliest = answers(gpt, windows, QUESTIONS[task].length)
             yield {
-                "task": name,
+                "task": task,
                 "multiple": f"{multiple:g}",
                 "length": length,
                 "depth": f"{depth:g}",
@@ -103,7 +100,7 @@ class Retrieval(Measurement):
                 "tokens": losses.size,
             }
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         table = _defined(table)
         line = table.task + "_" + table.multiple.map("{:g}x".format)
         return (table.exact / table.samples).groupby([table.depth, line]).first().unstack()
@@ -112,15 +109,12 @@ class Retrieval(Measurement):
         table = study.table(self)
         if table is None or (table := _defined(table)).empty:
             return None
-        asked = {*table.task}
-        tasks = [
-            _Task(name, title, table[table.task == name]) for name, title in TITLES.items() if name in asked
-        ]
         held = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
         shares = {held[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
         trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
-        by_arm = [row for task in tasks for row in _arm_rows(study, task)]
+        tasks = {task: table[table.task == task] for task in TITLES if (table.task == task).any()}
+        by_arm = [row for task, asked in tasks.items() for row in _by_length(study, task, asked)]
         by_run = table.assign(training_share=table.run.map(held), **_figures(table))
         columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
         columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
@@ -130,9 +124,9 @@ class Retrieval(Measurement):
             "What the trained model finds again: an answer that stands at a given depth of the window, asked "
             "for at its end. An answer is exact if every token of it was the most likely one. Lengths are "
             f"those of the whole window; L is the training length.{trained_on}",
-            _findings(study, tasks),
-            tuple(_heat(study, task) for task in tasks),
-            (_table(study, tasks, by_arm),),
+            _findings(study, by_arm),
+            tuple(_heat(study, task, asked) for task, asked in tasks.items()),
+            (_table(study, by_arm),),
             {"retrieval": sheet(study.records(by_run[columns])), "retrieval_arms": sheet(by_arm)},
         )
 
@@ -154,36 +148,13 @@ def answers(
     return found[..., 0], found[..., 1] == 1
 
 
-@dataclass(frozen=True)
-class _Task:
-    """One task, with its rows of all runs."""
-
-    name: str
-    title: str
-    table: "pandas.DataFrame"
-
-    @property
-    def lengths(self) -> list[float]:
-        """Multiples of L."""
-        return sorted(self.table.multiple.unique().tolist())
-
-    def of(self, arm: str) -> "pandas.DataFrame":
-        return self.table[self.table.arm == arm]
-
-    def over_depths(self, arm: str, length: float) -> dict[str, Estimate]:
-        """The figures at one length over all depths, over the seeds."""
-        rows = self.of(arm)
-        sums = rows[rows.multiple == length].groupby("run", sort=False)[COUNTS].sum(skipna=False)
-        return estimates(sums.assign(**_figures(sums)).to_dict("records"), FIGURES)
-
-
-def _defined(table: "pandas.DataFrame") -> "pandas.DataFrame":
+def _defined(table: DataFrame) -> DataFrame:
     """The rows in which anything was asked."""
     asked = table.task.isin([*TITLES]) & (table.samples > 0) & (table.tokens > 0)
     return table[asked].astype({"multiple": float, "depth": float})
 
 
-def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
+def _figures(sums: DataFrame) -> dict[str, Any]:
     """The columns FIGURES, from sums of COUNTS."""
     return {
         "exact_share": sums.exact / sums.samples,
@@ -192,47 +163,36 @@ def _figures(sums: "pandas.DataFrame") -> dict[str, Any]:
     }
 
 
-def _arm_rows(study: StudyTables, task: _Task) -> list[dict[str, Any]]:
-    """retrieval_arms.csv: a row per arm and length, over all depths and seeds."""
+def _by_length(study: StudyTables, task: str, asked: DataFrame) -> Rows:
+    """retrieval_arms.csv: a row per length and arm, over all depths and seeds."""
+    sums = asked.groupby(["multiple", "run"])[COUNTS].sum(skipna=False)
+    figures = sums[[]].assign(**_figures(sums))
+    guess = {"guess_nats": math.log(SYMBOLS[task])}
     return [
-        {
-            "task": task.title,
-            "arm": item.arm.label,
-            "multiple": length,
-            "seeds_finished": len(item.rows),
-            "guess_nats": math.log(SYMBOLS[task.name]),
-            **estimate_columns(figures, FIGURES),
-        }
-        for item in study.results.arms
-        for length in task.lengths
-        if (figures := task.over_depths(item.arm.label, length))
+        {"task": TITLES[task], "arm": row["arm"], "multiple": length, **guess, **row}
+        for length, of in figures.groupby(level="multiple")
+        for row in study.by_arm(of.droplevel("multiple"))
     ]
 
 
-def _table(study: StudyTables, tasks: Sequence[_Task], rows: list[dict[str, Any]]) -> Table:
+def _table(study: StudyTables, rows: Rows) -> Table:
     """A row per task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
-    lengths = sorted({length for task in tasks for length in task.lengths})
+    lengths = sorted({float(str(row["multiple"])) for row in rows})
+    exact, answer = "Exact, percent", "Answer, nats per token"
     columns = (
         words("task", "Task"),
         named(looks(study.results)),
-        *(
-            Column(f"exact_share_{measures.name(k)}", formatting.multiple(k), percent, "Exact, percent")
-            for k in lengths
-        ),
-        *(
-            Column(
-                f"nats_per_token_{measures.name(k)}", formatting.multiple(k), loss, "Answer, nats per token"
-            )
-            for k in lengths
-        ),
+        *(Column(f"exact_share_{name(k)}", formatting.multiple(k), percent, exact) for k in lengths),
+        *(Column(f"nats_per_token_{name(k)}", formatting.multiple(k), loss, answer) for k in lengths),
     )
-    records: dict[tuple[str, str], dict[str, Any]] = {}
+    records: dict[tuple[Value, Value], dict[str, Value]] = {}
     for row in rows:
         shared = {key: row[key] for key in ("task", "arm", "seeds_finished")}
         record = records.setdefault((row["task"], row["arm"]), shared)
-        end = measures.name(row["multiple"])
+        end = name(float(str(row["multiple"])))
         record |= {f"{key}_{end}_{part}": row[f"{key}_{part}"] for key in SHOWN for part in ESTIMATE}
-    losses = [f"{formatting.number(math.log(SYMBOLS[task.name]))} ({task.title.lower()})" for task in tasks]
+    guesses = {str(row["task"]).lower(): figure(row, "guess_nats") for row in rows}
+    losses = [f"{formatting.number(nats)} ({task})" for task, nats in guesses.items()]
     caption = (
         "Over all depths. Nats per token is the loss on the answer only, which moves before an answer "
         f"becomes exact; guessing among the symbols of the answer loses {listing(losses)}. A dash: the "
@@ -242,78 +202,68 @@ def _table(study: StudyTables, tasks: Sequence[_Task], rows: list[dict[str, Any]
     return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
 
 
-def _heat(study: StudyTables, task: _Task) -> HeatPanels:
-    answer = int((task.table.tokens // task.table.samples).min())
-    chance = SYMBOLS[task.name] ** -answer
-    cells = task.table.set_index(["arm", "depth", "multiple"])
-    panels, found = study.heat(cells.exact / cells.samples, ("{:g}".format, formatting.multiple), alike=True)
+def _heat(study: StudyTables, task: str, asked: DataFrame) -> HeatPanels:
+    answer = int((asked.tokens // asked.samples).min())
+    chance = SYMBOLS[task] ** -answer
+    cells = asked.set_index(["arm", "depth", "multiple"])
     least = cells.groupby(level=[0, 1, 2])[["length", "samples"]].min().to_dict("index")
-    rows = [
-        {
-            "arm": arm,
-            "task": task.title,
-            "multiple": multiple,
-            "length": least[arm, depth, multiple]["length"],
-        }
-        | {"depth": depth, **at.row, "samples": least[arm, depth, multiple]["samples"]}
-        | {"answer_tokens": answer, "chance": chance}
-        for (arm, depth, multiple), at in found.items()
-    ]
-    samples = sorted(task.table.samples.unique().tolist())
+    of_task = {"task": TITLES[task], "answer_tokens": answer, "chance": chance}
+    samples = sorted(asked.samples.unique().tolist())
     unit = "sample" if samples[-1] == 1 else "samples"
-    return HeatPanels(
-        f"retrieval_{task.name}",
-        f"{task.title} retrieval by length and depth",
+    caption = (
         f"Answers that are exact, in percent of the samples. Depth {WINDOW_START:g} is the start of the "
         f"window, {BEFORE_QUESTION:g} right before the question. {span(samples)} {unit} a cell and seed. An "
         f"answer has {answer} {'token' if answer == 1 else 'tokens'}: guessed, each among "
-        f"{SYMBOLS[task.name]} symbols, it is exact with a chance of {chance:.2g}. "
-        f"{half_widths(study.results)}",
-        "Depth",
-        "Length of the window",
-        "Percent of answers exact",
-        EVERY_ANSWER,
+        f"{SYMBOLS[task]} symbols, it is exact with a chance of {chance:.2g}. {half_widths(study.results)}"
+    )
+    return study.heat(
+        (f"retrieval_{task}", f"{TITLES[task]} retrieval by length and depth", caption),
+        ("Depth", LENGTH, "Percent of answers exact"),
+        cells.exact / cells.samples,
+        ("{:g}".format, formatting.multiple),
         True,
-        panels,
-        rows,
+        lambda place: {**of_task, **least[place]},
     )
 
 
-def _findings(study: StudyTables, tasks: Sequence[_Task]) -> tuple[str, ...]:
+def _findings(study: StudyTables, rows: Rows) -> tuple[str, ...]:
     results = study.results
+    by_task = grouped((str(row["task"]), row) for row in rows)
     without = [
-        f"{item.arm.label} ({task.title.lower()})"
-        for task in tasks
+        f"{item.arm.label} ({task.lower()})"
+        for task, of_task in by_task.items()
         for item in results.arms
-        if item.rows and task.of(item.arm.label).empty
+        if item.rows and all(row["arm"] != item.arm.label for row in of_task)
     ]
     missing = [f"Not on record: {listing(without)}."] if without else []
     one_seed = "One seed: no interval, no winner claimed."
     sure = one_seed if results.seeds < 2 else "Descriptive: no difference between arms is tested."
-    return (*(_finding(results.arms, task) for task in tasks), *missing, sure)
+    return (*(_finding(task, of_task) for task, of_task in by_task.items()), *missing, sure)
 
 
-def _finding(arms: Sequence[ArmFigures], task: _Task) -> str:
+def _finding(title: str, rows: Rows) -> str:
     """Who learned the task at L, and what is left of it at the longest length."""
-    longest, limit = task.lengths[-1], f"{100 * LEARNED:g} %"
-    exact = {}  # at L and at the longest length, by arm
-    for item in arms:
-        at = [task.over_depths(item.arm.label, k).get("exact_share") for k in (1.0, longest)]
-        if at[0] is not None:
-            exact[item.arm.label] = [None if end is None else end.mean for end in at]
+    shares = {(row["arm"], row["multiple"]): figure(row, "exact_share_mean") for row in rows}
+    longest, limit = max(float(str(row["multiple"])) for row in rows), f"{100 * LEARNED:g} %"
+    # At L and at the longest length, by arm.
+    exact = {
+        arm: (share, shares.get((arm, longest)))
+        for (arm, length), share in shares.items()
+        if length == 1 and share is not None
+    }
     if not exact:
-        return f"{task.title}: not measured at L, so what happens past L says nothing."
-    learned = {label: means for label, means in exact.items() if (means[0] or 0) >= LEARNED}
+        return f"{title}: not measured at L, so what happens past L says nothing."
+    learned = {label: means for label, means in exact.items() if means[0] >= LEARNED}
     if not learned:
-        none = f"{task.title}: no arm learned the task at L (less than {limit} exact)"
+        none = f"{title}: no arm learned the task at L (less than {limit} exact)"
         return f"{none}, so what happens past L says nothing."
     past = f" and at {formatting.multiple(longest)}" if longest > 1 else ""
     learners = []
     for label, means in learned.items():
         ends = ["not defined" if mean is None else formatting.share(mean) for mean in means]
         learners.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
-    words = f"{task.title}, percent exact at L{past}: {listing(learners)}."
-    rest = [label for label in exact if label not in learned]
+    words = f"{title}, percent exact at L{past}: {listing(learners)}."
+    rest = [str(label) for label in exact if label not in learned]
     if not rest:
         return words
     subject = "its figures say" if len(rest) == 1 else "their figures say"

@@ -1,19 +1,15 @@
 """What linear attention's weights would be divided by, had its denominator been rotated too."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from poslab.analysis.sheets import Rows
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.record.frames import DataFrame
 from poslab.report.cells import loss, percent
 from poslab.report.document import Section
 from poslab.report.study_tables import SCHEMES, StudyTables
 from poslab.report.tables import Column
-
-if TYPE_CHECKING:
-    import pandas
 
 COUNTS = ["queries", "vanished", "lowest", "weights", "negative"]
 
@@ -59,11 +55,10 @@ class RotatedDenominators(Measurement):
         by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
         names = "rotated_denominators_arms", "rotated_denominators"
-        tables, sheets = study.view("Rotated denominators", caption, columns, by_arm, by_head, *names)
-        return replace(SCHEMES, tables=tables, sheets=sheets)
+        return study.view(SCHEMES, columns, by_arm, by_head, names, "Rotated denominators", caption)
 
 
-def _by_arm(study: StudyTables, table: "pandas.DataFrame") -> Rows:
+def _by_arm(study: StudyTables, table: DataFrame) -> Rows:
     """rotated_denominators_arms.csv: over all layers and heads, and of the layer with most of it."""
     heads = table.groupby("run")
     sums, layers = heads[COUNTS].sum(), table.groupby(["run", "layer"])[COUNTS].sum()

@@ -1,6 +1,6 @@
 """What the trained scheme adds to a logit, by layer, head and distance."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from poslab.analysis.sheets import Rows
 from poslab.config.schema import longest_length
 from poslab.config.text import listing
 from poslab.measures import Measurement, Row, Trained
+from poslab.record.frames import DataFrame
 from poslab.report.cells import bars, scale, training_length
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
@@ -17,8 +18,6 @@ from poslab.report.formatting import count
 from poslab.report.study_tables import SCHEMES, StudyTables, over_seeds
 
 if TYPE_CHECKING:
-    import pandas
-
     from poslab.evaluation.inspection import Inspection
 
 DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
@@ -34,7 +33,7 @@ class Bias(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).bias
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         heads = "bias/layer" + table.layer.astype(str) + "_head" + table["head"].astype(str)
         return table.assign(line=heads).pivot(index="distance", columns="line", values="bias")
 
@@ -55,7 +54,7 @@ def inspected(trained: Trained) -> "Inspection":
     return inspect(trained.gpt, windows, longest_length(config))
 
 
-def _without_effect(study: StudyTables, biases: "pandas.DataFrame | None") -> tuple[str, ...]:
+def _without_effect(study: StudyTables, biases: DataFrame | None) -> tuple[str, ...]:
     """A sentence on the arms that add and turn nothing."""
     from poslab.measures.scheme_rotation import Rotation
 
@@ -74,48 +73,40 @@ def _without_effect(study: StudyTables, biases: "pandas.DataFrame | None") -> tu
     return (f"{words}: {listing(labels)}.",) if labels else ()
 
 
-def _chart(study: StudyTables, table: "pandas.DataFrame") -> PanelChart | None:
+def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
     """Bias by distance, a panel per arm and a line per head, or None where no scheme adds one."""
     results = study.results
-    drawn: list[tuple[str, list[tuple[int, tuple[Point, ...], tuple[Point, ...]]]]] = []
+    drawn: list[tuple[str, tuple[Series, ...]]] = []
     rows: Rows = []
     for item in results.arms:
-        of_arm = table[table.arm == item.arm.label]
-        by_head = of_arm.groupby(["layer", "head"])
-        heads: Mapping[tuple[int, int], tuple[Point, ...]] = {
-            place: whole for place, of in by_head if (whole := over_seeds(of, "bias", 1))
-        }
-        layers = sorted({layer for layer, _ in heads})
-        for layer in layers:
-            title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
-            lines = [(head, whole, drawn_part(whole)) for (at, head), whole in heads.items() if at == layer]
+        layers: dict[int, list[Series]] = {}
+        for (layer, head), of_head in table[table.arm == item.arm.label].groupby(["layer", "head"]):
+            if not (whole := over_seeds(of_head, "bias", 1)):
+                continue
+            line = drawn_part(whole)
+            layers.setdefault(layer, []).append(Series(head_number(head), f"head {head}", line))
             rows += [
                 {"arm": item.arm.label, "layer": layer, "head": head, **point.row}
-                | {"distance_plus_1": int(point.x), "drawn": point.x in drawn_at}
-                for head, whole, line in lines
-                for drawn_at in [{point.x for point in line}]
+                | {"distance_plus_1": int(point.x), "drawn": point in line}
                 for point in whole
             ]
-            if layer in (layers[0], layers[-1]):
-                drawn.append((title, lines))
+        for layer in sorted({*[*layers][:1], *[*layers][-1:]}):
+            title = item.arm.label + (f", layer {layer}" if len(layers) > 1 else "")
+            drawn.append((title, tuple(layers[layer])))
     if not drawn:
         return None
-    every = [Series(0, "", line) for _, lines in drawn for _, _, line in lines]
-    panels = tuple(
-        LineChart(
-            "bias_by_distance",
-            title,
-            "",
-            "Distance + 1 in tokens" + training_length(results),
-            "Bias (nats)",
-            2,
-            octaves(every, count),
-            None if results.context_length is None else float(results.context_length),
-            tuple(Series(head_number(head), f"head {head}", line) for head, _, line in lines),
-        )
-        for title, lines in drawn
+    whole_chart = LineChart(
+        "bias_by_distance",
+        "",
+        "",
+        "Distance + 1 in tokens" + training_length(results),
+        "Bias (nats)",
+        (),
+        octaves([line for _, lines in drawn for line in lines], count),
+        None if results.context_length is None else float(results.context_length),
     )
-    ends = any(len(whole) > len(line) for _, lines in drawn for _, whole, line in lines)
+    panels = tuple(replace(whole_chart, title=title, series=lines) for title, lines in drawn)
+    ends = not all(row["drawn"] for row in rows)
     caption = (
         "What the trained scheme adds to the logit of a key so many tokens before the query, a line per "
         "head; layers that share one scheme are shown once, of others the first and the last. "
@@ -123,14 +114,7 @@ def _chart(study: StudyTables, table: "pandas.DataFrame") -> PanelChart | None:
         + scale(panels)
         + bars(results)
     )
-    return PanelChart(
-        "bias_by_distance",
-        "Bias by distance",
-        caption,
-        panels,
-        "Heads",
-        rows,
-    )
+    return PanelChart("bias_by_distance", "Bias by distance", caption, panels, "Heads", rows)
 
 
 def drawn_part(line: tuple[Point, ...]) -> tuple[Point, ...]:

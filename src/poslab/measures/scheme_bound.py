@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
-from poslab.report.cells import arms, bars, training_length
-from poslab.report.charts import LineChart, Series, octaves
+from poslab.record.frames import DataFrame
+from poslab.report.cells import bars, training_length
+from poslab.report.charts import LineChart, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count
-from poslab.report.study_tables import SCHEMES, StudyTables, over_seeds
-
-if TYPE_CHECKING:
-    import pandas
+from poslab.report.study_tables import SCHEMES, StudyTables
 
 SOURCE = "Su et al. 2021, section 3.4.3"
 OVER = 0  # tokens: bounds are divided by the one at this distance
@@ -29,12 +26,12 @@ class Bound(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).bound
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         return table.assign(line="bound/layer" + table.layer.astype(str)).pivot(
             index="distance", columns="line", values="bound"
         )
 
-    def sheet(self, table: "pandas.DataFrame") -> None:
+    def sheet(self, table: DataFrame) -> None:
         return None
 
     def section(self, study: StudyTables) -> Section:
@@ -44,7 +41,7 @@ class Bound(Measurement):
         return replace(SCHEMES, findings=findings, charts=() if chart is None else (chart,))
 
 
-def _chart(study: StudyTables, table: "pandas.DataFrame") -> LineChart | None:
+def _chart(study: StudyTables, table: DataFrame) -> LineChart | None:
     """Return a line per arm that turns queries and keys, or None where none does."""
     results = study.results
     table = table.dropna(subset="bound")
@@ -52,12 +49,7 @@ def _chart(study: StudyTables, table: "pandas.DataFrame") -> LineChart | None:
     means = table.groupby(["arm", "run", "distance"], sort=False).bound.agg(bound="mean", layers="count")
     means = means.reset_index()
     shared = means[means.layers == means.run.map(layers)]  # distances that all layers on record have
-    lines = {
-        (look, item.arm.label): over_seeds(shared[shared.arm == item.arm.label], "bound")
-        for look, item in arms(results)
-    }
-    series = tuple(Series(*arm, points) for arm, points in lines.items() if points)
-    if not series:
+    if not (series := study.means(shared, "bound")):
         return None
     caption = (
         "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
@@ -72,8 +64,7 @@ def _chart(study: StudyTables, table: "pandas.DataFrame") -> LineChart | None:
         caption,
         "Distance in tokens" + training_length(results),
         f"Bound, over that at distance {OVER}",
-        2,
+        series,
         octaves(series, count),
         None if results.context_length is None else float(results.context_length),
-        series,
     )

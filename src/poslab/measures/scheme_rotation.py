@@ -3,20 +3,16 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from poslab.analysis.sheets import Row as SheetRow
-from poslab.analysis.sheets import Sheet
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.scheme_bias import inspected
+from poslab.record.frames import DataFrame
 from poslab.report.cells import fewer, figure, loss
 from poslab.report.document import Section
 from poslab.report.formatting import number
 from poslab.report.study_tables import SCHEMES, StudyTables
-from poslab.report.tables import Cell, Column, Table
-
-if TYPE_CHECKING:
-    import pandas
+from poslab.report.tables import Cell, Column
 
 
 class Rotation(Measurement):
@@ -32,32 +28,25 @@ class Rotation(Measurement):
         if (pairs := study.table(self)) is None:
             return replace(SCHEMES, findings=findings)
         pairs = pairs.replace(math.inf, math.nan)  # one turn in endlessly many tokens is no turn
-        tables, sheets = _view(study, pairs)
-        return replace(SCHEMES, findings=findings, tables=tables, sheets=sheets)
+        return _view(study, pairs, replace(SCHEMES, findings=findings))
 
 
-def _figures(study: StudyTables, pairs: "pandas.DataFrame") -> "pandas.DataFrame":
+def _figures(study: StudyTables, pairs: DataFrame) -> DataFrame:
     """Return a row per run with pairs, over all layers on record."""
-    import pandas
-
-    figures: dict[str, dict[str, Any]] = {}
-    for run in study.results.finished:
-        wavelengths = pairs[pairs.run == run.name].wavelength
-        longest = run.context_length * max((k for _, k in run.segments), default=1.0)
-        if len(wavelengths):
-            figures[run.name] = {
-                "pairs": len(wavelengths),
-                "turning": wavelengths.count(),
-                "fastest": wavelengths.min(),
-                "slowest": wavelengths.max(),
-                "under_a_turn_in_L": (wavelengths > run.context_length).sum(),
-                "under_a_turn_in_longest": (wavelengths > longest).sum(),
-            }
-    return pandas.DataFrame.from_dict(figures, orient="index")
+    lengths = {run.name: run.context_length for run in study.results.finished}
+    longest = {
+        run.name: run.context_length * max((k for _, k in run.segments), default=1.0)
+        for run in study.results.finished
+    }
+    figures = pairs.groupby("run").wavelength.agg(pairs="size", turning="count", fastest="min", slowest="max")
+    for name, limits in (("L", lengths), ("longest", longest)):
+        slower = pairs.wavelength > pairs.run.map(limits)
+        figures[f"under_a_turn_in_{name}"] = slower.groupby(pairs.run).sum()
+    return figures
 
 
-def _view(study: StudyTables, pairs: "pandas.DataFrame") -> tuple[tuple[Table], dict[str, Sheet]]:
-    """Return a table with a row per arm that turns, and its CSV files."""
+def _view(study: StudyTables, pairs: DataFrame, section: Section) -> Section:
+    """Return the section with a table of a row per arm that turns, and its CSV files."""
     columns = (
         Column("pairs", "Pairs", _turns),
         Column("turning", "that turn", _turns),
@@ -76,7 +65,7 @@ def _view(study: StudyTables, pairs: "pandas.DataFrame") -> tuple[tuple[Table], 
     by_arm = study.by_arm(_figures(study, pairs))
     by_pair = study.records(pairs[["arm", "run", "seed", "layer", "pair", "wavelength"]])
     names = "wavelengths", "wavelength_pairs"
-    return study.view("Wavelengths of the rotations", caption, columns, by_arm, by_pair, *names)
+    return study.view(section, columns, by_arm, by_pair, names, "Wavelengths of the rotations", caption)
 
 
 def _turns(row: SheetRow, key: str) -> Cell:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from poslab.config.schema import RunConfig
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
+from poslab.record.frames import DataFrame
 from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Section
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Table
 
 if TYPE_CHECKING:
-    import pandas
     from torch import Tensor
 
 SIZES = 24  # about as many are tested
@@ -73,7 +73,7 @@ class Task(Measurement):
                 }
                 trained.progress.share(f"size {size}", (sizes.index(size) + 1) / len(sizes))
 
-    def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def summarise(self, table: DataFrame) -> DataFrame:
         import pandas
 
         found = {}
@@ -89,7 +89,7 @@ class Task(Measurement):
             }
         return pandas.DataFrame.from_dict(found, orient="index").astype(float)
 
-    def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
+    def curve(self, table: DataFrame) -> DataFrame:
         shares = table.assign(exact=table.exact / table.samples, tokens=table.correct / table.tokens)
         return shares.set_index("size")[["exact", "tokens"]]
 

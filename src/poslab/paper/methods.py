@@ -84,9 +84,9 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield from _tested(results)
     yield Cited(
         f"Training ran in {every(lambda run: plain(run.manifest.precision, 20))} on "
-        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab"
+        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab",
+        cited("always", "poslab"),
     )
-    yield Cited("", cited("always", "poslab"))
     yield Cited(".")
 
 
@@ -101,8 +101,8 @@ def _published(results: Results) -> Iterator[Cited]:
         f"{every(lambda run: plain(run.data_name, 60))}; L is {lengths} tokens. "
     )
     yield Cited(_measured(results))
-    yield Cited("Each is one trained model, so nothing is tested. All was done with poslab")
-    yield Cited("", cited("always", "poslab"))
+    done = "Each is one trained model, so nothing is tested. All was done with poslab"
+    yield Cited(done, cited("always", "poslab"))
     yield Cited(".")
 
 
@@ -224,7 +224,7 @@ def _tested(results: Results) -> Iterator[Cited]:
         over = f"the {claims} claims of a text, and by Bonferroni's over the {len(parts)} texts"
     yield Cited(
         f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected by "
-        f"Holm's method over {over}"
+        f"Holm's method over {over}",
+        cited("always", "tests"),
     )
-    yield Cited("", cited("always", "tests"))
     yield Cited(". ")

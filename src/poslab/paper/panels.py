@@ -60,31 +60,8 @@ def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
 
 
 def laid_out(charts: Sequence[LineChart]) -> Figure:
-    """Return the figure, laid out once for all formats."""
-    return canvas.settled(lambda: _drawn(charts))
-
-
-def _drawn(charts: Sequence[LineChart]) -> Figure:
-    """Draw the panels over both columns; every panel has its own scale, all have one legend.
-
-    With more arms than the legend has room for, it names those that end lowest in the first panel.
-    """
-    series = {line.arm: line.label for chart in charts for line in chart.series}
-    several = len(series) > paper.MANY
-    legend = {line.arm: line.label for line in paper.named(charts[0].series)} if several else series
-    columns = paper.legend_columns(list(legend.items()), 110)
-    rows = -(-len(legend) // columns) + 2 * several
-    figure = canvas.canvas(canvas.WIDE, canvas.HEIGHT + canvas.LEGEND_ROW * rows)
-    for axes, chart, letter in zip(
-        figure.subplots(1, len(charts), squeeze=False)[0], charts, LETTERS, strict=False
-    ):
-        paper.axes_of(axes, chart, [line for line in chart.series if line.arm in legend])
-        axes.set_ylim(*paper.limits(chart.series))
-        axes.set_xlabel(canvas.verbatim(chart.x_label))
-        axes.set_ylabel(canvas.verbatim(chart.y_label))
-        axes.set_title(f"({letter})", loc="left", fontsize=8.5)
-    paper.legend_of(figure, list(legend.items()), columns, len(series) - len(legend))
-    return figure
+    """Return the panels over both columns, laid out once for all formats."""
+    return canvas.settled(lambda: paper.beside_each_other(charts, LETTERS, canvas.WIDE))
 
 
 def _pgf(figure: Figure) -> bytes:

@@ -1,7 +1,7 @@
 """The narrow table of a paper: a row per arm, chosen columns, the best loss in bold, a mark for a test."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -77,8 +77,9 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
         )
     columns = (cells.arm_column(parts[0]), *(known[column] for column in chosen))
     blocks = tuple((part.text if results.texts else "", _rows(part, chosen)) for part in parts)
-    together = "Each text is compared by itself." if results.texts else ""
-    return PaperTable(f"{_caption(parts[0], chosen)} {together}".strip(), columns, blocks)
+    together = ["Each text is compared by itself."] if results.texts else []
+    caption = " ".join(filter(None, [*_caption(parts[0], chosen), *together]))
+    return PaperTable(caption, columns, blocks)
 
 
 def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
@@ -135,26 +136,23 @@ def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
     return text + STAR if star else text
 
 
-def _caption(results: Results, names: Sequence[str]) -> str:
-    """Return the meaning of the columns, and how sure they are."""
+def _caption(results: Results, names: Sequence[str]) -> Iterator[str]:
+    """Yield the meaning of the columns, and how sure they are."""
     lengths = [column for column in names if is_loss(column)]
-    sentences = [
-        f"Losses in {counted} at the training length L and past it; lower is better."
-        for counted in dict.fromkeys(map(unit, lengths))
-    ]
+    for counted in dict.fromkeys(map(unit, lengths)):
+        yield f"Losses in {counted} at the training length L and past it; lower is better."
     if "rank" in names:
-        sentences.append(cells.rank_words(results, "paired t tests with Holm's correction").strip())
+        yield cells.rank_words(results, "paired t tests with Holm's correction").strip()
     if "difference" in names:
-        sentences.append(
+        yield (
             f"The difference is that from {results.reference.arm.label} in the tested loss, paired by "
             f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
         )
-    sentences.append(_how_sure(results))
+    yield _how_sure(results)
     if results.seeds > 1 and lengths and results.rungs is None:
         tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
         ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
-        sentences.append(f"Bold: the lowest mean of a column{ranked}{tested}.")
-    return " ".join(filter(None, sentences))
+        yield f"Bold: the lowest mean of a column{ranked}{tested}."
 
 
 def _how_sure(results: Results) -> str:

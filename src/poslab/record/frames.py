@@ -2,16 +2,21 @@
 
 import io
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from poslab.record.reader import ReportError, Run
 from poslab.record.schema import TableSchema
 
 if TYPE_CHECKING:
-    import pandas
+    from pandas import DataFrame as DataFrame
+    from pandas import Series
+
+    Numbers = Series
+else:  # takes a second to load, and most commands read no table
+    DataFrame = Numbers = Any
 
 
-def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None":
+def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
     """Return the rows of a table of every run that has it; None where no run has a row.
 
     The columns run, pos, attention and seed come before those of the table. An optional column that a file
@@ -20,7 +25,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> "pandas.DataFrame | None"
     having = [run for run in runs if schema.file in run.tables]
     if not having:
         return None
-    import pandas  # takes a second: only where there is a table to read
+    import pandas
 
     tables, of_rows = [], []  # the second: of which run each row is
     for run in having:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from poslab.analysis.curves import Point
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
@@ -15,6 +16,7 @@ from poslab.analysis.sheets import Row
 from poslab.config.text import listing
 from poslab.record import measures
 from poslab.record.measures import Value, family, name
+from poslab.report.charts import Series
 from poslab.report.formatting import DASH, count, interval, multiple, number, quantity, share
 from poslab.report.tables import Cell, Column
 
@@ -31,8 +33,8 @@ BITS = {
 }
 WINDOWS |= {bits: WINDOWS[family] for family, bits in measures.IN_BITS.items()}
 PLACES |= {bits: PLACES[family] for family, bits in measures.IN_BITS.items()}
-_NEARLY_NEVER = 1e300  # past every number, before what was never reached
 _BESIDE = 1e-6  # how far a bound sorts from the number that it names
+_NEARLY_NEVER = 1e300  # past every number, before what was never reached
 
 
 def figure(row: Row, key: str) -> float | None:
@@ -75,6 +77,12 @@ def arms(results: Results) -> list[tuple[int, ArmFigures]]:
     """Return every arm with the number of its look."""
     numbers = arm_numbers((item.arm.pos, item.arm.attention) for item in results.arms)
     return list(zip(numbers, results.arms, strict=True))
+
+
+def lines(results: Results, line: Callable[[ArmFigures], tuple[Point, ...]]) -> tuple[Series, ...]:
+    """Return the line of each arm that has any points."""
+    every = (Series(look, item.arm.label, line(item)) for look, item in arms(results))
+    return tuple(series for series in every if series.points)
 
 
 def lone_arm(label: str) -> str:

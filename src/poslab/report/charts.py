@@ -1,17 +1,17 @@
 """Charts of a report, with the rows of the CSV files beside them, before they are drawn."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.curves import Point
 from poslab.analysis.sheets import Rows
 from poslab.analysis.statistics import Estimate
-from poslab.record.summary import Target
 from poslab.report.formatting import DASH, number, quantity, share
 from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
+FEWEST = 3  # ticks of an axis
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class LineChart(Figure):
 
     x_label: str
     y_label: str
-    base: int  # of the logarithm of x
-    ticks: tuple[tuple[float, str], ...]
-    mark: float | None  # the training length L, or what `mark_label` names
     series: tuple[Series, ...]
+    ticks: tuple[tuple[float, str], ...]
+    mark: float | None = None  # the training length L, or what `mark_label` names
+    base: int = 2  # of the logarithm of x
     level: float | None = None  # a loss past L above which a line has failed
     ceiling: float | None = None  # where y ends, if lines continue above it
     stepped: bool = False  # whether a line keeps its value until the next point
@@ -93,13 +93,23 @@ def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tu
     return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
 
 
-def decades(series: Sequence[Series]) -> tuple[tuple[float, str], ...]:
-    """Return ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many."""
+def decades(
+    series: Sequence[Series], label: Callable[[float], str] = quantity
+) -> tuple[tuple[float, str], ...]:
+    """Return ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many.
+
+    Where these are few, ticks stand at round numbers as far apart as each other.
+    """
     low, high = _range(series)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [part * 10.0**i for i in powers for part in (1, 2, 5) if low <= part * 10.0**i <= high]
     tens = [tick for tick in ticks if math.log10(tick).is_integer()]
-    return tuple((tick, quantity(tick)) for tick in (ticks if len(ticks) <= 7 or len(tens) < 2 else tens))
+    if len(ticks) > 7 and len(tens) > 1:
+        ticks = tens
+    steps = (part * 10.0**i for i in reversed(range(powers[0] - 3, powers[-1] + 1)) for part in (1, 0.5, 0.2))
+    while len(ticks) < FEWEST and (step := next(steps, None)) is not None:
+        ticks = [i * step for i in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
+    return tuple((tick, label(tick)) for tick in ticks)
 
 
 def _range(series: Sequence[Series]) -> tuple[float, float]:
@@ -189,91 +199,32 @@ class HeatPanels(Figure):
 
 
 @dataclass(frozen=True)
-class Reach:
-    """When one run reached one target; `tokens` is None where it did not within its budget."""
+class Track:
+    """An arm's row of a track chart."""
 
     arm: int
     label: str
-    seed: int
-    target: Target
-    tokens: float | None
-    budget: int
+    marks: tuple[tuple[str, float | None], ...]  # of which kind each is and where; None: past the end
+    cells: tuple[Cell, ...]  # beside them
+    bar: tuple[float, float] | None = None  # a stretch of the scale
 
 
 @dataclass(frozen=True)
-class TargetChart(Figure):
-    """Tokens to each target, one dot per run."""
+class TrackChart(Figure):
+    """Marks along one scale, a row per arm."""
 
-    reaches: tuple[Reach, ...]
-    targets: tuple[Target, ...]
-    times: Mapping[int, tuple[Cell, ...]]  # of each arm, by its number: the mean time to each target
+    description: str
+    x_label: str
+    scale: tuple[float, float]
+    ends: tuple[str, str]  # what the page calls the ends of the scale
+    heads: tuple[tuple[str, str], ...]  # of the cells: a title, and the kind of marks that it is of, or ""
+    tracks: tuple[Track, ...]
+    rows: Rows
 
-    @property
-    def rows(self) -> Rows:
-        return [
-            {
-                "arm": reach.label,
-                "seed": reach.seed,
-                "target_fraction": reach.target.fraction,
-                "target_loss": reach.target.loss,
-                "reached": reach.tokens is not None,
-                "tokens_to_target": reach.tokens,
-                "budget": reach.budget,
-            }
-            for reach in self.reaches
-        ]
-
-    @property
-    def edge(self) -> float:  # the largest budget, where the scale ends
-        return max(reach.budget for reach in self.reaches)
-
-    @property
-    def by_arm(self) -> dict[tuple[int, str], list[Reach]]:
-        """The reaches of each arm, by its number and label."""
-        arms: dict[tuple[int, str], list[Reach]] = {}
-        for reach in self.reaches:
-            arms.setdefault((reach.arm, reach.label), []).append(reach)
-        return arms
-
-    @property
-    def description(self) -> str:
-        hits = {label: [r.tokens is not None for r in runs] for (_, label), runs in self.by_arm.items()}
-        parts = [f"{label}: {sum(hit)} of {len(hit)} reached" for label, hit in hits.items()]
-        return f"{self.title}. {'; '.join(parts)}."
+    def along(self, x: float) -> float:
+        """Return where x is along the scale, in percent."""
+        low, high = self.scale
+        return 100 * (x - low) / (high - low)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an arm stands among the others in the tested loss."""
-
-    arm: int
-    label: str
-    mean: float  # of its ranks over the seeds that all arms have
-    best: int  # the places that the tests leave it
-    worst: int
-
-
-@dataclass(frozen=True)
-class RankChart(Figure):
-    """The places of the arms, one row per arm: a dot at its mean rank, a bar over its possible places."""
-
-    places: tuple[Place, ...]  # the best mean rank first
-
-    @property
-    def rows(self) -> Rows:
-        return [
-            {"arm": p.label, "rank_mean": p.mean, "rank_best": p.best, "rank_worst": p.worst}
-            for p in self.places
-        ]
-
-    @property
-    def description(self) -> str:
-        parts = [f"{p.label} {number(p.mean, 2)}, places {p.best} to {p.worst}" for p in self.places]
-        return f"{self.title}. Mean rank: {'; '.join(parts)}."
-
-    def along(self, rank: float) -> float:
-        """Return the position of a rank along the scale, in percent."""
-        return 100 * (rank - 0.5) / len(self.places)
-
-
-Chart = LineChart | TargetChart | PanelChart | HeatPanels | RankChart
+Chart = LineChart | TrackChart | PanelChart | HeatPanels

@@ -2,7 +2,7 @@
 
 import math
 import re
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from poslab.config.text import CONTROL
 
@@ -11,13 +11,7 @@ DASH = "–"
 
 def web_link(url: object) -> str | None:
     """Return the address if it leads to a web page, else None."""
-    if not isinstance(url, str) or CONTROL.search(url) or re.search(r"[\s\\]", url):
-        return None
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not isinstance(url, str) or CONTROL.search(url) or not re.fullmatch(r"https?://[\w[][^\s\\]*", url):
         return None
     return quote(url, safe=":/?#@!$&*+,;=%~-._[]")
 

@@ -3,25 +3,22 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.analysis.curves import Point, points
 from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Rows, Sheet, sheet
+from poslab.analysis.sheets import Rows, sheet
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import listing, plain
 from poslab.measures import Measurement, cell, figures_of
-from poslab.record.frames import frame
-from poslab.report.cells import arm_column, arms, bars, loss
-from poslab.report.charts import HeatPanel, LineChart, Series, octaves
+from poslab.record.frames import DataFrame, Numbers, frame
+from poslab.record.measures import Value
+from poslab.report.cells import arm_column, arms, bars, lines, loss
+from poslab.report.charts import HeatPanel, HeatPanels, LineChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import quantity
 from poslab.report.tables import Column, Table
-
-if TYPE_CHECKING:
-    import pandas
-
 
 Place = tuple[str, float, float]  # of a shaded number: its arm, row and column
 
@@ -39,7 +36,7 @@ class StudyTables:
     def __init__(self, results: Results) -> None:
         self.results = results
 
-    def table(self, measurement: Measurement) -> "pandas.DataFrame | None":
+    def table(self, measurement: Measurement) -> DataFrame | None:
         """Return the rows of all finished runs with each run's arm; None where no run has any."""
         if (table := frame(self.results.finished, measurement.table)) is None:
             return None
@@ -47,47 +44,68 @@ class StudyTables:
         table.insert(1, "arm", table["run"].map(labels))
         return table
 
-    def records(self, table: "pandas.DataFrame") -> Rows:
+    def records(self, table: DataFrame) -> Rows:
         """Return the rows of a table for a CSV file, with empty cells for missing numbers."""
         listed = table.to_dict("records")
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
-    def by_arm(self, figures: "pandas.DataFrame") -> Rows:
+    def by_arm(self, figures: DataFrame) -> Rows:
         """Return figures over the seeds, one row per arm that has any, from one row per run by its name."""
         by_run = dict(zip(figures.index, self.records(figures), strict=True))
-        rows: Rows = []
-        for item in self.results.arms:
-            if of_arm := [by_run[run.name] for run in item.arm.finished if run.name in by_run]:
-                rows.append({"arm": item.arm.label, "context_length": item.arm.context_length})
-                rows[-1]["seeds_finished"] = len(item.rows)
-                rows[-1] |= estimate_columns(estimates(of_arm, figures.columns), figures.columns)
-        return rows
+        return [
+            {
+                "arm": item.arm.label,
+                "context_length": item.arm.context_length,
+                "seeds_finished": len(item.rows),
+                **estimate_columns(estimates(of_arm, figures.columns), figures.columns),
+            }
+            for item in self.results.arms
+            if (of_arm := [by_run[run.name] for run in item.arm.finished if run.name in by_run])
+        ]
 
     def view(
-        self, title: str, caption: str, columns: Iterable[Column], by_arm: Rows, by_run: Rows, *names: str
-    ) -> tuple[tuple[Table], dict[str, Sheet]]:
-        """Return the table of arms for a section and its CSV files, that of arms and that of runs.
+        self,
+        section: Section,
+        columns: Iterable[Column],
+        by_arm: Rows,
+        by_run: Rows,
+        files: tuple[str, str],
+        title: str = "",
+        caption: str = "",
+        **more: Any,
+    ) -> Section:
+        """Return a section with a table of arms and its CSV files, that of arms and that of runs.
 
-        `names` are those of the two files. The first column of the table names the arm.
+        The first column of the table names the arm. The title is by default that of the section, of which
+        `more` are further parts.
         """
-        sources = tuple(f"{name}.csv" for name in names)
-        table = Table(title, caption, (arm_column(self.results), *columns), by_arm, sources)
-        return (table,), dict(zip(names, map(sheet, (by_arm, by_run)), strict=True))
+        sources = tuple(f"{name}.csv" for name in files)
+        named = (arm_column(self.results), *columns)
+        table = Table(title or section.title, caption, named, by_arm, sources)
+        sheets = dict(zip(files, map(sheet, (by_arm, by_run)), strict=True))
+        return replace(section, tables=(table,), sheets=sheets, **more)
 
     def heat(
-        self, values: "pandas.Series[float]", titles: Sequence[Callable[[float], str]], alike: bool
-    ) -> tuple[tuple[HeatPanel, ...], dict[Place, Estimate]]:
-        """Return a panel per arm of means over the seeds, and these means by arm, row and column.
+        self,
+        words: tuple[str, str, str],
+        axes: tuple[str, str, str],
+        values: Numbers,
+        titles: Sequence[Callable[[float], str]],
+        shares: bool,
+        beside: Callable[[Place], dict[str, Value]] = lambda place: {},
+    ) -> HeatPanels:
+        """Return a panel per arm of means over the seeds by row and column.
 
-        That is the index of `values`; `titles` names a row and a column. All panels have the same of these
-        where `alike`, else those of their arm.
+        Arm, row and column are the index of `values`; `titles` names a row and a column. Where the values are
+        `shares`, all panels have the same rows and columns, else those of their arm. `words` are name, title
+        and caption, and `axes` those of rows, columns and numbers. `beside` has further cells of the CSV.
         """
         by_place = {place: estimate(of.tolist()) for place, of in values.groupby(level=[0, 1, 2])}
         panels: list[HeatPanel] = []
         known: dict[Place, Estimate] = {}
         for look, item in arms(self.results):
             label = item.arm.label
-            places = [place for place in by_place if alike or place[0] == label]
+            places = [place for place in by_place if shares or place[0] == label]
             rows, columns = (sorted({place[i] for place in places}) for i in (1, 2))
             cells = tuple(tuple(by_place.get((label, row, column)) for column in columns) for row in rows)
             if any(map(any, cells)):
@@ -95,7 +113,12 @@ class StudyTables:
                 panels.append(HeatPanel(look, label, len(item.rows), row_titles, column_titles, cells))
                 of_arm = [(label, row, column) for row in rows for column in columns]
                 known |= {place: at for place in of_arm if (at := by_place.get(place)) is not None}
-        return tuple(panels), known
+        listed = [
+            dict(zip(values.index.names, place, strict=True)) | at.row | beside(place)
+            for place, at in known.items()
+        ]
+        high = 1.0 if shares else max(at.mean for at in known.values())
+        return HeatPanels(*words, *axes, high, shares, tuple(panels), listed)
 
     def not_on_record(self, measurement: Measurement, noun: str) -> tuple[str, ...]:
         """Return a sentence on the arms of which a finished run lacks the measurement's table, if any."""
@@ -125,8 +148,16 @@ class StudyTables:
         title = name.replace("_", " ").capitalize()
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)
         views = (Column(column, column.replace("_", " "), loss) for column in columns)
-        tables, sheets = self.view(title, about, views, by_arm, by_run, f"{name}_arms", name)
-        return Section(name, title, charts=self.lines(measurement), tables=tables, sheets=sheets)
+        section = Section(name, title, charts=self.lines(measurement))
+        return self.view(section, views, by_arm, by_run, (f"{name}_arms", name), caption=about)
+
+    def means(
+        self, rows: DataFrame, column: str, shift: int = 0, axis: str = "distance"
+    ) -> tuple[Series, ...]:
+        """Return a line per arm, with means over its seeds by `axis` + `shift`."""
+        return lines(
+            self.results, lambda item: over_seeds(rows[rows.arm == item.arm.label], column, shift, axis)
+        )
 
     def lines(self, measurement: Measurement) -> tuple[LineChart, ...]:
         """Return a chart of each line of `curve`, with means over the seeds by arm.
@@ -146,11 +177,7 @@ class StudyTables:
         axis, title = (name.replace("_", " ").capitalize() for name in (measurement.axis, measurement.family))
         charts = []
         for column in whole.columns[3:]:
-            series = [
-                Series(look, item.arm.label, means)
-                for look, item in arms(self.results)
-                if (means := over_seeds(whole[whole.arm == item.arm.label], column, shift, measurement.axis))
-            ]
+            series = self.means(whole, column, shift, measurement.axis)
             line = str(column).replace("_", " ")
             charts.append(
                 LineChart(
@@ -159,18 +186,14 @@ class StudyTables:
                     bars(self.results),
                     f"{axis} + 1" if shift else axis,
                     line.capitalize(),
-                    2,
+                    series,
                     octaves(series, quantity),
-                    None,
-                    tuple(series),
                 )
             )
         return tuple(charts)
 
 
-def over_seeds(
-    rows: "pandas.DataFrame", column: str, shift: int = 0, axis: str = "distance"
-) -> tuple[Point, ...]:
+def over_seeds(rows: DataFrame, column: str, shift: int = 0, axis: str = "distance") -> tuple[Point, ...]:
     """Means over the seeds by `axis` + `shift`; what is the same in every seed has no interval."""
     by_seed: list[dict[Any, float]] = [
         {

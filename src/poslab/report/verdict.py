@@ -10,7 +10,7 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import Estimate
-from poslab.config.text import counted, listing
+from poslab.config.text import counted, grouped, listing
 from poslab.record.measures import family, is_in_bits
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
@@ -148,10 +148,8 @@ def on_text(results: Results, documents: Sequence[int] = ()) -> str:
 
 def left_out(results: Results, compared: Collection[str]) -> str:
     """Return the arms by label that are not among `compared` in the tested figure, with reasons."""
-    reasons: dict[str, list[str]] = {}
-    for item in results.arms:
-        if item.arm.label not in compared:
-            reasons.setdefault(why_apart(item, results, results.primary), []).append(item.arm.label)
+    apart = [item for item in results.arms if item.arm.label not in compared]
+    reasons = grouped((why_apart(item, results, results.primary), item.arm.label) for item in apart)
     return not_compared(reasons)
 
 
@@ -175,12 +173,13 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
     return f"without {'two seeds' if shared else 'a seed'} in common"
 
 
-def phrases(*groups: tuple[str, list[str]]) -> list[str]:
-    """Return the words of each group that has labels: "lower for a and b"."""
+def phrases(order: Iterable[str], found: Iterable[tuple[str, str]]) -> list[str]:
+    """Return labels by the words before them, in the order of these: "lower for a and b"."""
+    groups = grouped(found)
     return [
         f"{words} {cells.lone_arm(labels[0]) if len(labels) == 1 else listing(labels, NAMED)}"
-        for words, labels in groups
-        if labels
+        for words in order
+        if (labels := groups.get(words))
     ]
 
 
@@ -214,59 +213,47 @@ def _gains(results: Results) -> str:
     if longest is None or not tests:
         return ""
     gains = {item.arm.label: item.mean(gain(longest)) or 0.0 for item in results.arms}
-    parts = phrases(
-        ("above 0 for", [test.arm for test in tests if test.holds and gains[test.arm] > 0]),
-        ("below 0 for", [test.arm for test in tests if test.holds and gains[test.arm] < 0]),
-        ("not shown to differ from 0 for", [test.arm for test in tests if not test.holds]),
+    above, below, neither = "above 0 for", "below 0 for", "not shown to differ from 0 for"
+    found = (
+        (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm) for test in tests
     )
+    parts = phrases((above, below, neither), found)
     text = "on this text" if results.one_text else "each on its own text"
     return f"{text}, context gain at {length_words(longest)} is {', '.join(parts)}"
 
 
 def _target(results: Results) -> str:
     """Return who reaches the target sooner or later; "" without ratios."""
-    ratios = [
-        (item, item.ratios[TARGET])
-        for item in results.arms
-        if item is not results.reference and TARGET in item.ratios
-    ]
-    if not ratios:
+    timed = [item for item in results.arms if item is not results.reference and TARGET in item.ratios]
+    if not timed:
         return ""
     label = results.reference.arm.label
-    known = {label, *(item.arm.label for item, _ in ratios)}
+    claimed = {test.arm for test in results.claims if test.figure == TIME and test.holds}
     # Times are tested at the size and budget of the reference only.
-    alike = [rung.arms.values() for rung in results.rungs.rungs] if results.rungs else [results.arms]
-    untimed = [item for item in results.arms if item.rows and item.arm.label not in known]
-    target = f"the loss of {label} at 75 % of its budget"
-    found = {test.arm for test in results.claims if test.figure == TIME and test.holds}
-    tested = any(ratio.n > 1 for _, ratio in ratios)
-    claimed = [(item, ratio) for item, ratio in ratios if item.arm.label in found]
-    sooner = [item for item, ratio in claimed if (ratio.high or math.inf) < 1]
-    later = [item for item, ratio in claimed if (ratio.low or 0) > 1]
-    sooner.sort(key=lambda item: item.ratios[TARGET].high or math.inf)
-    left = [item for item, _ in ratios if item not in sooner and item not in later]
-    reached = [item for item in left if item.reached[TARGET][0]]
-    beside = [item for arms in alike if results.reference in arms for item in reached if item in arms]
-    parts = phrases(
-        ("sooner by", [item.arm.label for item in sooner]),
-        ("later, if at all, by", [item.arm.label for item in later]),
-        ("not clearly sooner or later by" if tested else "by", [*map(_reached, beside)]),
-        ("at another size or budget by", [_reached(item) for item in reached if item not in beside]),
-        ("by no run of", [item.arm.label for item in left if not item.reached[TARGET][0]]),
-    )
-    apart = "; ".join(
-        phrases(
-            ("it is no target of", [item.arm.label for item in untimed if not item.times]),
-            (f"no seed in common with {label} for", [item.arm.label for item in untimed if item.times]),
-        )
-    )
-    return _joined(f"{target} is reached {', '.join(parts)}", apart)
+    groups = [rung.arms.values() for rung in results.rungs.rungs] if results.rungs else [results.arms]
+    beside = [item for group in groups if results.reference in group for item in group]
+    tested = any(item.ratios[TARGET].n > 1 for item in timed)
+    sooner, later, none = "sooner by", "later, if at all, by", "by no run of"
+    some, elsewhere = "not clearly sooner or later by" if tested else "by", "at another size or budget by"
 
+    def found(item: ArmFigures) -> tuple[str, str]:
+        over, (hits, n) = item.ratios[TARGET], item.reached[TARGET]
+        if item.arm.label in claimed and (over.high or math.inf) < 1:
+            return sooner, item.arm.label
+        if item.arm.label in claimed and (over.low or 0) > 1:
+            return later, item.arm.label
+        if not hits:
+            return none, item.arm.label
+        return some if item in beside else elsewhere, f"{item.arm.label} ({hits} of {counted(n, 'run')})"
 
-def _reached(item: ArmFigures) -> str:
-    """Return an arm, and how many of its runs got there."""
-    hits, n = item.reached[TARGET]
-    return f"{item.arm.label} ({hits} of {counted(n, 'run')})"
+    ends = {item.arm.label: item.ratios[TARGET].high or 1.0 for item in timed if item.arm.label in claimed}
+    timed.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
+    parts = phrases((sooner, later, some, elsewhere, none), map(found, timed))
+    no_target, no_seed = "it is no target of", f"no seed in common with {label} for"
+    untimed = [item for item in results.arms if item.rows and item not in (results.reference, *timed)]
+    apart = ((no_seed if item.times else no_target, item.arm.label) for item in untimed)
+    reached = f"the loss of {label} at 75 % of its budget is reached {', '.join(parts)}"
+    return _joined(reached, "; ".join(phrases((no_target, no_seed), apart)))
 
 
 def at_length(results: Results) -> str:
@@ -276,13 +263,15 @@ def at_length(results: Results) -> str:
     if results.seeds < 2 or not compared:
         return ""
     known = {reference, *(item.arm.label for item in compared)}
-    parts = phrases(
-        *(
-            (words, [item.arm.label for item in compared if item.reading.startswith(readings)])
-            for words, readings in READINGS.items()
-        ),
-        ("not compared for", [i.arm.label for i in results.arms if i.rows and i.arm.label not in known]),
-    )
+    found = [
+        (words, item.arm.label)
+        for item in compared
+        for words, readings in READINGS.items()
+        if item.reading.startswith(readings)
+    ]
+    apart = "not compared for"
+    found += [(apart, i.arm.label) for i in results.arms if i.rows and i.arm.label not in known]
+    parts = phrases((*READINGS, apart), found)
     return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {', '.join(parts)}."
 
 

@@ -9,7 +9,7 @@ from poslab.analysis.comparisons import scored_by
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
 from poslab.analysis.statistics import FALSE_ALARMS
-from poslab.config.text import counted, listing, plain, rate_text
+from poslab.config.text import counted, grouped, listing, plain, rate_text
 from poslab.record.facts import recipe
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run
@@ -28,113 +28,97 @@ def rates_text(rates: Rates) -> str:
     return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
-def warnings_of(results: Results) -> list[str]:
-    """Return what may make the answer wrong: missing runs, and runs that do not compare.
+def warnings_of(results: Results) -> Iterator[str]:
+    """Yield what may make the answer wrong: missing runs, and runs that do not compare.
 
     Of a study on several texts, what is so on each text by itself comes last.
     """
-    whole = _warnings_of(results)
-    by_text = [
-        f"{text.text}: {warning}"
-        for text in results.texts
-        for warning in _warnings_of(text)
-        if warning not in whole
-    ]
+    whole = list(_warnings_of(results))
+    yield from whole
     known = {run.name for text in results.texts for run in text.finished}
-    apart = [
-        item.arm.label
-        for item in results.arms
-        if item.arm.finished and item.arm.finished[0].name not in known
-    ]
+    finished = [item for item in results.arms if item.arm.finished]
+    apart = [item.arm.label for item in finished if item.arm.finished[0].name not in known]
     if results.texts and apart:
-        whole.append(f"Without the reference on the same text, so compared with nothing: {listing(apart)}.")
+        yield f"Without the reference on the same text, so compared with nothing: {listing(apart)}."
     base = {scored_by(run) for run in results.reference.arm.finished}
     if differing := [
         item.arm.label
-        for item in results.arms
+        for item in finished
         if base and any(run.segments and scored_by(run) not in base for run in item.arm.finished)
     ]:
-        whole.append(
+        yield (
             f"Trained for another objective than {results.reference.arm.label}: {listing(differing)}. Losses "
             "of two objectives do not compare, though a figure may show both."
         )
-    return whole + by_text
+    for text in results.texts:
+        yield from (f"{text.text}: {warning}" for warning in _warnings_of(text) if warning not in whole)
 
 
-def _warnings_of(results: Results) -> list[str]:
-    """Return the warnings of all runs together."""
+def _warnings_of(results: Results) -> Iterator[str]:
+    """Warn of what concerns all runs together."""
     finished = results.finished
-    warnings = [text for text in (results.reference_warning, results.primary_warning) if text]
+    yield from filter(None, (results.reference_warning, results.primary_warning))
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         named = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
         verb = "does" if len(uncounted) == 1 else "do"
-        count = f"{len(uncounted)} of {len(results.compared)} runs {verb} not count"
-        warnings.append(f"{count}: {listing(named)}.")
+        yield f"{len(uncounted)} of {len(results.compared)} runs {verb} not count: {listing(named)}."
     if not results.reference.rows:
         label = results.reference.arm.label
-        warnings.append(f"The reference, {label}, has no finished run: no targets, no comparisons.")
+        yield f"The reference, {label}, has no finished run: no targets, no comparisons."
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
             without = f"Without a gap to {rungs.reference} at their size and budget"
-            warnings.append(f"{without}, so in no order and no trend: {listing(apart)}.")
-    warnings += [
-        *_differences(finished, across_texts=bool(results.texts)),
-        *_untrained(finished),
-        *_far_from_normal(results),
-        *_rate_warnings(results),
-    ]
-    seeds = {item.arm.label: {row["seed"] for row in item.rows} for item in results.arms if item.rows}
-    if len({frozenset(values) for values in seeds.values()}) > 1:
-        warnings.append("The arms have different seeds; differences are taken over shared seeds.")
+            yield f"{without}, so in no order and no trend: {listing(apart)}."
+    yield from _differences(finished, across_texts=bool(results.texts))
+    yield from _untrained(finished)
+    yield from _far_from_normal(results)
+    yield from _rate_warnings(results)
+    if len({frozenset(row["seed"] for row in item.rows) for item in results.arms if item.rows}) > 1:
+        yield "The arms have different seeds; differences are taken over shared seeds."
     for run in finished:
         if not run.validations and not is_pretrained(run):
-            warnings.append(f"{run.name} has no validation losses: no convergence figures.")
+            yield f"{run.name} has no validation losses: no convergence figures."
         elif run.has_text and ("non_overlapping", 1.0) not in run.segments:
-            warnings.append(f"{run.name} has no loss at L.")
+            yield f"{run.name} has no loss at L."
     for run in finished:
         steps, asked = run.steps
         if steps < asked:
-            warnings.append(f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks.")
+            yield f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks."
     unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
     left_out = "has losses that are not finite: means and tests of these leave it out"
-    return warnings + [f"{run} {left_out}." for run in dict.fromkeys(unfit)]
+    yield from (f"{run} {left_out}." for run in dict.fromkeys(unfit))
 
 
-def _differences(runs: tuple[Run, ...], across_texts: bool) -> list[str]:
+def _differences(runs: tuple[Run, ...], across_texts: bool) -> Iterator[str]:
     """Warn of settings in which runs differ and that make arms hard to compare.
 
     Runs on several texts (`across_texts`) are compared text by text, so that these may differ.
     """
-    questions = QUESTIONS[across_texts:]
-    tasks: dict[str, list[Run]] = {}
-    for run in runs:
-        tasks.setdefault("" if run.has_text else plain(run.objective, 60), []).append(run)
-    found = [
-        (task if question.by_task and len(tasks) > 1 else "", _differing(question, alike))
-        for question in questions
-        for task, alike in (tasks if question.by_task else {"": list(runs)}).items()
-    ]
-    sentences = [f"{task}: {text}" if task else text for task, text in found if text]
-    sentences += filter(None, _parts(runs))
+    tasks = grouped(("" if run.has_text else plain(run.objective, 60), run) for run in runs)
+    for question in QUESTIONS[across_texts:]:
+        for task, alike in (tasks if question.by_task and len(tasks) > 1 else {"": list(runs)}).items():
+            if text := _differing(question, alike):
+                yield f"{task}: {text}" if task else text
+    yield from filter(None, _parts(runs))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
             tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
     if not across_texts and any(len(entries) > 1 for entries in scored.values()):
-        sentences.append("Lengths or arms differ in the target tokens that were scored.")
-    return sentences
+        yield "Lengths or arms differ in the target tokens that were scored."
 
 
 def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
     """Warn of schemes that were measured at distances for which they have parameters without training."""
-    by_length: dict[tuple[int, int], list[str]] = {}
-    for run in runs:
-        longest = max((multiple for _, multiple in run.segments), default=1.0) * run.context_length
-        if (first := run.manifest.untrained_from) is not None and first < longest:
-            by_length.setdefault((run.context_length, first), []).append(run.pos)
+    by_length = grouped(
+        ((run.context_length, first), run.pos)
+        for run in runs
+        if (first := run.manifest.untrained_from) is not None
+        and first < max((multiple for _, multiple in run.segments), default=1.0) * run.context_length
+    )
     for (length, first), schemes in sorted(by_length.items()):
         yield (
             f"{listing(list(dict.fromkeys(schemes)))}: windows of {length} tokens train no parameter for "
@@ -143,16 +127,16 @@ def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
         )
 
 
-def _far_from_normal(results: Results) -> list[str]:
+def _far_from_normal(results: Results) -> Iterator[str]:
     """Warn of differences too uneven for a t interval: by chance in at most 5 % of studies."""
     values = [(item.arm.label, p) for item in results.comparisons if (p := item.normality_p) is not None]
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
-    if not uneven or results.primary is None:
-        return []
-    return [
-        f"The differences of {listing(uneven)} from {results.reference.arm.label} in the "
-        f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk): trust their t intervals less."
-    ]
+    if uneven and results.primary is not None:
+        yield (
+            f"The differences of {listing(uneven)} from {results.reference.arm.label} in the "
+            f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk): trust their t intervals "
+            "less."
+        )
 
 
 def _losses(run: Run) -> list[float]:
@@ -167,28 +151,26 @@ def _measurements(runs: tuple[Run, ...]) -> list[Run]:
     return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
-def remarks_on(results: Results) -> list[str]:
-    """Return remarks on the error rate of the tests, and on the resolution and limits of the figures."""
-    remarks = []
+def remarks_on(results: Results) -> Iterator[str]:
+    """Yield remarks on the error rate of the tests, and on the resolution and limits of the figures."""
     if results.claims:
         files = "claims_*.csv" if results.texts else "claims.csv"
-        remarks.append(
+        yield (
             f"By the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
             "What else has an interval or a p here is outside of them."
         )
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
-        remarks.append(f"{counted(fewest, 'validation')} a run: tokens to target are coarse.")
+        yield f"{counted(fewest, 'validation')} a run: tokens to target are coarse."
     for part in results.texts or (results,):
         if part.targets:
             at = ", ".join(f"{number(t.loss)} ({100 * t.fraction:g} % of the budget)" for t in part.targets)
             text = f"{part.text}: " if results.texts else ""
             targets = f"Target losses are those of {part.reference.arm.label}, the median over its seeds"
-            remarks.append(f"{text}{targets}, in nats per token: {at}.")
+            yield f"{text}{targets}, in nats per token: {at}."
     if results.aulc_interval:
         start, stop = results.aulc_interval
-        remarks.append(f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens.")
-    return remarks
+        yield f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens."
 
 
 @dataclass(frozen=True)
@@ -256,53 +238,42 @@ def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
     """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
         return  # another sentence has this already
-    wholes: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        whole = f"{plain(run.pos, 80)} / {plain(run.attention, 80)}"
-        wholes.setdefault((whole, run.objective), []).append(run)  # an objective has code of its own
-    for (whole, _), members in wholes.items():
+    # An objective has code of its own.
+    wholes = ((f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", run.objective) for run in runs)
+    for (whole, _), members in grouped(zip(wholes, runs, strict=True)).items():
         words = f"The runs of {whole} were trained by different code ({{}})"
         yield _differing(Question(lambda run: run.manifest.code_parts, words), members)
 
 
-def _rate_warnings(results: Results) -> list[str]:
+def _rate_warnings(results: Results) -> Iterator[str]:
     """Warn of faults in the choice of rates, and of rates that were then not used."""
-    warnings = []
     for tuning in results.tunings:
         if tuning.arm is None:
-            warnings.append(f"{tuning.label} is not compared, though its learning rate was tuned.")
+            yield f"{tuning.label} is not compared, though its learning rate was tuned."
         if tuning.choice is None:
-            warnings.append(f"No learning rate of {tuning.label} has a loss for every seed: none is chosen.")
-        if tuning.unchosen and tuning.choice is not None:
+            yield f"No learning rate of {tuning.label} has a loss for every seed: none is chosen."
+        elif tuning.unchosen:
             used, chosen = listing(list(map(rates_text, tuning.unchosen))), rates_text(tuning.choice.rates)
-            warnings.append(
-                f"{tuning.label} is compared at the learning rate {used}; its tuning chose {chosen}."
-            )
+            yield f"{tuning.label} is compared at the learning rate {used}; its tuning chose {chosen}."
         unlike = [name for name, values in _conditions(tuning.runs).items() if len(values) > 1]
         if unlike:
-            warnings.append(f"Tuning runs of {tuning.label} differ in {listing(unlike)}: no loss compares.")
-    warnings += _edges(results)
-    tuned = {tuning.arm for tuning in results.tunings}
-    untuned = [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]
-    if untuned:
-        warnings.append(f"No runs tune the learning rate of {listing(untuned)}.")
-    if seeds := listing(list(map(str, _shared_seeds(results)))):
-        warnings.append(f"Tuning and comparison share seeds ({seeds}): the rates fit the compared runs.")
-    return warnings
-
-
-def _edges(results: Results) -> list[str]:
-    """Warn of chosen rates at the edge of their grid, one sentence per kind of rate."""
-    sentences = []
+            yield f"Tuning runs of {tuning.label} differ in {listing(unlike)}: no loss compares."
     for kind, words in RATE_NAMES.items():
-        chosen = [
-            f"{tuning.label} ({rate_text(getattr(tuning.choice.rates, kind))})"
-            for tuning in results.tunings
-            if tuning.choice is not None and kind in tuning.choice.edges
-        ]
-        if chosen:
-            sentences.append(f"The {words} chosen is at the grid's edge for {listing(chosen)}: widen it.")
-    return sentences
+        if chosen := listing(
+            [
+                f"{tuning.label} ({rate_text(getattr(tuning.choice.rates, kind))})"
+                for tuning in results.tunings
+                if tuning.choice is not None and kind in tuning.choice.edges
+            ]
+        ):
+            yield f"The {words} chosen is at the grid's edge for {chosen}: widen it."
+    tuned = {tuning.arm for tuning in results.tunings}
+    if untuned := [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]:
+        yield f"No runs tune the learning rate of {listing(untuned)}."
+    compared = {(run.study, run.seed) for run in results.finished}
+    of_tuning = {(run.study, run.seed) for tuning in results.tunings for run in tuning.runs}
+    if seeds := listing([str(seed) for seed in sorted({seed for _, seed in compared & of_tuning})]):
+        yield f"Tuning and comparison share seeds ({seeds}): the rates fit the compared runs."
 
 
 def _conditions(runs: Sequence[Run]) -> dict[str, set[str]]:
@@ -311,9 +282,3 @@ def _conditions(runs: Sequence[Run]) -> dict[str, set[str]]:
         "code": {f"{run.manifest.code} {run.manifest.code_parts}" for run in runs},
         "validation": {json.dumps(run.config.get("evaluate"), sort_keys=True, default=str) for run in runs},
     }
-
-
-def _shared_seeds(results: Results) -> list[int]:
-    compared = {(run.study, run.seed) for run in results.finished}
-    tuned = {(run.study, run.seed) for tuning in results.tunings for run in tuning.runs}
-    return sorted({seed for _, seed in compared & tuned})

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from poslab.analysis.results import Results, Subject, figures, gather, subject_of
 from poslab.analysis.sheets import Sheet
@@ -32,6 +32,7 @@ SUFFIXES = {TABLE_SUFFIX, ".json", ".md", ".html", ".xz", *(f".{kind}" for kind 
 WRITTEN = "files.json"  # the tables and figures of a report, by which the next one removes stale ones
 TABLE_OR_FIGURE = re.compile(rf"[\w-]+\.csv|figures/[\w-]+\.({'|'.join(FORMATS)})")
 FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -191,22 +192,13 @@ def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, 
 def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
     """A CSV file for each, by its name, in full precision; true and false as JSON spells them."""
     for name, (columns, rows) in sheets.items():
-        spelled = ({_text(key): _spelled(value) for key, value in row.items()} for row in rows)
-        write_table(directory / f"{name}.csv", map(_text, columns), spelled)
+        spelled = ({_spelled(key): _spelled(value) for key, value in row.items()} for row in rows)
+        write_table(directory / f"{name}.csv", map(_spelled, columns), spelled)
 
 
-def _spelled(value: Value) -> Value:
-    text = str(value).lower() if isinstance(value, bool) else value
-    return _text(text) if isinstance(text, str) else text
-
-
-def _text(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: with an apostrophe before it where needed."""
-    return f"'{text}" if FORMULA.match(text) and not _is_number(text) else text
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))  # "-Infinity" is a name to a spreadsheet
-    except ValueError:
-        return False
+def _spelled(value: Value) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: with an apostrophe before it where needed."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+    return f"'{value}" if is_formula else value

@@ -17,9 +17,9 @@ from markupsafe import Markup
 
 from poslab.analysis.curves import Point
 from poslab.analysis.palette import look
-from poslab.report.charts import LineChart, PanelChart, Span
+from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Chapter, Document, Section
-from poslab.report.formatting import interval, quantity
+from poslab.report.formatting import interval
 from poslab.report.tables import Cell, Column, Table
 
 HERE = Path(__file__).parent
@@ -79,8 +79,6 @@ def _environment() -> Environment:
     environment.globals |= {"long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,
-        "quantity": quantity,
-        "hundredths": lambda fraction: f"{100 * fraction:g}",
         "dashes": lambda number: " ".join(f"{part:g}" for part in look(number).dash),
         "spans": _spans,
         "bodies": _bodies,
@@ -191,26 +189,21 @@ def _chart(chart: LineChart) -> dict[str, Any]:
                 "highest": _short(max(point.highest for point in line.points)),
             }
         )
-    return {
-        "name": chart.name,
+    apart = {"title", "caption", "series", "spans"}  # the others stand there as they are
+    return {name: _rounded(value) for name, value in vars(chart).items() if name not in apart} | {
         "x": [_short(x) for x in xs],
-        "x_label": chart.x_label,
-        "y_label": chart.y_label,
-        "base": chart.base,
-        "ticks": [[_short(x), label] for x, label in chart.ticks],
-        "mark": chart.mark,
-        "mark_label": chart.mark_label,
-        "ceiling": chart.ceiling and _short(chart.ceiling),
-        "level": chart.level and _short(chart.level),
-        "stepped": chart.stepped,
-        "frame": None if chart.frame is None else [_short(y) for y in chart.frame],
         "series": series,
-        **({"spans": list(map(_span, chart.spans))} if chart.spans else {}),
+        **({"spans": [_rounded(vars(span)) for span in chart.spans]} if chart.spans else {}),
     }
 
 
-def _span(span: Span) -> dict[str, Any]:
-    return asdict(span) | {end: _short(getattr(span, end)) for end in ("low", "high", "y")}
+def _rounded(value: Any) -> Any:
+    """Return numbers in six digits, also inside others."""
+    if isinstance(value, float):
+        return _short(value)
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    return list(map(_rounded, value)) if isinstance(value, tuple) else value
 
 
 def _as_shown(point: Point) -> tuple[float, float | None]:

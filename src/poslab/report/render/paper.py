@@ -20,7 +20,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from poslab.analysis.palette import look
 from poslab.report import charts
@@ -39,7 +39,7 @@ from poslab.report.render.canvas import (
 )
 
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
-MARKS = {0.5: "s", 0.75: "o", 0.9: "^"}  # of targets, by the fraction of the budget
+MARKS = {"50": "s", "75": "o", "90": "^"}  # of targets, by the percent of the budget
 MANY = 14  # lines that a legend has room for
 NAMED = 8  # lines in the legend of more
 
@@ -96,19 +96,32 @@ def _drawn(chart: object) -> Figure:
 
 @_drawn.register
 def _lines(chart: charts.LineChart) -> Figure:
-    lines = named(chart.series)
-    legend = [(series.arm, series.label) for series in lines]
-    columns, left_out = legend_columns(legend, 48), len(chart.series) - len(lines)
+    return beside_each_other([chart], [""], WIDTH)
+
+
+def beside_each_other(drawn: Sequence[charts.LineChart], letters: Sequence[str], width: float) -> Figure:
+    """Draw charts under one legend, each with a scale of its own and its letter.
+
+    With more lines than the legend has room for, it names those that end lowest in the first chart.
+    """
+    every = {line.arm: line for chart in drawn for line in chart.series}
+    lines = named(drawn[0].series) if len(every) > MANY else every.values()
+    legend = {line.arm: line.label for line in lines}
+    columns = legend_columns(list(legend.items()), 48 if width == WIDTH else 110)
+    left_out = len(every) - len(legend)
     rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
-    figure = canvas(WIDTH, HEIGHT + LEGEND_ROW * rows)
-    axes = figure.add_subplot()
-    axes_of(axes, chart, lines)
-    low, high = chart.frame or (0.0, 0.0)
-    margin = 0.03 * (high - low)  # so that a line at the end of y is seen whole
-    axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
-    axes.set_xlabel(verbatim(chart.x_label))
-    axes.set_ylabel(verbatim(chart.y_label))
-    legend_of(figure, legend, columns, left_out)
+    figure = canvas(width, HEIGHT + LEGEND_ROW * rows)
+    for axes, chart, letter in zip(
+        figure.subplots(1, len(drawn), squeeze=False)[0], drawn, letters, strict=False
+    ):
+        axes_of(axes, chart, [line for line in chart.series if line.arm in legend])
+        low, high = chart.frame or (0.0, 0.0)
+        margin = 0.03 * (high - low)  # so that a line at the end of y is seen whole
+        axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
+        axes.set_xlabel(verbatim(chart.x_label))
+        axes.set_ylabel(verbatim(chart.y_label))
+        axes.set_title(f"({letter})" if letter else "", loc="left", fontsize=8.5)
+    legend_of(figure, list(legend.items()), columns, left_out)
     return figure
 
 
@@ -223,63 +236,45 @@ def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tup
 
 
 @_drawn.register
-def _targets(chart: charts.TargetChart) -> Figure:
-    arms = list(dict.fromkeys((reach.arm, reach.label) for reach in chart.reaches))
-    fractions = sorted({reach.target.fraction for reach in chart.reaches})
-    labels = {arm: textwrap.wrap(label, 20) for arm, label in arms}
-    least = 2 if len(arms) <= MANY else 1  # lines of text that a row is high
-    figure = canvas(WIDTH, 0.95 + 0.16 * sum(max(least, len(lines)) for lines in labels.values()))
+def _tracks(chart: charts.TrackChart) -> Figure:
+    kinds = [kind for _, kind in chart.heads if kind]
+    labels = [textwrap.wrap(track.label, 20) for track in chart.tracks]
+    least = 2 if kinds and len(labels) <= MANY else 1  # lines of text that a row is high
+    height = 0.16 * sum(max(least, len(lines)) for lines in labels)
+    figure = canvas(WIDTH, height + (0.95 if kinds else 0.55))
     axes = figure.add_subplot()
-    rows = {arm: -i for i, (arm, _) in enumerate(arms)}
-    heights = {(arm, f): rows[arm] + 0.24 * (1 - i) for arm in rows for i, f in enumerate(fractions)}
-    dots: dict[tuple[int, float, bool], list[float]] = {}
-    for reach in chart.reaches:
-        x = chart.edge * 1.04 if reach.tokens is None else reach.tokens
-        dots.setdefault((reach.arm, reach.target.fraction, reach.tokens is None), []).append(x)
-    for (arm, fraction, missed), tokens in dots.items():
-        color = look(arm).light
-        axes.plot(
-            tokens,
-            [heights[arm, fraction]] * len(tokens),
-            marker=">" if missed else MARKS.get(fraction, "D"),
-            markerfacecolor="white" if missed else color,
-            markeredgecolor=color,
-            markeredgewidth=0.8,
-            linestyle="none",
-            clip_on=False,
-        )
-    axes.axvline(chart.edge, **DASHED)
-    _rows(axes, [labels[arm] for arm, _ in arms])
-    axes.set_xlim(0, chart.edge * 1.08)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: quantity(x) if x else "0"))
-    axes.set_xlabel("Training tokens (dashed: budget)")
-    gray: dict[str, Any] = {"color": "#555555", "linestyle": "none"}
-    marks = [Line2D([], [], marker=MARKS.get(f, "D"), label=f"{100 * f:g} %", **gray) for f in fractions]
-    heading = "Reaching the reference's loss at"
-    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), title=heading)
-    return figure
-
-
-def _rows(axes: Axes, labels: Sequence[Sequence[str]]) -> None:
-    """Label one row per arm, the first at the top, with the lines of its label."""
+    low, high = chart.scale
+    past = 0.04 * (high - low) if kinds else 0.0
+    for y, track in enumerate(chart.tracks):
+        style = look(track.arm)
+        if track.bar is not None:
+            axes.plot(track.bar, [-y, -y], color=style.light, linewidth=4, alpha=0.35)
+        for kind, x in track.marks:
+            above = 0.24 * ((len(kinds) - 1) / 2 - kinds.index(kind)) if kinds else 0.0
+            marker = MARKS.get(kind, "D") if kinds else style.marker
+            axes.plot(
+                [high + past if x is None else x],
+                [above - y],
+                marker=">" if x is None else marker,
+                markerfacecolor="white" if x is None else style.light,
+                markeredgecolor=style.light,
+                markeredgewidth=0.8,
+                linestyle="none",
+                clip_on=False,
+            )
     axes.set_yticks([-y for y in range(len(labels))], [verbatim("\n".join(lines)) for lines in labels])
     axes.set_ylim(0.6 - len(labels), 0.6)
     axes.grid(axis="y", visible=False)
-
-
-@_drawn.register
-def _ranks(chart: charts.RankChart) -> Figure:
-    labels = [textwrap.wrap(place.label, 20) for place in chart.places]
-    figure = canvas(WIDTH, 0.55 + 0.17 * sum(map(len, labels)))
-    axes = figure.add_subplot()
-    for y, place in enumerate(chart.places):
-        style = look(place.arm)
-        axes.plot([place.best, place.worst], [-y, -y], color=style.light, linewidth=4, alpha=0.35)
-        axes.plot([place.mean], [-y], marker=style.marker, color=style.light, markeredgewidth=0)
-    _rows(axes, labels)
-    axes.set_xlim(0.5, len(labels) + 0.5)
-    axes.set_xticks(range(1, len(labels) + 1, math.ceil(len(labels) / 12)))
-    axes.set_xlabel("Rank (bar: the places that the tests leave)")
+    axes.set_xlim(low, high + 2 * past)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: quantity(x) if x else "0"))
+    axes.set_xlabel(chart.x_label)
+    if kinds:
+        axes.axvline(high, **DASHED)
+        gray: dict[str, Any] = {"color": "#555555", "linestyle": "none"}
+        marks = [Line2D([], [], marker=MARKS.get(kind, "D"), label=f"{kind} %", **gray) for kind in kinds]
+        heading = "Reaching the reference's loss at"
+        figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), title=heading)
     return figure
 
 

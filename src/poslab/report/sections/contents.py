@@ -4,7 +4,7 @@ A new figure or table is a function in one file of this folder, called by its se
 file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from poslab.analysis import titles
 from poslab.analysis.results import Results
@@ -31,7 +31,7 @@ from poslab.report.sections.answer import answer
 from poslab.report.study_tables import StudyTables
 from poslab.report.warnings import remarks_on, warnings_of
 
-Findings = Callable[[Results], Sequence[str]]
+Findings = Callable[[Results], Iterable[str]]
 Sections = tuple[Callable[[Results], Section | None], ...]
 
 MADE = "made"  # the chapter on runs, which is of the whole study

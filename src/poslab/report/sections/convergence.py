@@ -1,19 +1,17 @@
 """On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
 
-import math
 from dataclasses import replace
 
-from poslab.analysis.curves import by_cost, validation_losses
+from poslab.analysis.curves import by_cost, points, validation_losses
 from poslab.analysis.estimates import estimate_columns, target_columns
 from poslab.analysis.profile import profile
 from poslab.analysis.results import Results
-from poslab.report.cells import arms, bars, to_target
-from poslab.report.charts import Chart, LineChart, Reach, Series, TargetChart, decades
+from poslab.analysis.sheets import Rows
+from poslab.report.cells import arms, bars, lines, to_target
+from poslab.report.charts import Chart, LineChart, Track, TrackChart, decades
 from poslab.report.document import Section
+from poslab.report.formatting import quantity
 from poslab.report.sections.cost import MANY, unsteady
-from poslab.report.sections.extrapolation import lines
-
-TICKS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def section(results: Results) -> Section:
@@ -28,7 +26,7 @@ def section(results: Results) -> Section:
 
 def validation_chart(results: Results) -> LineChart | None:
     """Return validation loss by training tokens, the first figure where nothing past L is tested."""
-    series = lines(results, validation_losses)
+    series = lines(results, lambda item: points(map(validation_losses, item.arm.finished)))
     if not series:
         return None
     return LineChart(
@@ -37,10 +35,9 @@ def validation_chart(results: Results) -> LineChart | None:
         f"Validation loss during training. {bars(results)}",
         "Training tokens",
         "Validation loss (nats per token)",
-        10,
-        decades(series),
-        None,
         series,
+        decades(series),
+        base=10,
     )
 
 
@@ -80,27 +77,61 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     return charts
 
 
-def target_charts(results: Results) -> list[TargetChart]:
+def target_charts(results: Results) -> list[TrackChart]:
     """Return tokens to target for every finished run; nothing without targets."""
-    reaches = [
-        Reach(i, item.arm.label, run.seed, target, item.by_seed(column).get(run.seed), run.budget)
-        for target in results.targets
-        for i, item in arms(results)
-        for run, row in zip(item.arm.finished, item.rows, strict=True)
-        if (column := f"tokens_to_target{target.suffix}") in row
-    ]
-    if not reaches:
+    columns = {target: f"tokens_to_target{target.suffix}" for target in results.targets}
+    tracks: list[Track] = []
+    rows: Rows = []
+    parts: list[str] = []
+    for look, item in arms(results):
+        reaches = [
+            (target, run, item.by_seed(column).get(run.seed))
+            for target, column in columns.items()
+            for run, row in zip(item.arm.finished, item.rows, strict=True)
+            if column in row
+        ]
+        if not reaches:
+            continue
+        marks = tuple((f"{100 * target.fraction:g}", tokens) for target, _, tokens in reaches)
+        row = target_columns(item) | estimate_columns(item.figures, columns.values())
+        cells = tuple(to_target(row, column) for column in columns.values())
+        tracks.append(Track(look, item.arm.label, marks, cells))
+        hits = sum(tokens is not None for _, _, tokens in reaches)
+        parts.append(f"{item.arm.label}: {hits} of {len(reaches)} reached")
+        rows += [
+            {
+                "arm": item.arm.label,
+                "seed": run.seed,
+                "target_fraction": target.fraction,
+                "target_loss": target.loss,
+                "reached": tokens is not None,
+                "tokens_to_target": tokens,
+                "budget": run.budget,
+            }
+            for target, run, tokens in reaches
+        ]
+    if not tracks:
         return []
+    title, edge = "Tokens to target", max(run.budget for run in results.finished)
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
         f"{results.reference.arm.label} has at {_shares(results, 'and')} of its budget. One dot per run; an "
         f"open mark at the edge did not get there within its budget.{_schedule(results)}"
     )
-    columns = [f"tokens_to_target{target.suffix}" for target in results.targets]
-    rows = {i: target_columns(item) | estimate_columns(item.figures, columns) for i, item in arms(results)}
-    times = {i: tuple(to_target(row, column) for column in columns) for i, row in rows.items()}
-    title = "Tokens to target"
-    return [TargetChart("tokens_to_target", title, caption, tuple(reaches), results.targets, times)]
+    return [
+        TrackChart(
+            "tokens_to_target",
+            title,
+            caption,
+            f"{title}. {'; '.join(parts)}.",
+            "Training tokens (dashed: budget)",
+            (0.0, edge),
+            ("0", quantity(edge)),
+            tuple((f"{100 * target.fraction:g} %", f"{100 * target.fraction:g}") for target in columns),
+            tuple(tracks),
+            rows,
+        )
+    ]
 
 
 def _shares(results: Results, last: str) -> str:
@@ -122,12 +153,12 @@ def _schedule(results: Results) -> str:
 
 def performance_profile(results: Results) -> list[LineChart]:
     """Return the share of targets solved within a factor of the fastest arm (Dolan and More 2002)."""
-    timed = [(i, item) for i, item in arms(results) if item.times]
-    curves = profile([item for _, item in timed])
+    timed = [item for item in results.arms if item.times]
+    curves = profile(timed)
     if curves is None:
         return []
-    pairs = zip(timed, curves.solved, strict=True)
-    series = tuple(Series(i, item.arm.label, solved) for (i, item), solved in pairs)
+    solved = dict(zip([item.arm.label for item in timed], curves.solved, strict=True))
+    series = lines(results, lambda item: solved.get(item.arm.label, ()))
     seeds = len({seed for _, seed in curves.problems})
     caption = (
         f"The share of {len(curves.problems)} problems that an arm solves within a factor of the fastest "
@@ -142,20 +173,10 @@ def performance_profile(results: Results) -> list[LineChart]:
             caption,
             "Factor of the fastest arm's tokens",
             "Share of problems solved",
-            10,
-            tuple((x, f"×{x:g}") for x in _ticks(curves.edge)),
-            None,
             series,
+            decades(series, "×{:g}".format),
+            base=10,
             stepped=True,
             frame=(0.0, 1.0),
         )
     ]
-
-
-def _ticks(edge: float) -> tuple[float, ...]:
-    """Return round factors from 1 to the edge, as far apart as their labels need."""
-    ticks = [1.0]
-    for tick in (*TICKS, float(f"{edge:.3g}")):
-        if tick <= edge * 1.01 and math.log(tick / ticks[-1]) >= 0.14 * math.log(edge):
-            ticks.append(tick)
-    return tuple(ticks)

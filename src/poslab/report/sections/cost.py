@@ -5,13 +5,11 @@ from poslab.analysis.results import Results
 from poslab.config.text import listing
 from poslab.record.measures import name
 from poslab.report import cells
-from poslab.report.charts import LineChart, Series
+from poslab.report.charts import LineChart, Series, decades
 from poslab.report.document import Section
 from poslab.report.formatting import multiple as length_words
-from poslab.report.formatting import quantity
 from poslab.report.verdict import NAMED
 
-TICKS = 4  # or so many of a kind of speed
 SPEED = "tokens_per_second"
 MANY = 24  # arms
 
@@ -46,7 +44,6 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         for number, item in cells.arms(results)
         if (at := item.figures.get(loss)) is not None and (speed := item.mean(SPEED))
     )
-    speeds = [mark.points[0].x for mark in series]
     return LineChart(
         figure,
         f"Loss at {length_words(k)} by speed of training",
@@ -55,21 +52,7 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         "other work.",
         "Training tokens per second",
         "Loss (nats per token)",
-        10,
-        tuple((x, quantity(x)) for x in _round_numbers(min(speeds), max(speeds))) if speeds else (),
-        None,
         series,
+        decades(series),
+        base=10,
     )
-
-
-def _round_numbers(low: float, high: float) -> list[float]:
-    """Return some TICKS round numbers from low to high; both ends where fewer than two fit."""
-    size = 10.0 ** len(str(int(high)))
-    while size > 1e-9:
-        for step in (size, size / 2, size / 5):
-            first = -int(-low // step)
-            ticks = [i * step for i in range(first, int(high / step) + 1)]
-            if len(ticks) >= TICKS:
-                return ticks
-        size /= 10
-    return sorted({low, high})

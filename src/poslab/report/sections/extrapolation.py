@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from poslab.analysis.comparisons import comparable
-from poslab.analysis.curves import Values, by_length, by_position, in_bits, points, row_by_length
+from poslab.analysis.curves import Point, Values, by_length, by_position, in_bits, points, row_by_length
+from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import OTHER
 from poslab.analysis.results import Results
 from poslab.record.measures import is_in_bits
 from poslab.record.reader import Run
-from poslab.report.cells import GAINS, arms, bars, nats_family, training_length
+from poslab.report.cells import GAINS, bars, lines, nats_family, training_length
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import count, multiple
@@ -18,7 +19,7 @@ from poslab.report.formatting import count, multiple
 def section(results: Results) -> Section:
     """Return loss by length in the untested protocol, loss by position, and gain and curse by length."""
     bits = in_bits(results.finished) or is_in_bits(results.primary)
-    untested = _loss_by_length(results, OTHER[nats_family(results)], bits)
+    untested = loss_by_length(results, OTHER[nats_family(results)], bits)
     losses = (untested, loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
     first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
@@ -29,7 +30,7 @@ def section(results: Results) -> Section:
 
 def tested_chart(results: Results) -> LineChart | None:
     """Return loss by length in the tested protocol, or None where no run has it."""
-    chart = _loss_by_length(results, nats_family(results), is_in_bits(results.primary))
+    chart = loss_by_length(results, nats_family(results), is_in_bits(results.primary))
     return chart if chart.series else None
 
 
@@ -81,7 +82,7 @@ def _gains(results: Results) -> list[LineChart]:
     return charts
 
 
-def _loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
+def loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
     unit, figure = ("Bits per byte", "bits_per_byte") if bits else ("Loss", "loss")
     kind, how = {
         "sliding": ("sliding", "the last L/8 tokens of windows that slide by L/8"),
@@ -106,45 +107,44 @@ def _by_length(
         f"{caption} {bars(results)}",
         f"Evaluation length{training_length(results)}",
         unit,
-        2,
+        lines(results, lambda item: points(map(values, item.arm.finished))),
         tuple((k, multiple(k)) for k in results.multiples),
         1.0,
-        lines(results, values),
     )
 
 
 def loss_by_position(results: Results) -> LineChart:
-    return position_chart(
-        results,
-        "loss_by_position",
-        "Loss by position",
-        f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}",
-        lines(results, lambda run: by_position(run, 1 if results.context_length else run.context_length)),
-    )
+    def line(item: ArmFigures) -> tuple[Point, ...]:
+        unit = 1 if results.context_length else item.arm.context_length
+        return points(by_position(run, unit) for run in item.arm.finished)
+
+    caption = f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}"
+    return position_chart(results, "loss_by_position", "Loss by position", caption, lines(results, line))
 
 
 def _position_less_reference(results: Results) -> LineChart:
     """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
-    label = results.reference.arm.label
-    references = {run.seed: by_position(run, 1) for run in results.reference.arm.finished}
-    longest = max((max(run.positions, default=0) for run in results.reference.arm.finished), default=0)
-    series = []
-    for number, item in arms(results):
-        if results.context_length is None or item is results.reference:
-            continue
-        paired = [(by_position(run, 1), references.get(run.seed, {})) for run in item.arm.finished]
-        over_seeds = points([{k: arm[k] - base[k] for k in arm if k in base} for arm, base in paired])
+    reference, label = results.reference.arm, results.reference.arm.label
+    references = {run.seed: by_position(run, 1) for run in reference.finished}
+    longest = max((max(run.positions, default=0) for run in reference.finished), default=0)
+
+    def line(item: ArmFigures) -> tuple[Point, ...]:
         # Windows of another length have other text at a position.
         alike = {max(run.positions, default=0) for run in item.arm.finished} == {longest}
-        if over_seeds and alike and all(comparable(run, results.reference.arm) for run in item.arm.finished):
-            series.append(Series(number, item.arm.label, over_seeds))
+        if item.arm is reference or not alike or results.context_length is None:
+            return ()
+        if not all(comparable(run, reference) for run in item.arm.finished):
+            return ()
+        paired = [(by_position(run, 1), references.get(run.seed, {})) for run in item.arm.finished]
+        return points({k: arm[k] - base[k] for k in arm if k in base} for arm, base in paired)
+
     return position_chart(
         results,
         "loss_by_position_less_reference",
         f"Loss by position less that of {label}",
         f"The figure above as a difference from {label} on the same seed: where the text is hard for both, "
         f"that cancels. Below 0 an arm is better. {bars(results)}",
-        series,
+        lines(results, line),
         f"Loss less that of {label} (nats per token)",
     )
 
@@ -161,13 +161,4 @@ def position_chart(
     shared = results.context_length
     x_label = f"Position in the window, in tokens{training_length(results)}"
     ticks = octaves(series, count if shared else multiple)
-    return LineChart(name, title, caption, x_label, y_label, 2, ticks, float(shared or 1), tuple(series))
-
-
-def lines(results: Results, values: Callable[[Run], Values]) -> tuple[Series, ...]:
-    """Return one line per arm that has any: means over its seeds at every x that any of them has."""
-    series = [
-        Series(i, item.arm.label, points([values(run) for run in item.arm.finished]))
-        for i, item in arms(results)
-    ]
-    return tuple(line for line in series if line.points)
+    return LineChart(name, title, caption, x_label, y_label, tuple(series), ticks, float(shared or 1))

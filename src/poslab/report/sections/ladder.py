@@ -110,13 +110,12 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
             "",
             "Training tokens per parameter" if len(rungs.sizes) == 1 else "Training compute (FLOP)",
             f"Gap to {rungs.reference} ({unit(figure)})",
-            10,
+            tuple(lines),
             tuple(
                 (x := _x(rungs, rung), number(x, 2) if len(rungs.sizes) == 1 else quantity(x))
                 for rung in part
             ),
-            None,
-            tuple(lines),
+            base=10,
             frame=(low, high),
             spans=marked,
         )
@@ -130,9 +129,7 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
         f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
         f"paired by seed. {_sure(results, rungs)}{marks}"
     )
-    rows: Rows = [
-        {"arm": line.label, **point.row} for lines in drawn for line in lines for point in line.points
-    ]
+    rows = [row for panel in panels for row in panel.rows]
     return PanelChart(
         f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), "Arms", rows
     )

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings
 from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
-from poslab.config.text import counted, listing
+from poslab.config.text import counted, grouped, listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity
@@ -53,17 +53,14 @@ def _order(rungs: Ladder, figure: str) -> str:
     """
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
-        where: dict[str, list[str]] = {}
-        for rung in rungs.rungs:
-            for pair in _close(rung, figure):
-                where.setdefault(pair, []).append(named(rungs, rung))
-        pairs = [f"{pair} (at {listing(places, NAMED)})" for pair, places in where.items()]
+        close = ((pair, named(rungs, rung)) for rung in rungs.rungs for pair in _close(rung, figure))
+        pairs = [f"{pair} (at {listing(places, NAMED)})" for pair, places in grouped(close).items()]
         noise = f"; neighbours within noise: {listing(pairs, NAMED)}" if pairs else ""
         return f"{', '.join(whole)} throughout{noise}"
     parts = []
     for rung in dict.fromkeys((rungs.rungs[0], rungs.whole, rungs.rungs[-1])):
-        close = listing(_close(rung, figure), NAMED)
-        noise = f" (neighbours within noise: {close})" if close else ""
+        pairs = _close(rung, figure)
+        noise = f" (neighbours within noise: {listing(pairs, NAMED)})" if pairs else ""
         parts.append(f"{', '.join(rung.order(figure))} at {named(rungs, rung)}{noise}")
     return "; ".join(parts)
 

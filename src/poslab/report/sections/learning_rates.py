@@ -47,10 +47,9 @@ def charts(results: Results) -> tuple[LineChart, ...]:
         f"the lowest mean; a rate at which a run diverged or failed has no point.{schemes}{bars}",
         "Learning rate",
         "Validation loss (nats per token)",
-        10,
-        tuple((rate, rate_text(rate)) for rate in rates[::-1][::every][::-1]),
-        None,
         series,
+        tuple((rate, rate_text(rate)) for rate in rates[::-1][::every][::-1]),
+        base=10,
     )
     return (chart,)
 

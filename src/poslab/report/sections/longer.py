@@ -7,7 +7,7 @@ from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, difference_columns
 from poslab.analysis.statistics import Difference
-from poslab.config.text import listing
+from poslab.config.text import grouped, listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import count, interval, number
@@ -70,15 +70,17 @@ def _row(found: Control) -> Row:
 
 def _finding(found: Sequence[Control]) -> str:
     """Return a sentence on which arms lose to the longer training, which gain, and which show neither."""
-    sides: dict[str, list[str]] = {
-        key: [] for key in ("higher for", "lower for", "not separated for", "of one seed for")
-    }
-    for item in found:
-        gap = item.difference
-        words = f"{_label(item, found)} ({interval(gap.mean, gap.half_width, 3, sign=True)})"
-        side = "not separated for" if not gap.decided else "higher for" if gap.mean > 0 else "lower for"
-        sides["of one seed for" if gap.half_width is None else side].append(words)
-    parts = phrases(*sides.items())
+
+    def side(gap: Difference) -> str:
+        if gap.half_width is None:
+            return "of one seed for"
+        return "not separated for" if not gap.decided else "higher for" if gap.mean > 0 else "lower for"
+
+    gaps = [(item.difference, _label(item, found)) for item in found]
+    sides = (
+        (side(gap), f"{label} ({interval(gap.mean, gap.half_width, 3, sign=True)})") for gap, label in gaps
+    )
+    parts = phrases(("higher for", "lower for", "not separated for", "of one seed for"), sides)
     return (
         f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)} "
         "(95 % intervals, not corrected)."
@@ -87,11 +89,8 @@ def _finding(found: Sequence[Control]) -> str:
 
 def _on_texts(found: Sequence[Control]) -> str:
     """Return a sentence on how many texts have each arm above its control, and how many below."""
-    by_arm: dict[str, list[Difference]] = {}
-    for item in found:
-        by_arm.setdefault(_label(item, found), []).append(item.difference)
     parts = []
-    for arm, every in by_arm.items():
+    for arm, every in grouped((_label(item, found), item.difference) for item in found).items():
         signed = {
             "higher": [gap for gap in every if gap.mean > 0],
             "lower": [gap for gap in every if gap.mean < 0],

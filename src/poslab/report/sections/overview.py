@@ -10,9 +10,9 @@ from poslab.analysis.sheets import (
     arms_sheet,
     claims_sheet,
     differences_sheet,
-    earlier_sheet,
     interactions_sheet,
     pairs_sheet,
+    sheet,
     summary_sheet,
 )
 from poslab.config.installation import typed
@@ -21,7 +21,7 @@ from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
 from poslab.report import cells
-from poslab.report.charts import Place, RankChart
+from poslab.report.charts import Track, TrackChart
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, duration, multiple, number, quantity, web_link
 from poslab.report.sections.answer import lead
@@ -172,7 +172,7 @@ def _interactions_table(results: Results) -> Table:
     return Table(title, caption, columns, rows, ("interactions.csv",), folded=True)
 
 
-def rank_chart(results: Results) -> list[RankChart]:
+def rank_chart(results: Results) -> list[TrackChart]:
     """Return the ranks of 3 to RANKED arms in the tested loss; nothing with one seed."""
     if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
         return []
@@ -180,15 +180,37 @@ def rank_chart(results: Results) -> list[RankChart]:
     ranked = [item for item in results.arms if item.arm.label in results.ranks]
     means = mean_ranks(ranked, results.primary)
     places = [
-        Place(looks[label], label, mean, results.ranks[label].best, results.ranks[label].worst)
-        for label, mean in means.items()
+        (label, mean, results.ranks[label].best, results.ranks[label].worst) for label, mean in means.items()
     ]
+    places.sort(key=lambda place: place[1:3])
     caption = (
         f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, the "
         "bar the places that the tests leave it. Arms with overlapping bars may change places."
     )
-    ordered = tuple(sorted(places, key=lambda place: (place.mean, place.best)))
-    return [RankChart("ranks", "Ranks", caption, ordered)] if ordered else []
+    parts = [f"{label} {number(mean, 2)}, places {best} to {worst}" for label, mean, best, worst in places]
+    tracks = tuple(
+        Track(
+            looks[label],
+            label,
+            (("75", mean),),
+            (Cell(f"{mean:.3g}", mean), Cell(cells.span([best, worst], "–"), best)),
+            (best - 0.3, worst + 0.3),
+        )
+        for label, mean, best, worst in places
+    )
+    chart = TrackChart(
+        "ranks",
+        "Ranks",
+        caption,
+        f"Ranks. Mean rank: {'; '.join(parts)}.",
+        "Rank (bar: the places that the tests leave)",
+        (0.5, len(places) + 0.5),
+        ("first", "last"),
+        (("Mean rank", ""), ("Places", "")),
+        tracks,
+        [dict(zip(("arm", "rank_mean", "rank_best", "rank_worst"), place, strict=True)) for place in places],
+    )
+    return [chart] if places else []
 
 
 def differences_table(results: Results) -> Table | None:
@@ -300,9 +322,8 @@ def earlier(results: Results) -> Section | None:
         "Runs of earlier commands in the same folder, which count nowhere above; losses in nats per token. "
         f"{typed('report')} {results.subject.option} earlier=true reports on all runs together."
     )
-    records = earlier_sheet(results)[1]
-    table = Table("Earlier runs", caption, tuple(columns), records, ("earlier.csv",), folded=True)
-    return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": earlier_sheet(results)})
+    table = Table("Earlier runs", caption, tuple(columns), results.earlier, ("earlier.csv",), folded=True)
+    return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": sheet(results.earlier)})
 
 
 def runs_table(results: Results) -> Table:

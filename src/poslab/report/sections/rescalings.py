@@ -12,20 +12,20 @@ from poslab.analysis.sheets import PRICE, Row, Rows, reach_columns, rescaled_arm
 from poslab.analysis.statistics import paired
 from poslab.config.text import listing, plain
 from poslab.record.losses import TRAINED
-from poslab.record.measures import MULTIPLES, TOLERANCES, name
+from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
 from poslab.record.schema import RESCALED
 from poslab.report import cells
-from poslab.report.charts import LineChart, PanelChart, Series
+from poslab.report.charts import PanelChart, Series
 from poslab.report.document import Section
 from poslab.report.formatting import interval, multiple, number
-from poslab.report.sections.extrapolation import position_chart
+from poslab.report.sections.extrapolation import loss_by_length, position_chart
 from poslab.report.tables import Cell, Column, Table
 
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
 
-Drawn = tuple[ArmFigures, tuple[tuple[Line, Series], ...]]
+Drawn = dict[Line, Series]
 
 
 def section(results: Results) -> Section | None:
@@ -150,87 +150,72 @@ def _in_every_seed(line: Line) -> float | None:
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    bits = in_bits(
-        measured(run, line.rescale)
-        for lines in results.rescaled
-        for line in lines
-        for run in line.item.arm.finished
-    )
-    unit = "Bits per byte" if bits else "Loss"
+    every = [line for lines in results.rescaled for line in lines]
+    bits = in_bits(measured(run, line.rescale) for line in every for run in line.item.arm.finished)
+    whole = loss_by_length(results, "loss", bits)
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
-    chart = f"rescaled_{'bits_per_byte' if bits else 'loss'}_by_length"
     panels = [
-        LineChart(
-            chart,
-            item.arm.label,
-            "",
-            f"Evaluation length (L = {item.arm.context_length:,})",
-            unit if bits else "Loss (nats per token)",
-            2,
-            tuple((k, multiple(k)) for k in results.multiples),
-            1.0,
-            tuple(series for _, series in lines),
+        replace(
+            whole,
+            title=item.arm.label,
+            x_label=f"Evaluation length (L = {item.arm.context_length:,})",
+            series=tuple(lines.values()),
         )
         for item, lines in drawn
     ]
+    unit = "Bits per byte" if bits else "Loss"
     caption = (
         f"{unit} on the same text at every length, scoring all targets of windows side by side: each trained "
         f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
-    return PanelChart(chart, title, caption, tuple(panels), "Rotations", _rows(drawn))
+    name, rows = f"rescaled_{whole.name}", [row for part in drawn for row in _rows(*part)]
+    return PanelChart(name, title, caption, tuple(panels), "Rotations", rows)
 
 
 def _loss_by_position(results: Results) -> PanelChart:
-    chart = "rescaled_loss_by_position"
-
     def values(run: Run) -> Values:
         length = run.context_length
         return by_position(run, 1 if results.context_length else length, START * length)
 
-    drawn = _drawn(results, values)
-    plateaus = [item.mean("plateau") for item, _ in drawn]
-    levels = [None if plateau is None else (1 + TOLERANCES[""]) * plateau for plateau in plateaus]
-    whole = position_chart(results, chart, "", "", [series for _, lines in drawn for _, series in lines])
-    panels = [
-        replace(
-            whole,
-            title=item.arm.label,
-            series=tuple(series for _, series in lines),
-            level=level,
-            ceiling=max((CEILING * plateau for plateau in plateaus if plateau), default=None),
-        )
-        for (item, lines), level in zip(drawn, levels, strict=True)
-    ]
+    chart, drawn = "rescaled_loss_by_position", _drawn(results, values)
+    plateaus = {item.arm.label: item.mean("plateau") for item, _ in drawn}
+    known = [plateau for plateau in plateaus.values() if plateau]
+    levels = {label: at and (1 + TOLERANCES[""]) * at for label, at in plateaus.items()}
+    ceiling = CEILING * max(known) if known else None
+    whole = position_chart(results, chart, "", "", [line for _, lines in drawn for line in lines.values()])
+    whole = replace(whole, ceiling=ceiling)
+    panels, rows = [], list[dict[str, Value]]()
+    for item, lines in drawn:
+        label, level = item.arm.label, levels[item.arm.label]
+        panels.append(replace(whole, title=label, series=tuple(lines.values()), level=level))
+        rows += [{**row, "failure_level": level} for row in _rows(item, lines)]
     caption = (
         f"Loss at each position of the longest windows from {multiple(START)} on, in bins four an octave. "
         f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
         f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
         f"{cells.scale(panels)}{cells.bars(results)}"
     )
-    title, rows = "Loss by position under other rotations", _rows(drawn, levels)
+    title = "Loss by position under other rotations"
     return PanelChart(chart, title, caption, tuple(panels), "Rotations", rows)
 
 
-def _drawn(results: Results, values: Callable[[Run], Values]) -> list[Drawn]:
-    """Return the arms that have anything to draw, with their lines and series."""
+def _drawn(results: Results, values: Callable[[Run], Values]) -> list[tuple[ArmFigures, Drawn]]:
+    """Return the arms that have anything to draw, with a series for each line that has."""
     drawn = []
-    for of_arm in results.rescaled:
-        by_line = [
-            (line, points([values(measured(run, line.rescale)) for run in line.item.arm.finished]))
-            for line in of_arm
-        ]
-        lines = [(line, Series(line_number(line.place), line.label, over)) for line, over in by_line if over]
-        drawn += [(of_arm[0].item, tuple(lines))] if lines else []
+    for lines in results.rescaled:
+        means = {
+            line: points(values(measured(run, line.rescale)) for run in line.item.arm.finished)
+            for line in lines
+        }
+        series = {line: Series(line_number(line.place), line.label, at) for line, at in means.items() if at}
+        drawn += [(lines[0].item, series)] if series else []
     return drawn
 
 
-def _rows(drawn: list[Drawn], levels: list[float | None] | None = None) -> Rows:
+def _rows(item: ArmFigures, lines: Drawn) -> Rows:
     return [
-        {"arm": item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label}
-        | point.row
-        | ({} if levels is None else {"failure_level": levels[i]})
-        for i, (item, lines) in enumerate(drawn)
-        for line, series in lines
+        {"arm": item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label, **point.row}
+        for line, series in lines.items()
         for point in series.points
     ]

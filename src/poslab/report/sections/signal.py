@@ -3,7 +3,7 @@
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
 from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, signals
-from poslab.config.text import listing
+from poslab.config.text import grouped, listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import number, quantity
@@ -24,10 +24,7 @@ def section(results: Results) -> Section | None:
 
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     """Return which figures separate an arm from the reference, and which none, of those with two seeds."""
-    decided: dict[str, list[bool]] = {}
-    for signal in found:
-        if signal.compared:
-            decided.setdefault(_title(signal.figure), []).append(signal.decides)
+    decided = grouped((_title(signal.figure), signal.decides) for signal in found if signal.compared)
     if not decided:
         unknown = ": how far seeds differ is not known" if all(item.seeds is None for item in found) else ""
         return (f"No test over two shared seeds or more{unknown}, so no figure is shown to decide.",)

@@ -8,7 +8,7 @@ from typing import Any
 
 from scipy.stats import wilcoxon
 
-from poslab.analysis.curves import Values, points
+from poslab.analysis.curves import Point
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.palette import head_number
 from poslab.analysis.sheets import Row, Rows, sheet
@@ -17,11 +17,12 @@ from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.frames import frame
 from poslab.record.measures import Value
+from poslab.record.reader import Run
 from poslab.report.cells import Show, fewer, figure, looks, named, probability, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, number, share
-from poslab.report.study_tables import StudyTables
+from poslab.report.study_tables import StudyTables, over_seeds
 from poslab.report.tables import Cell, Column, Table
 
 Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
@@ -45,7 +46,7 @@ def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
         return None
     if len(tasks) > 1:
         return _panels(study, tasks), _by_task(study, tasks)
-    return _chart(study, tasks, next(iter(tasks)), _shares(study)), _table(study, tasks)
+    return _chart(study, tasks, next(iter(tasks))), _table(study, tasks)
 
 
 def section(study: StudyTables) -> Section | None:
@@ -55,7 +56,7 @@ def section(study: StudyTables) -> Section | None:
         return None
     low, high = zip(*map(wilson, table.exact, table.samples), strict=True)
     by_run = table.assign(exact_share=table.exact / table.samples, wilson_low=low, wilson_high=high)
-    several, shares = len(tasks) > 1, _shares(study)
+    several = len(tasks) > 1
     sheets = {"task_arms": sheet(_rows(study, tasks)), "task": sheet(study.records(by_run))}
     if several:
         sheets |= {"task_schemes": sheet(_schemes(study, tasks))}
@@ -68,7 +69,7 @@ def section(study: StudyTables) -> Section | None:
         f"with {100 * LEARNED:g} % exact answers at the longest size of training: the others have not "
         "learned the task.",
         (),
-        tuple(_by_seed(study, tasks, task, shares) for task in tasks),
+        tuple(_by_seed(study, tasks, task) for task in tasks),
         (_table(study, tasks),) if several else (),
         sheets,
     )
@@ -295,19 +296,20 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
 
 
-def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Values]) -> LineChart:
+def _exact(runs: Sequence[Run]) -> tuple[Point, ...]:
+    """Return the share of exact answers by size, means over some runs."""
+    table = frame(runs, Task.table)
+    assert table is not None
+    means = over_seeds(table.assign(share=table.exact / table.samples), "share", axis="size")
+    return tuple(replace(point, half_width=None) for point in means)
+
+
+def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
     """Return exact answers by size, means over the seeds, in the colours that arms have in all `tasks`."""
     items, looks = tasks[task], _looks(study, tasks)
+    names = [_name(item, task) for item in items]
     series = tuple(
-        Series(
-            looks[_name(item, task)],
-            _name(item, task),
-            tuple(
-                replace(point, half_width=None)
-                for point in points([shares[run.name] for run in item.arm.finished])
-            ),
-        )
-        for item in items
+        Series(looks[name], name, _exact(item.arm.finished)) for name, item in zip(names, items, strict=True)
     )
     return LineChart(
         f"task_{task}",
@@ -316,10 +318,9 @@ def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Val
         "Means over seeds; another figure has a line for each.",
         "Size of the sample",
         "Share of exact answers",
-        2,
+        series,
         octaves(series, count),
         float(_longest(items)),
-        series,
         frame=(0.0, 1.0),
         mark_label="trained up to here",
     )
@@ -327,22 +328,21 @@ def _chart(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Val
 
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
     """Return exact answers by size, a panel for each task."""
-    shares = _shares(study)
-    drawn = [(task, _chart(study, tasks, task, shares)) for task in tasks]
+    drawn = [(task, _chart(study, tasks, task)) for task in tasks]
     panels = tuple(replace(chart, title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
     title = "Exact answers by size, task by task"
     return PanelChart("tasks", title, drawn[0][1].caption, panels, "Arms", rows)
 
 
-def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, Values]) -> PanelChart:
+def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
     """Return the same, a panel per arm and a line per seed: means hide which seeds learn a task."""
-    items, whole = tasks[task], _chart(study, tasks, task, shares)
+    items, whole = tasks[task], _chart(study, tasks, task)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
     for item, line in zip(items, whole.series, strict=True):
         lines = tuple(
-            Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", points([shares[run.name]]))
+            Series(head_number(seeds.index(run.seed)), f"seed {run.seed}", _exact([run]))
             for run in item.arm.finished
         )
         panels.append(replace(whole, title=line.label, series=lines))
@@ -360,13 +360,3 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str, shares: Mapping[str, V
         "Seeds",
         rows,
     )
-
-
-def _shares(study: StudyTables) -> dict[str, Values]:
-    """Return the share of exact answers by size, of each run; reads a table per run."""
-    table = study.table(Task())
-    shares: dict[str, Values] = {}
-    for row in () if table is None else table.itertuples():
-        size = int(row.size)
-        shares.setdefault(row.run, {})[float(size), (("size", size),)] = row.exact / row.samples
-    return shares

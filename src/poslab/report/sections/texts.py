@@ -11,7 +11,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, difference_columns, sheet
 from poslab.analysis.statistics import EXPLORATORY
 from poslab.analysis.texts import Agreement, agreements, orders
-from poslab.config.text import counted, listing
+from poslab.config.text import counted, grouped, listing
 from poslab.record.measures import Value, short_unit
 from poslab.report import cells
 from poslab.report.charts import PanelChart
@@ -50,14 +50,14 @@ def sentences(results: Results) -> Iterator[str]:
     opening = f"{counted(cells.span(seeds), 'seed')}, so exploratory: the" if exploratory else "The"
     earlier = ""
     for figure in figures(results):
-        by_sides: dict[str, list[str]] = {}
-        for item in agreements(texts, figure):
-            compared = (
-                "" if len(item.means) == len(texts) else f", compared on {len(item.means)} of {len(texts)},"
-            )
+
+        def words(item: Agreement, figure: str = figure) -> tuple[str, str]:
+            of = f", compared on {len(item.means)} of {len(texts)}," if len(item.means) < len(texts) else ""
             size = cells.span([number(mean, 2) for mean in item.means])
             arm = f"{cells.lone_arm(item.arm)} ({size} {short_unit(figure)})"
-            by_sides.setdefault(_sides(item, " texts") + compared, []).append(arm)
+            return f"{_sides(item, ' texts')}{of}", arm
+
+        by_sides = grouped(map(words, agreements(texts, figure)))
         if by_sides:
             apart = _left_out(results, figure)
             parts = [f"{sides} for {listing(arms, len(arms))}" for sides, arms in by_sides.items()]
@@ -75,13 +75,13 @@ def sentences(results: Results) -> Iterator[str]:
 def _left_out(results: Results, figure: str) -> str:
     """Return the arms that are compared on none of the texts, with reasons; "" where there are none."""
     compared = {item.arm for item in agreements(results.texts, figure)}
-    reasons: dict[str, list[str]] = {}
-    for text in results.texts:
-        for item in text.arms:
-            known = reasons.setdefault(why_apart(item, text, figure), [])
-            if item.arm.label not in {*compared, *known, text.reference.arm.label}:
-                known.append(item.arm.label)
-    return not_compared(reasons)
+    apart = (
+        (why_apart(item, text, figure), item.arm.label)
+        for text in results.texts
+        for item in text.arms
+        if item.arm.label not in {*compared, text.reference.arm.label}
+    )
+    return not_compared(grouped(dict.fromkeys(apart)))
 
 
 def _sides(item: Agreement, noun: str = "") -> str:
