@@ -231,8 +231,8 @@ class Trend:
     last: Difference  # and of that with the most
     change: Difference  # from the first to the last
     residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
-    low: float  # compute of the first rung, FLOP
-    high: float
+    flops_from: float  # compute of the first rung
+    flops_to: float
 
     @property
     def along_a_line(self) -> bool:

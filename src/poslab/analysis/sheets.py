@@ -84,15 +84,7 @@ def differences_sheet(results: Results) -> Sheet:
 def interactions_sheet(results: Results) -> Sheet:
     """interactions.csv: how the difference of two schemes changes with the settings beside them."""
     return sheet(
-        {
-            "arm": item.arm.arm.label,
-            "against": item.against.arm.label,
-            "figure": results.primary,
-            **difference_columns("with_own", item.with_own),
-            **difference_columns("with_reference", item.with_reference),
-            **difference_columns("change", item.change),
-            "documents": item.change.documents,
-        }
+        flat(item) | {"figure": results.primary, "documents": item.change.documents}
         for item in results.interactions
     )
 
@@ -126,6 +118,19 @@ def pairs_sheet(results: Results) -> Sheet:
 
 def _paired(between: Difference) -> Row:
     return {end: getattr(between, end) for end in estimates.ESTIMATE}
+
+
+def flat(item: object) -> dict[str, Value]:
+    """Return the fields of a dataclass that are cells: of arms the label, of differences three cells each."""
+    row: dict[str, Value] = {}
+    for field, value in vars(item).items():
+        if isinstance(value, Difference):
+            row |= difference_columns(field, value)
+        elif isinstance(value, ArmFigures):
+            row[field] = value.arm.label
+        elif isinstance(value, int | float | str):
+            row[field] = value
+    return row
 
 
 def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:

@@ -7,7 +7,7 @@ from poslab.analysis.estimates import estimate_columns
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, agreement, crossings, trend
 from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, Rows, difference_columns
+from poslab.analysis.sheets import Row, Rows, difference_columns, flat
 from poslab.analysis.statistics import FALSE_ALARMS
 from poslab.config.text import listing
 from poslab.record.measures import Value, unit
@@ -264,16 +264,8 @@ def _crossings_table(rungs: Ladder) -> Table:
         crossed, pairs = crossings(rungs, figure)
         looked_at.append(str(pairs))
         rows += [
-            {
-                "figure": figure,
-                "arm": cross.arm,
-                "against": cross.against,
-                "before": named(rungs, cross.before),
-                "after": named(rungs, cross.after),
-                **difference_columns("gap_before", cross.gap_before),
-                **difference_columns("gap_after", cross.gap_after),
-                "p_holm": cross.p_holm,
-            }
+            {"figure": figure, **flat(cross)}
+            | {"before": named(rungs, cross.before), "after": named(rungs, cross.after)}
             for cross in crossed
         ]
     columns = (
@@ -293,22 +285,7 @@ def _crossings_table(rungs: Ladder) -> Table:
 
 def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
     """ladder_trends.csv: fit 1 of an arm's gap."""
-    rows: Rows = [
-        {
-            "figure": figure,
-            "arm": found.arm,
-            "flops_from": found.low,
-            "flops_to": found.high,
-            **difference_columns("per_tenfold", found.per_tenfold),
-            **difference_columns("per_tenfold_share", found.per_tenfold_share),
-            **difference_columns("last", found.last),
-            **difference_columns("change", found.change),
-            "residual": found.residual,
-            "steady": found.steady,
-            "reading": found.reading,
-        }
-        for figure, found in trends
-    ]
+    rows = [{"figure": figure, **flat(found), "reading": found.reading} for figure, found in trends]
     share = Column("per_tenfold_share", "Per tenfold tokens per parameter", cells.nats)
     columns = (
         cells.figure_column("Loss"),

@@ -94,7 +94,7 @@ def _gap(gap: Difference) -> str:
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    compute = [f"from {quantity(found.low)} to {quantity(found.high)} FLOP" for found in trends]
+    compute = [f"from {quantity(found.flops_from)} to {quantity(found.flops_to)} FLOP" for found in trends]
     alike = len(set(compute)) == 1
     seen = [
         f"that of {found.arm} {found.reading} {_course(found, figure)}{'' if alike else f' ({over})'}"

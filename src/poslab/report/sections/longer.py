@@ -5,7 +5,7 @@ from itertools import chain
 
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Row, difference_columns
+from poslab.analysis.sheets import Rows, flat
 from poslab.analysis.statistics import Difference
 from poslab.config.text import grouped, listing
 from poslab.report import cells
@@ -36,7 +36,10 @@ def section(results: Results) -> Section | None:
         "per token in windows side by side, on the same targets, paired by seed. Above 0 the longer training "
         f"gains. {sure}, not corrected."
     )
-    table = Table(TITLE, caption, columns, list(map(_row, found)), ("longer.csv",))
+    rows: Rows = [
+        {**flat(item), "loss_mean": item.losses[0], "longer_loss_mean": item.losses[1]} for item in found
+    ]
+    table = Table(TITLE, caption, columns, rows, ("longer.csv",))
     return Section("longer", TITLE, findings=findings(results), tables=(table,), sheets=sheets_of(table))
 
 
@@ -53,18 +56,6 @@ def only_controls(results: Results) -> bool:
     pairs = [(item.arm.arm.label, item.longer.arm.label) for item in controls(results)]
     return bool(findings(results)) and {label for pair in pairs for label in pair} == {
         item.arm.label for item in results.arms if item.rows
-    }
-
-
-def _row(found: Control) -> Row:
-    """Return a row of longer.csv."""
-    return {
-        "arm": found.arm.arm.label,
-        "length": found.length,
-        "loss_mean": found.losses[0],
-        "longer": found.longer.arm.label,
-        "longer_loss_mean": found.losses[1],
-        **difference_columns("difference", found.difference),
     }
 
 
