@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from poslab.analysis.statistics import grouped
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.schema import ADAMW, GPT2_BLOCK, HELD_OUT, SHARING, is_tokenizer_file
-from poslab.config.text import grouped, plain
+from poslab.config.text import plain
 from poslab.record.reader import PART, Rates, Records, ReportError, Run
 from poslab.record.schema import ENDED
 from poslab.record.summary import is_pretrained

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from poslab.analysis.arms import Arm, arm_settings, finished_at, labels
-from poslab.analysis.statistics import Estimate, estimate
-from poslab.config.text import grouped, plain
+from poslab.analysis.statistics import Estimate, estimate, grouped
+from poslab.config.text import plain
 from poslab.record.reader import Rates, Run
 
 

@@ -4,7 +4,7 @@ No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % in
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, TypeVar
 
@@ -19,6 +19,15 @@ FALSE_ALARMS = 0.05  # alpha: how often a family of tests may find something whe
 EXPLORATORY = 5  # a study of fewer seeds is called exploratory
 
 Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the second of each pair by the first, all in their order."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """Text for people: values of configurations and records as one printable line; lists, rates and names."""
 
 import re
-from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 # What may be the name of a study or a run: a folder that every file system and shell takes.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -46,9 +45,6 @@ _IN_BRACES = re.compile(
 _CREDENTIAL = re.compile(
     r".*(?:(?:api|access|private|secret)_?key|token|(?:secret|passw(?:or)?d|credential)s?|pwd)", re.IGNORECASE
 )
-
-Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Item")
 
 
 def without_secrets(text: str) -> str:
@@ -145,14 +141,6 @@ def listing(items: list[str], limit: int = 6) -> str:
     if len(items) > limit:
         return f"{', '.join(items[:limit])} and {len(items) - limit} more"
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
-
-
-def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
-    """Return the second of each pair by the first, all in their order."""
-    groups: dict[Key, list[Item]] = {}
-    for key, item in pairs:
-        groups.setdefault(key, []).append(item)
-    return groups
 
 
 def counted(number: int | str, noun: str) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from poslab.analysis.estimates import estimates
-from poslab.analysis.statistics import CONFIDENCE, Estimate
+from poslab.analysis.statistics import CONFIDENCE, Estimate, grouped
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import counted, grouped, listing
+from poslab.config.text import counted, listing
 from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
 from poslab.measures import Measurement, Row, Trained
 from poslab.record.frames import DataFrame

@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 
 from poslab.analysis.estimates import ESTIMATE
 from poslab.analysis.sheets import Rows, sheet
+from poslab.analysis.statistics import grouped
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import grouped, listing
+from poslab.config.text import listing
 from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.needles import LENGTH, at_depths

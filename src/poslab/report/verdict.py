@@ -9,8 +9,8 @@ from poslab.analysis.comparisons import Comparison, unlike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import Estimate
-from poslab.config.text import counted, grouped, listing
+from poslab.analysis.statistics import Estimate, grouped
+from poslab.config.text import counted, listing
 from poslab.record.measures import family, is_in_bits
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from poslab.analysis.comparisons import scored_by
 from poslab.analysis.rescalings import measured
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import FALSE_ALARMS
-from poslab.config.text import counted, grouped, listing, plain, rate_text
+from poslab.analysis.statistics import FALSE_ALARMS, grouped
+from poslab.config.text import counted, listing, plain, rate_text
 from poslab.record.facts import recipe
 from poslab.record.losses import TRAINED
 from poslab.record.reader import Rates, Run

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from poslab.analysis.ladder import Crossing, Ladder, Rung, Trend, crossings
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference
-from poslab.config.text import counted, grouped, listing
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, Difference, grouped
+from poslab.config.text import counted, listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity

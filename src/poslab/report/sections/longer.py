@@ -6,8 +6,8 @@ from itertools import chain
 from poslab.analysis.longer import Control, controls
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, flat
-from poslab.analysis.statistics import Difference
-from poslab.config.text import grouped, listing
+from poslab.analysis.statistics import Difference, grouped
+from poslab.config.text import listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import count, interval, number

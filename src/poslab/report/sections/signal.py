@@ -3,7 +3,8 @@
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
 from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, signals
-from poslab.config.text import grouped, listing
+from poslab.analysis.statistics import grouped
+from poslab.config.text import listing
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import number, quantity

@@ -9,9 +9,9 @@ from typing import Any
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, difference_columns, sheet
-from poslab.analysis.statistics import EXPLORATORY
+from poslab.analysis.statistics import EXPLORATORY, grouped
 from poslab.analysis.texts import Agreement, agreements, orders
-from poslab.config.text import counted, grouped, listing
+from poslab.config.text import counted, listing
 from poslab.record.measures import Value, short_unit
 from poslab.report import cells
 from poslab.report.charts import PanelChart
