@@ -13,6 +13,7 @@ from poslab.record.schema import METRICS
 from poslab.record.writer import RunRecord
 from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.cost import section
+from poslab.report.sections.extrapolation import section as extrapolation
 from poslab.report.sections.overview import rank_chart
 from support.records import plan, read, seal, write_run
 
@@ -81,3 +82,11 @@ def test_mean_ranks_count_the_seeds_that_all_have_and_equal_losses_share_one(tmp
         (label, mean, results.ranks[label].best, results.ranks[label].worst)
         for label, mean in (("rope", 1.0), ("alibi", 2.0), ("t5", 3.0))
     ]
+
+
+def test_the_loss_by_position_of_a_worse_arm_lies_above_that_of_the_reference(tmp_path):
+    results = study(tmp_path, {"rope": 10.0, "alibi": 10.0})
+    charts = {chart.name: chart for chart in extrapolation(results).charts}
+    (line,) = charts["loss_by_position_less_reference"].series
+    assert line.label == "alibi"
+    assert [point.mean for point in line.points] == pytest.approx([0.3] * len(line.points))
