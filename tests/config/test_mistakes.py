@@ -178,3 +178,20 @@ def test_a_wrong_command_is_answered_in_one_line_that_says_what_to_write(line, t
     assert REFUSED[line] in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
     assert not list(tmp_path.rglob("manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "answer"),
+    {
+        "study: mine": "at its top",
+        "# @package _global_\nstudy: [mine": "line 2",
+        "# @package _global_\nhydra: {sweeper: {params: {pos: [rope, alibi]}}}": "write pos: A,B",
+    }.items(),
+)
+def test_a_mistake_in_a_file_of_the_users_own_is_answered_in_one_line(content, answer, tmp_path):
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "mine.yaml").write_text(content)
+    ended = called("--config-dir", ".", "-m", "sweep=mine", cwd=tmp_path)
+    assert ended.returncode == 2, ended.stderr
+    assert answer in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1

@@ -37,6 +37,8 @@ def verb(name: str, usage: str) -> Callable[[Main], Main]:
 
 def refused(command: str, error: Exception) -> int:
     """Print in one line why `command` ends, and return its exit status. Raise any unexpected error."""
+    from yaml import YAMLError  # type: ignore[import-untyped]
+
     from poslab.config.schema import ConfigError
     from poslab.config.text import error_text
     from poslab.loggers.fetch.account import SourceError
@@ -46,7 +48,7 @@ def refused(command: str, error: Exception) -> int:
     match error:
         case SourceError():
             return refuse(command, str(error), error.status)
-        case ConfigError() | ReportError():
+        case ConfigError() | ReportError() | YAMLError():  # the last: of an option file of the user's own
             return refuse(command, error_text(error))
         case TakenError():
             held = f"another command has had the lock {error} for long: has it stopped working?"

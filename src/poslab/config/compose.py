@@ -36,6 +36,8 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     for group in FILES:  # Hydra leaves out one that does not exist
         if choices.get(group) is not None:
             conf.file(group, choices[group])
+    for group in {*PARTS, *GROUPS} - choices.keys():
+        raise ConfigError(f"{group} has a list of options: in a sweep's file write {group}: A,B")
     read = whole_numbers(settings)
     for group in PARTS:
         known = choices[group] in conf.options(group)

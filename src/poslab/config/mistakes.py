@@ -134,6 +134,10 @@ def _check_option(text: str, group: str, override: Override, conf: Conf) -> None
         if not named:
             options = ", ".join(conf.options(group))
             raise ConfigError(f"{text} names no option; there are {options}")
+        if group in (*WHOLE, "sweep") and named in conf.options(group):
+            path = conf.file(group, named)
+            if "@package" not in path.read_text():  # Hydra would put all of it into a section of that name
+                raise ConfigError(f"{path} has no line `# @package _global_` at its top")
 
 
 def _values(override: Override) -> Iterator[Any]:
