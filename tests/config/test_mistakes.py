@@ -18,6 +18,8 @@ REFUSED = {
     "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
     "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi or bipe_alibi?)",
     "pos.scheme=ropes": "pos.scheme='ropes' is unknown (did you mean rope",
+    "pos.scheme=mine.nowhere": "pos.scheme='mine.nowhere' is unknown",
+    "pos.scheme=json.decoder": "must define one Scheme, not 0",
     "LR=0.1": "LR is not a setting (did you mean trainer.learning_rate?)",
     "logger=local logger.console=true": "logger.console is a setting of logger=wandb only",
     "from=ablation/x": "runs has no finished run yet",
@@ -32,11 +34,23 @@ REFUSED = {
     "trainer.warmup_steps=150%": "warmup_steps=600 is more than max_steps=400",
     "trainer.max_steps=20 evaluate.validations=50": "choose evaluate.validations=20",
     "trainer.learning_rate=nan": "trainer.learning_rate=nan: input should be a finite number",
+    "trainer.optimizer=sgd": "trainer.optimizer",
     "trainer.accelerator=gpu": "input should be 'auto', 'cpu' or 'cuda' (did you mean cuda?)",
     "evaluate.longest=3": "evaluate.longest=3: input should be 'auto', 1, 2, 4, 8, 16, 32 or 64",
     "study=../elsewhere": "study: '../elsewhere' must be letters",
     "study=${foo}": "Interpolation key 'foo' not found",
     "data.vocabulary=7": "data.vocabulary: 7 is neither",
+    "data.source=web": "there are copy, hub, none, package, stdlib, text",
+    "data=copy data.span=0": "data.span=0",
+    "data=copy data.symbols=53": "data.symbols=53",
+    "data=copy data.tokens=many": "data.tokens='many'",
+    "data.held_out=0.6": "is neither a share",
+    "data.held_out=64": "is neither a share",
+    "data.held_out=0MB": "is neither a share",
+    "data=copy data.held_out=0.2": "data.held_out=0.2 holds out nothing",
+    "probe=retrieval probe.share=null": "share is needed with tasks",
+    "probe=retrieval probe.tasks=[]": "is needed with tasks and unknown without",
+    "probe=retrieval probe.tasks=[copy,copy]": "names one twice",
     # What cannot be read, or has another meaning than it seems to.
     "pos=rope pos=alibi": "pos is given twice",
     "pos=": "pos= names no option",
@@ -61,6 +75,18 @@ REFUSED = {
     # Settings that do not go together.
     "model.width=12": "heads of odd width 3: choose an even one",
     "model.heads=3": "width=128 is not a multiple of heads=3",
+    "model.query_groups=3": "query_groups",
+    "model.canon=[a,a]": "canon",
+    "trainer.scheme_rate=3": "scheme_rate=3 is for",
+    "trainer.devices=3": "batch_size=32 is not a multiple of devices=3",
+    "trainer.strategy=fsdp": "devices=2 or more",
+    "trainer.strategy=fsdp trainer.devices=2 trainer.optimizer=muon": "adamw",
+    "trainer.strategy=fsdp trainer.devices=2 trainer.compile=true": "compile=false",
+    "data=copy data.tokens=60000 probe=retrieval data.vocabulary=300": "vocabulary=bytes",
+    "data=copy data.tokens=200000 probe=retrieval context_length=64": "choose context_length=",
+    "data=copy data.tokens=200000 probe=retrieval data.windows=packed": "data.windows=within",
+    "data=copy data.tokens=60000 evaluate.needles=4 data.vocabulary=300": "vocabulary=bytes",
+    "data=copy data.tokens=200000 evaluate.needles=4 context_length=64": "context_length=",
     "pos=xpos pos.scale_base=1 context_length=1024": (
         "pos.scheme=xpos is defined up to 127 tokens, fewer than context_length=1,024"
     ),
@@ -81,6 +107,11 @@ REFUSED = {
     "task=copy evaluate.longest=4 evaluate.segments=9": (
         "evaluate.longest and evaluate.segments cannot be set under a task"
     ),
+    "task=copy context_length=10": "context_length=13 or more",
+    "task=copy data=copy": "choose data=none",
+    "data=none": "task=NAME",
+    "task=copy evaluate.needles=3": "leave them out under a task",
+    "task=copy evaluate.rescale=[none,pi]": "leave them out under a task",
     "task=copy primary=sliding_8x": "primary cannot be set under a task",
     "launcher=inline launcher.cores_per_run=0": "launcher: cores_per_run=0 must be 1 or more, or auto",
     "launcher=ray launcher.address=ray://here:1": "launcher.address='ray://here:1'",
@@ -127,6 +158,14 @@ REFUSED = {
     "-m pos=rope,alibi --cfg job": "leave -m out",
     "--resolve": "--cfg job --resolve",
     "-p pos": "--cfg job --package pos",
+    # Loggers that cannot be made.
+    "logger=local +logger.csv._target_=nowhere.Logger": "logger.csv: ",
+    "logger=local +logger.csv._target_=pytorch_lightning.loggers.CSVLogger": (
+        "logger.csv: missing a required argument"
+    ),
+    "logger=local +logger.csv={_target_:pytorch_lightning.loggers.CSVLogger,save_dir:x,names:mine}": (
+        "logger.csv: got an unexpected keyword argument 'names'"
+    ),
     # Files that cannot be read.
     "runs=text.txt/below": "text.txt is no folder; choose another runs=",
     "data=text": "data=text needs data.path=FILE",

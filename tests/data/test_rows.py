@@ -84,6 +84,11 @@ def test_a_directory_of_both_is_read_for_what_is_asked(tmp_path):
         ("x.jsonl", b'{"text": ""}\n', "is empty"),
         ("x.parquet", b"PAR1 and no more", "cannot be read as Parquet"),
         ("x.jsonl.gz", b'{"text": "a"}', "is named .gz but is no gzip file"),
+        ("file", b"", "is empty"),
+        ("file", b"ab\0c", "is binary"),
+        ("file", "żółw".encode("latin2"), "is not UTF-8"),
+        ("file", "text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
+        ("file", gzip.compress(b"text" * 99, mtime=0)[:-12], "is a damaged gzip file"),
     ],
 )
 def test_what_holds_no_text_is_named(name, content, message, tmp_path):
@@ -91,6 +96,7 @@ def test_what_holds_no_text_is_named(name, content, message, tmp_path):
     with pytest.raises(ConfigError, match=message) as raised:
         prepare(options("text", path=str(tmp_path / name)))
     assert "\n" not in str(raised.value)
+    assert str(tmp_path / name) in str(raised.value)
 
 
 def test_saved_splits_and_fields_that_nothing_has_are_refused(tmp_path):

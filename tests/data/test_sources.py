@@ -62,26 +62,6 @@ def test_directory_is_searched_for_text_files_only(tmp_path):
     assert [document[:5] for document in documents(corpus, "train")] == [b"first", b"secon", b"third"]
 
 
-# Named by hand: a gzip file holds the second it was made in, and the processes of the tests compare names.
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b"ab\0c", "is binary"),
-        ("żółw".encode("latin2"), "is not UTF-8"),
-        ("text".encode("utf-16"), "iconv -f UTF-16 -t UTF-8"),
-        (gzip.compress(b"text" * 99)[:-12], "is a damaged gzip file"),
-    ],
-    ids=["no bytes", "binary", "latin2", "utf-16", "gzip cut"],
-)
-def test_files_that_are_no_text_are_told_in_one_line(tmp_path, content, message):
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(ConfigError, match=message) as raised:
-        prepare(options("text", path=str(tmp_path / "file")))
-    assert "\n" not in str(raised.value)
-    assert str(tmp_path / "file") in str(raised.value)
-
-
 def test_a_file_that_the_user_may_not_read_is_named(tmp_path):
     locked = tmp_path / "locked.txt"
     locked.write_text("text")
@@ -91,23 +71,6 @@ def test_a_file_that_the_user_may_not_read_is_named(tmp_path):
         pytest.skip("this user may read everything")
     with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
         prepare(options("text", path=str(locked)))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"source": "web"}, "there are copy, hub, none, package, stdlib, text"),
-        ({"spam": 1}, r"data\.spam is not"),
-        ({"vocabulary": 256}, r"data\.vocabulary: 256 is neither"),
-        ({"vocabulary": "words"}, r"data\.vocabulary: 'words' is neither"),
-        ({"span": 0}, r"data\.span=0"),
-        ({"symbols": 53}, r"data\.symbols=53"),
-        ({"tokens": "many"}, r"data\.tokens='many'"),
-    ],
-)
-def test_options_are_checked(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        prepare(options("copy", **changes))
 
 
 def test_copy_repeats_each_string_and_each_option_changes_it():

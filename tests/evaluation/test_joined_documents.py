@@ -48,11 +48,6 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_pa
     assert changed.changed["evaluate.documents"] == ["joined", None]
 
 
-def test_the_single_default_is_not_part_of_a_runs_identity(text):
-    """Records that are older than the setting do not name it."""
-    assert "documents" not in request(data=text).config.result_settings()["evaluate"]
-
-
 @pytest.mark.parametrize("documents", ["single", "joined"])
 @pytest.mark.usefixtures("undrawn")
 def test_page_and_terminal_say_how_many_segments_were_found(documents, tmp_path, capsys):

@@ -11,12 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import estimate
-from poslab.config.schema import ConfigError
 from poslab.data.needles import KINDS, ROOM, needles
 from poslab.measures import needles as measure
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
-from support.packages import write_package
 from support.runs import make, request
 
 LINE = re.compile(rb"\nThe key of (\w) is (\d{5})")
@@ -127,18 +125,3 @@ def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_pat
 )
 def test_more_than_guessing_is_more_than_seeds_and_questions_explain(shares, asked, above):
     assert measure.is_above_guessing(estimate(shares), asked) == above
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"data__vocabulary": 300}, "vocabulary=bytes"),
-        ({"context_length": 64}, f"context_length={ROOM} or more"),
-        ({"objective": {"kind": "mine.later", "ahead": 2}}, "objective=causal or masked"),
-    ],
-)
-def test_needles_that_do_not_fit_are_refused(changes, told, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(write_package(tmp_path / "package"))
-    settings = {"data__tokens": 200_000, "context_length": 128, "evaluate__needles": 4, **changes}
-    with pytest.raises(ConfigError, match=told):
-        plan(request(**settings), tmp_path)

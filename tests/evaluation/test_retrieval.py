@@ -1,4 +1,4 @@
-"""Questions among the text: where they are put, what counts as an answer, what a run records of them."""
+"""Questions among the text: where they are put, what counts as an answer. A run of them: golden/."""
 
 import re
 
@@ -6,15 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from poslab.config.schema import ConfigError
 from poslab.data.questions import ROOM, TASKS, questions, with_questions
 from poslab.measures.retrieval import answers
-from poslab.study.run.plan import plan
 from support.models import ATTENTIONS, SCHEMES, make_gpt
-from support.runs import make, request
 
 L = 128
-PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
 PATTERNS = {
     "passkey": rb"\nThe pass key is (\d{5})\.\n.*?\nThe pass key is (\d{5})",
     "copy": rb"\n\[([a-z]{8})\]\n.*?\n\[([a-z]{8})",
@@ -85,46 +81,3 @@ def test_answers_are_what_the_model_would_say():
         logits.flatten(0, 1), torch.from_numpy(windows[:, -8:]).flatten(), reduction="none"
     )
     np.testing.assert_allclose(losses.flatten(), expected.numpy(), rtol=1e-9)
-
-
-def test_a_run_trains_on_questions_and_records_what_it_answers(tmp_path):
-    settings = {"context_length": L, "data__tokens": 200_000, "trainer__max_steps": 6, "evaluate__longest": 2}
-    asked = request("probed", probe=PROBE, **settings)
-    without = request("plain", **settings)
-    probed, plain = make(asked, tmp_path), make(without, tmp_path)
-    assert probed.status == plain.status == "done"
-    assert probed.batches != plain.batches
-    rows = (plan(asked, tmp_path).directory / "probe.csv").read_text().splitlines()
-    assert rows[0] == "task,multiple,length,depth,samples,exact,correct,nll,tokens"
-    cells = [row.split(",") for row in rows[1:]]
-    expected = [
-        [task, multiple, length, depth, "3"]
-        for task in PROBE["tasks"]
-        for multiple, length in (("0.5", "64"), ("1", "128"), ("2", "256"))
-        for depth in ("0", "0.5", "1")
-    ]
-    assert [row[:5] for row in cells] == expected
-    assert {row[8] for row in cells} == {"15", "24"}
-    assert all(float(row[7]) > 0 for row in cells)
-    assert "probe.csv" in probed.files
-    assert not (plan(without, tmp_path).directory / "probe.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"probe": PROBE, "data__vocabulary": 300, "context_length": L}, "vocabulary=bytes"),
-        ({"probe": PROBE, "context_length": 64}, f"choose context_length={2 * ROOM} or more"),
-    ],
-)
-def test_a_probe_that_cannot_work_is_refused(changes, told, tmp_path):
-    with pytest.raises(ConfigError, match=told):
-        plan(request(data__tokens=200_000, **changes), tmp_path)
-
-
-@pytest.mark.parametrize(
-    "probe", [{**PROBE, "share": None}, {"tasks": [], "samples": 3}, {**PROBE, "tasks": ["copy", "copy"]}]
-)
-def test_half_a_probe_is_an_error(probe):
-    with pytest.raises(ConfigError):
-        request(probe=probe)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from poslab.config.compose import arms
 from poslab.config.schema import ConfigError
 from poslab.study.run import plan as plans
 from poslab.study.run import worker
@@ -17,6 +18,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import request_file, request_text
 from poslab.training.module import LanguageModel
+from support.models import CONF
 from support.runs import make, request
 
 
@@ -34,6 +36,28 @@ def test_identity_is_what_decides(tmp_path):
     assert len({same, *others}) == 5
     # the same base in another spelling is the same model
     assert name(pos__base=500) == name(pos__base=500.0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "default", "other"),
+    [
+        ("trainer__optimizer", "adamw", "muon"),
+        ("objective", {"kind": "causal"}, arms(CONF / "objective")["masked"]),
+        ("model__norm", "layer", "rms"),
+        ("evaluate__documents", "single", "joined"),
+        ("evaluate__needles", 0, 2),
+    ],
+)
+def test_a_default_that_older_records_do_not_have_is_in_none(setting, default, other, tmp_path):
+    plain, changed = (
+        plan(request(**{setting: value, "context_length": 128}), tmp_path) for value in (default, other)
+    )
+    *section, name = setting.split("__")
+    for job, named in ((plain, False), (changed, True)):
+        config = job.facts["config"]
+        assert (name in (config[section[0]] if section else config)) == named
+    assert changed.identity != plain.identity == plan(request(context_length=128), tmp_path).identity
+    assert changed.facts["code"] == plain.facts["code"]
 
 
 def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):

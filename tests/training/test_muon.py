@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
 from poslab.study.run.budget import size_of
-from poslab.study.run.plan import plan, resolve
+from poslab.study.run.plan import resolve
 from poslab.training.module import LanguageModel
 from support.models import SCHEMES
 from support.runs import request
@@ -94,15 +93,6 @@ def test_a_single_matrix_moves_as_with_pytorchs_muon_but_for_its_rounding():
     for name in names:
         difference = gpt.get_parameter(name) - twin.get_parameter(name)
         assert difference.norm() < 0.03 * moved
-
-
-def test_a_record_names_muon_and_not_the_optimizer_of_older_records(tmp_path):
-    plain, muon = (plan(request(trainer__optimizer=name), tmp_path) for name in ("adamw", "muon"))
-    assert "optimizer" not in plain.facts["config"]["trainer"]
-    assert muon.facts["config"]["trainer"]["optimizer"] == "muon"
-    assert plan(request(), tmp_path).identity == plain.identity != muon.identity
-    with pytest.raises(ConfigError, match="optimizer"):
-        request(trainer__optimizer="sgd")
 
 
 def test_the_foreseen_checkpoint_has_one_moment_of_each_hidden_matrix():

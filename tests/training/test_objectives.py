@@ -159,6 +159,8 @@ def test_an_objective_of_another_package_trains(tmp_path):
     tokens, targets = build_objective(later).of_evaluation(windows, 50)
     assert (targets[:, :-1] == tokens[:, :-1] + 2).all()
     assert (targets[:, -1] == UNSCORED).all()
+    with pytest.raises(ConfigError, match="objective=causal or masked"):
+        plan(request(objective=later, context_length=128, evaluate__needles=4), tmp_path)
 
 
 @pytest.mark.usefixtures("package")
@@ -181,12 +183,3 @@ def test_a_task_of_another_package_trains_and_is_measured(tmp_path):
 def test_what_has_no_form_for_both_sides_is_refused(tmp_path):
     with pytest.raises(PairError, match="fox"):
         plan(request(pos=POSITIONS["fox"], objective=MASKED), Path(tmp_path))
-
-
-def test_a_causal_run_has_the_record_and_the_name_that_it_had_before_objectives(tmp_path):
-    job = plan(request(), tmp_path)
-    assert "objective" not in job.facts["config"]
-    assert "needles" not in job.facts["config"]["evaluate"]
-    other = plan(request(objective=MASKED), tmp_path)
-    assert other.identity != job.identity
-    assert other.facts["code"] == job.facts["code"]

@@ -16,8 +16,6 @@ from support.models import ATTENTIONS, POSITIONS
 from support.runs import request
 from support.texts import options
 
-PROBE = {"tasks": ["copy"], "share": 0.5, "samples": 2, "depths": 2}
-
 
 @pytest.fixture
 def text(tmp_path):
@@ -72,8 +70,3 @@ def test_rows_of_another_number_at_each_step_are_not_compiled(text, tmp_path, mo
     for data, compiled in ((packed, False), (text, True)):
         config = request(data=data, trainer__max_steps=2_000, trainer__accelerator="auto").config
         assert resolve(config).trainer.compile is compiled
-
-
-def test_questions_that_would_be_cut_apart_are_refused(text, tmp_path):
-    with pytest.raises(ConfigError, match=r"data\.windows=within"):
-        plan(request(data={**text, "windows": "packed"}, probe=PROBE), tmp_path)

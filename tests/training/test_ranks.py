@@ -5,7 +5,6 @@ import random
 import re
 import socket
 from contextlib import contextmanager
-from pathlib import Path
 from shutil import copytree
 from unittest.mock import patch
 
@@ -23,7 +22,7 @@ from poslab.training.observer import DivergedError
 from support.commands import called, environment, rows, start, tiny
 from support.forks import Forked
 from support.moments import await_moment
-from support.processes import kill
+from support.processes import command_line, descendants, kill
 from support.runs import assert_equal_results, request
 
 RUN = tiny(
@@ -145,8 +144,8 @@ def test_a_run_that_loses_a_process_goes_on_by_itself_to_the_same_bits(shared, t
     study = start(*SHARED["fsdp"], cwd=tmp_path, output=tmp_path / "printed.txt")
     try:
         assert await_moment("step", tmp_path, study, random.Random(1))
-        (leader,) = _children(study.pid)
-        kill(_children(leader)[-1:])
+        _, *others = (each for each in descendants(study.pid) if WORKER[-1] in command_line(each))
+        kill(others[-1:])
         assert study.wait(300) == 0
     finally:
         study.kill()
@@ -203,31 +202,3 @@ def test_where_all_processes_diverge_only_the_first_says_so(tmp_path, monkeypatc
     monkeypatch.setattr(RunExecutor, "_train", diverges)
     RunExecutor(plan(request(), tmp_path), RunDisplay("made", quiet=True), Stopper()).share()
     assert not list(tmp_path.rglob("manifest.json"))
-
-
-def _children(process):
-    """The Python processes that a process has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            words = path.with_name("cmdline").read_bytes()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == process and b"poslab.study.run.worker" in words:
-            found.append(int(path.parent.name))
-    return sorted(found)
-
-
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("trainer.devices=3", "batch_size=4 is not a multiple of devices=3"),
-        ("trainer.nodes=2", "launcher=slurm for several nodes"),
-    ],
-)
-def test_processes_that_cannot_be_are_refused_in_a_line(setting, said, tmp_path):
-    ended = called(*tiny(), setting, cwd=tmp_path)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1

@@ -8,7 +8,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import poslab
-from poslab.config.schema import ConfigError
 from poslab.model.gpt import build
 from poslab.model.positions import Geometry, build_scheme
 from poslab.training.sharded import shard, take_weights
@@ -28,21 +27,13 @@ def mesh():
     torch.distributed.destroy_process_group()
 
 
-def composed(*settings):
-    attention = [] if any(text.startswith("attention=") for text in settings) else ["attention=softmax"]
-    return poslab.compose("context_length=32", "model.layers=4", *attention, *settings).config
-
-
 @pytest.mark.parametrize(
-    "settings",
-    [
-        *([f"pos={name}"] for name in ("rope", *LEARNED)),
-        *([f"attention={name}"] for name in ("retention", "hybrid")),
-    ],
-    ids=lambda settings: settings[0],
+    ("pos", "attention"),
+    [*((name, "softmax") for name in ("rope", *LEARNED)), ("rope", "retention"), ("rope", "hybrid")],
 )
-def test_each_process_has_its_part_of_every_parameter(settings, mesh):
-    gpt = build(composed(*settings), 256)
+def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
+    parts = (f"pos={pos}", f"attention={attention}", "context_length=32", "model.layers=4")
+    gpt = build(poslab.compose(*parts).config, 256)
     whole = {name: parameter.shape for name, parameter in gpt.named_parameters()}
     shard(gpt, mesh)
     for name, parameter in gpt.named_parameters():
@@ -60,16 +51,3 @@ def test_what_a_checkpoint_held_beside_the_parameters_reaches_the_whole_model(me
     omega = gpt.blocks[3].attention.omega
     assert omega.any()
     assert torch.equal(omega, resumed.blocks[3].attention.omega)
-
-
-@pytest.mark.parametrize(
-    ("settings", "advice"),
-    [
-        (["trainer.devices=1"], "devices=2 or more"),
-        (["trainer.devices=2", "trainer.optimizer=muon"], "adamw"),
-        (["trainer.devices=2", "trainer.compile=true"], "compile=false"),
-    ],
-)
-def test_what_is_not_proved_with_parts_is_refused(settings, advice):
-    with pytest.raises(ConfigError, match=advice):
-        composed("trainer.strategy=fsdp", *settings)

@@ -150,21 +150,6 @@ def test_samples_begin_anywhere_where_that_is_asked_for():
         assert prompt.strip()[:-1] + "\n" == answer
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"context_length": 10}, "context_length=13 or more"),
-        ({"data": {**arms(CONF / "data")["copy"], "tokens": 60_000}}, "choose data=none"),
-        ({"objective": {"kind": "causal"}}, "task=NAME"),
-        ({"evaluate__needles": 3}, "under a task"),
-        ({"evaluate__rescale": ["none", "pi"], "evaluate__longest": 4}, "under a task"),
-    ],
-)
-def test_a_task_that_cannot_be_is_refused(changes, told, tmp_path):
-    with pytest.raises(ConfigError, match=told):
-        plan(request(**{**settings("copy"), **changes}), tmp_path)
-
-
 def test_a_task_needs_no_text_that_is_long_enough(tmp_path):
     job = plan(request(**{**settings("copy"), "context_length": 8192, "evaluate__longest": 8}), tmp_path)
     assert job.config.context_length == 8192

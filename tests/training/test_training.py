@@ -10,7 +10,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import poslab
 from poslab.config.compose import arms
-from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.data.windows import windows_at
 from poslab.model.gpt import build
@@ -280,11 +279,6 @@ def test_schemes_inside_a_scheme_keep_their_rates():
     assert high["initial_lr"] == pytest.approx(3.5 * low["initial_lr"])
     assert [len(low["params"]), len(high["params"])] == [2, 1]
     assert high["params"][0] is gpt.scheme.layer(0).bucket_bias
-
-
-def test_a_rate_for_a_scheme_without_parameters_is_refused():
-    with pytest.raises(ConfigError, match=r"scheme_rate=3 is for .* pos.scheme=rope has none: leave it at 1"):
-        request(trainer__scheme_rate=3.0)
 
 
 def test_schedules():
