@@ -7,7 +7,7 @@ import pytest
 from poslab.record.reader import load
 from poslab.report.write import write_report
 from support.commands import ROOT
-from support.records import read, seal, write_run
+from support.records import LINES, read, seal, write_rescaled, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -47,14 +47,21 @@ def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(benchmar
         ("position.csv", "nll", "null", "position.csv has no column nll"),
         ("position.csv", "0,", '"0,', "its CSV files cannot be read"),
         ("metrics.csv", "\n2,32,", "\n2,16,", "metrics.csv: its tokens do not grow from row to row"),
+        ("rescaled.csv", ",1,", ",0,", "rescaled.csv has segment 0 twice"),
+        ("rescaled.csv", "rescale,", "scale,", "rescaled.csv has no column rescale"),
+        ("rescaled.csv", "", None, "rescaled.csv is missing"),
+        ("rescaled_position.csv", "", None, "rescaled_position.csv is missing"),
     ],
 )
 def test_a_file_that_cannot_be_so_is_not_read(file, before, after, reason, tmp_path):
-    path = write_run(tmp_path, "a") / file
+    path = write_rescaled(tmp_path, "a", LINES) / file
     text = path.read_text()
     assert before in text
-    path.write_text(text.replace(before, after))
-    seal(path.parent)
+    if after is None:
+        path.unlink()
+    else:
+        path.write_text(text.replace(before, after))
+        seal(path.parent)
     (run,) = load("made_up", tmp_path).runs
     assert (run.status, run.reason) == ("unreadable", reason)
 

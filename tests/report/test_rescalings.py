@@ -11,11 +11,11 @@ from poslab.analysis.results import gather
 from poslab.record import measures
 from poslab.record.facts import Manifest
 from poslab.record.losses import LossSum
-from poslab.record.reader import Run, load
+from poslab.record.reader import Run
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.rescalings import rescaled_table
 from poslab.report.warnings import warnings_of
-from support.records import GOOD, HIGH, LINES, L, rescaling_config, seal, write_rescaled, write_run
+from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescaled, write_run
 
 
 def under(runs: Path) -> dict[str, dict[str, Any]]:
@@ -96,23 +96,6 @@ def test_rescalings_beside_the_run_s_own_figures_keep_no_arms_from_being_compare
     write_run(tmp_path, "new", pos="alibi", config=rescaling_config())
     results = gather("made_up", tmp_path, None)
     assert {(item.arm.label, item.difference.n) for item in results.comparisons} == {("rope", 1)}
-
-
-def test_a_sheet_that_is_missing_or_damaged_is_named(tmp_path):
-    directory = write_rescaled(tmp_path, "a", LINES)
-    sheet = directory / "rescaled.csv"
-    text = sheet.read_text()
-    sheet.write_text(text + text.splitlines()[1] + "\n")
-    seal(directory)
-    assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has segment 0 twice"
-    sheet.write_text("protocol,multiple\n")
-    seal(directory)
-    assert load("made_up", tmp_path).runs[0].reason == "rescaled.csv has no column rescale"
-    for name in ("rescaled_position.csv", "rescaled.csv"):
-        (directory / name).unlink()
-        (run,) = load("made_up", tmp_path).runs
-        assert run.status == "unreadable"
-        assert run.reason == f"{name} is missing"
 
 
 def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown_one_plain(tmp_path):
