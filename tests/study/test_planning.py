@@ -25,6 +25,7 @@ from poslab.study.run.preparation import PARTS, Preparation
 from poslab.study.run.preparation import checked as parts_checked
 from support.commands import ROOT, called, imported, python, tiny
 from support.models import ATTENTIONS, SCHEMES
+from support.records import contents
 from support.runs import own_cache, request
 
 SLOW = {"torch", "pytorch_lightning", "datasets", "tokenizers", "wandb"}
@@ -38,15 +39,11 @@ def cache(tmp_path, monkeypatch):
     return folder
 
 
-def tree(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path, cache):
     """With W&B (offline), and with a pair that cannot work."""
     first = called(*STUDY, cwd=tmp_path)
     assert "kerple / linear / seed 0" in first.stderr.splitlines()[-1], first.stderr
-    written = tree(tmp_path / "reports")
+    written = contents(tmp_path / "reports")
     undrawn = (
         "import runpy, sys; from support import forks; sys.meta_path.insert(0, forks.Undrawn()); "
         "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -57,7 +54,7 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
     assert "not repeated: 1 of 1 run" in again.stderr
     assert "poslab" in imported(again)
     assert not SLOW & imported(again)
-    assert tree(tmp_path / "reports") == written
+    assert contents(tmp_path / "reports") == written
 
 
 def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
