@@ -15,7 +15,7 @@ from poslab.config.option_files import package_folders
 from poslab.config.registry import declared_modules
 from poslab.loggers.send.charts import axes, chart_rows, summary
 from poslab.measures import measurements
-from poslab.paper.references import bibliography, cited, references
+from poslab.paper.references import bibliography, cited, references, without_source
 from poslab.paper.table import paper_table
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load_run
@@ -109,7 +109,7 @@ def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_track
         assert "surprise.csv" in read_manifest(folder).files
     arms = {row["arm"] for row in rows(study / "surprise_arms.csv")}
     assert arms == {"slope / sharp", "slope / mean"}
-    assert "Nats that the model spends on the first tokens of windows." in (study / "report.md").read_text()
+    assert "Nats per token on the first three tokens of windows." in (study / "report.md").read_text()
     ((_, lines),) = paper_table(gather("ablation", run.cwd / "elsewhere/runs", None), ["surprise"]).blocks
     printed = {str(row["surprise"])[:4] for row in rows(study / "summary.csv")}
     assert {line[1][:4] for line in lines} == printed
@@ -162,7 +162,11 @@ def test_help_has_the_settings_of_another_package(beside):
 def test_a_part_of_another_package_is_cited_as_runs_record_it(study, run, beside):
     recorded = read_manifest(made(run, "sharp")).config["pos"]["scheme"]
     assert cited("scheme", recorded) == ("doe2026",)
-    assert "keywords" not in bibliography([("scheme", recorded)])
+    subjects = [("scheme", "rope"), ("scheme", recorded), ("scheme", "unknown")]
+    assert without_source(subjects) == ["unknown"]
+    entries = bibliography(subjects)
+    assert "@article{doe2026," in entries
+    assert "keywords" not in entries
 
 
 def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(run, beside):
@@ -201,16 +205,3 @@ def test_help_names_the_command_as_it_was_typed(run, tmp_path):
     of_the_wheel = run("train", "--help").stdout
     assert "slope" in of_the_wheel
     assert "python train.py" not in of_the_wheel
-
-
-@pytest.mark.parametrize(
-    ("scheme", "message"),
-    [
-        ("nowhere", "pos.scheme='mine.nowhere' is unknown"),
-        ("helper", "must define one Scheme, not 0"),
-    ],
-)
-def test_a_module_that_is_no_scheme_is_one_line(scheme, message, beside):
-    ended = beside("train", "pos=rope", f"pos.scheme=mine.{scheme}")
-    assert (ended.returncode, ended.stdout, len(ended.stderr.splitlines())) == (2, "", 1), ended.stderr
-    assert message in ended.stderr

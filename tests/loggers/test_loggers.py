@@ -11,7 +11,8 @@ from pytorch_lightning.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import poslab
-from support.commands import ROOT, called, command, rows, start, tiny
+from support.commands import called, command, rows, start, tiny
+from support.packages import documented
 from support.processes import PATIENCE, descendants, kill
 from support.runs import validation_losses
 from support.tasks import until
@@ -61,32 +62,11 @@ def test_what_is_no_logger_is_refused(argument, reason, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("argument", "reason"),
-    [
-        ("+logger.csv._target_=nowhere.Logger", "logger.csv: "),
-        (
-            "+logger.csv._target_=pytorch_lightning.loggers.CSVLogger",
-            "logger.csv: missing a required argument",
-        ),
-        (OWN.replace("name:", "names:"), "logger.csv: got an unexpected keyword argument 'names'"),
-    ],
-)
-def test_a_logger_that_cannot_be_made_is_refused_before_a_run_begins(argument, reason, tmp_path):
-    planned = called(*ARGUMENTS, argument, "plan=true", cwd=tmp_path)
-    assert planned.returncode == 2
-    assert reason in planned.stderr
-
-
 def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):
-    page = (ROOT / "docs" / "extending.md").read_text().partition("## Add a logger")[2]
-    python, options = (
-        page.partition(f"```{language}\n")[2].partition("```")[0] for language in ("python", "yaml")
-    )
-    (tmp_path / "own.py").write_text(python)
+    (tmp_path / "own.py").write_text(documented("src/poslab/loggers/table.py"))
     conf = tmp_path / "conf" / "logger"
     conf.mkdir(parents=True)
-    (conf / "table.yaml").write_text(options.replace("name: table", "name: own"))
+    (conf / "table.yaml").write_text(documented("conf/logger/table.yaml").replace("name: table", "name: own"))
     flags = ("--config-dir", str(conf.parent))
     assert "local, table, tensorboard, trackio, wandb" in called("--help", *flags, cwd=tmp_path).stdout
     settings = tiny(logger="[local,table]", study="x")

@@ -14,7 +14,7 @@ from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import arms_sheet
 from poslab.paper.latex import escape_latex
 from poslab.paper.panels import panels
-from poslab.paper.references import bibliography, cited, references, without_source
+from poslab.paper.references import cited, references
 from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
@@ -158,22 +158,6 @@ def test_every_scheme_and_attention_cites_the_paper_that_it_names_first():
         for path in (ROOT / "src/poslab/model" / folder).glob("[!_]*.py"):
             if re.search(r"arXiv \d", path.read_text().partition("\n\n")[0]):
                 assert cited(kind, path.stem), path.name
-
-
-def test_a_package_brings_the_papers_of_its_parts(tmp_path, monkeypatch):
-    entry = (
-        "@article{doe2026,\n  title = {Logarithms},\n  keywords = {scheme logarithmic, attention sharp}\n}\n"
-    )
-    (tmp_path / "references.bib").write_text(entry)
-    monkeypatch.setattr("poslab.paper.references.package_folders", lambda: (tmp_path, tmp_path / "none"))
-    references.cache_clear()
-    try:
-        subjects = [("scheme", "rope"), ("scheme", "logarithmic")]
-        assert cited("scheme", "logarithmic") == cited("attention", "sharp") == ("doe2026",)
-        assert without_source([*subjects, ("scheme", "unknown")]) == ["unknown"]
-        assert "@article{doe2026,\n  title = {Logarithms}\n}" in bibliography(subjects)
-    finally:
-        references.cache_clear()
 
 
 def test_all_that_is_cited_is_in_the_bibliography(results, tmp_path):

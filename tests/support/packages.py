@@ -1,6 +1,7 @@
 """poslab as a wheel in an environment of its own, and another package that brings parts for it."""
 
 import configparser
+import re
 import subprocess
 import sys
 import venv
@@ -8,6 +9,16 @@ import zipfile
 from pathlib import Path
 
 from support.commands import ROOT
+
+EXTENDING = (ROOT / "docs" / "extending.md").read_text()
+
+
+def documented(path: str) -> str:
+    """The file of that name on the page, which shows it whole."""
+    found = re.search(rf"^```\w+\n# {re.escape(path)}\n(.*?)^```", EXTENDING, re.DOTALL | re.MULTILINE)
+    assert found is not None, path
+    return found[1]
+
 
 FILES = {
     "mine/__init__.py": "",
@@ -99,60 +110,10 @@ class Verse(TextSource):
     def read(self):
         yield b"".join(b"line %d of a long poem\\n" % (number * 7919) for number in range(self.lines))
 """,
-    "mine/later.py": """
-import numpy as np
-from pydantic import Field
-from poslab.config.schema import Options
-from poslab.objectives import UNSCORED, Objective
-
-
-class LaterOptions(Options):
-    ahead: int = Field(ge=2)
-
-
-class Later(Objective):
-    options_class = LaterOptions
-
-    def examples(self, windows, vocabulary, random):
-        targets = np.full_like(windows[:, 1:], UNSCORED)
-        targets[:, : 1 - self.options.ahead] = windows[:, self.options.ahead :]
-        return windows[:, :-1], targets
-""",
-    "mine/double.py": """
-from poslab.objectives.tasks import Task, asked
-
-
-class Double(Task):
-    def sample(self, size, draw):
-        letters = draw.some(b"abcdefgh", size)
-        return asked(letters + b"=", bytes(letter for letter in letters for _ in range(2)))
-""",
-    "mine/surprise.py": """
-from poslab.measures import Measurement
-
-
-class Surprise(Measurement):
-    \"\"\"Nats that the model spends on the first tokens of windows.\"\"\"
-
-    columns = "position", "nll", "tokens"
-    axis = "position"
-
-    def measure(self, trained):
-        from poslab.data.windows import validation_windows
-        from poslab.evaluation.losses import token_losses
-
-        windows = validation_windows(trained.corpus, 4, trained.config.context_length)
-        losses = token_losses(trained.gpt, windows[:, :-1], windows[:, 1:])
-        for position, nll in enumerate(losses[:, :3].sum(axis=0)):
-            yield {"position": position, "nll": float(nll), "tokens": len(windows)}
-
-    def summarise(self, table):
-        sums = table.groupby("run")[["nll", "tokens"]].sum()
-        return (sums.nll / sums.tokens).to_frame("surprise")
-
-    def curve(self, table):
-        return (table.nll / table.tokens).to_frame("nats").set_index(table.position)
-""",
+    **{
+        f"mine/{name}.py": documented(f"src/poslab/{folder}/{name}.py")
+        for folder, name in (("objectives", "later"), ("objectives", "double"), ("measures", "surprise"))
+    },
     "mine/conf/__init__.py": "",
     "mine/conf/references.bib": (
         "@article{doe2026,\n    title = {Slopes},\n    keywords = {scheme slope},\n    year = {2026}\n}\n"
@@ -161,7 +122,7 @@ class Surprise(Measurement):
     "mine/conf/pos/spin.yaml": "scheme: mine.spin\nrate: 3.0\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
     "mine/conf/attention/mean.yaml": "kind: mine.mean\n",
-    "mine/conf/objective/later.yaml": "kind: later\nahead: 2\n",
+    "mine/conf/objective/later.yaml": documented("conf/objective/later.yaml"),
     "mine/conf/data/verse.yaml": "source: verse\nvocabulary: bytes\nlines: 3000\n",
     "mine-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n",
     "mine-1.0.dist-info/entry_points.txt": (
