@@ -3,13 +3,11 @@
 import os
 import random
 import signal
-import time
-from pathlib import Path
 
 import pytest
 
 from support.commands import called, start, tiny
-from support.forks import Forked
+from support.moments import await_moment
 from support.processes import descendants
 from support.runs import assert_equal_results
 from support.tasks import lives, until
@@ -19,7 +17,7 @@ ENDS_WITHIN = 5.0  # seconds
 
 def _study(steps: int) -> list[str]:
     return [
-        "study=stopped",
+        "study=killed",
         "logger=wandb",
         *tiny(
             trainer__max_steps=steps,
@@ -44,7 +42,9 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     for index in range(stops):
         number = (signal.SIGINT, signal.SIGTERM)[index % 2]
         with start(*asked, cwd=war, output=war / "printed.txt") as study:
-            _await_moment(study, war, chance, late=index >= stops - stops // 5)
+            late = index >= stops - stops // 5
+            moment = "evaluation" if late else chance.choice(("training", "training", "start"))
+            assert await_moment(moment, war, study, chance), moment
             below = descendants(study.pid)
             if number == signal.SIGINT and index % 4 == 0:
                 os.killpg(study.pid, number)  # as a terminal sends it
@@ -54,35 +54,16 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
         until(lambda: not any(map(lives, below)), ENDS_WITHIN)  # noqa: B023
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
-    assert ": python train.py study=stopped" in printed
+    assert ": python train.py study=killed" in printed
     ended = called(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr
-    (one,), (other,) = (list((cwd / "runs/stopped").glob("rope-*")) for cwd in (peace, war))
+    (one,), (other,) = (list((cwd / "runs/killed").glob("rope-*")) for cwd in (peace, war))
     assert_equal_results(one, other)
-
-
-def _await_moment(study: Forked, cwd: Path, chance: random.Random, late: bool) -> None:
-    """While it is imported, begins, trains or, `late`, is evaluated."""
-    begun = time.monotonic()
-    wanted = "evaluating" if late else chance.choice(("training", "training", "nothing"))
-    after = chance.uniform(0, 6) if wanted == "nothing" else chance.uniform(0, 0.2)
-    come = None
-    while study.poll() is None:
-        now = time.monotonic()
-        if wanted == "nothing" or any(
-            wanted in path.read_text() for path in cwd.glob("runs/stopped/rope-*/progress.json")
-        ):
-            come = come or now
-        if come and now - come >= after:
-            return
-        assert now - begun < 120
-        time.sleep(0.01)
-    raise AssertionError("it came to its end before it could be stopped")
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path):
     with start(*_study(20_000), cwd=tmp_path, output=tmp_path / "printed.txt") as study:
-        _await_moment(study, tmp_path, random.Random(0), late=False)
+        assert await_moment("training", tmp_path, study, random.Random(0))
         below = descendants(study.pid)
         study.send_signal(signal.SIGINT)
         study.send_signal(signal.SIGINT)

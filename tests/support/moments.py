@@ -1,4 +1,4 @@
-"""Moments of a study under way at which a test kills it."""
+"""Moments of a study under way at which a test kills or stops it."""
 
 import json
 import random
@@ -18,13 +18,14 @@ FINISHED = 120  # steps that a finished run counts as, at least its own
 def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -> bool:
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
-    after = chance.uniform(0.5, 12)
+    after = chance.uniform(0, 6)
     steps = _steps(cwd)
     more = chance.randrange(2, 12)
     sizes = _sizes(cwd)
     come: dict[str, Callable[[], bool]] = {
         "start": lambda: time.monotonic() - begun > after,
         "step": lambda: _steps(cwd) >= steps + more,
+        "training": lambda: "training" in _phases(cwd) and chance.random() < 0.8,
         "checkpoint": lambda: any(cwd.glob("runs/killed/*/checkpoints/.*.pt.*")),
         "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),
         "wandb": lambda: _sizes(cwd) != sizes,
