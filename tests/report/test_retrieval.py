@@ -50,6 +50,8 @@ def test_a_length_without_answers_is_a_dash_and_a_seed_without_them_counted_out(
     assert by_arm["learned"] == ["90.0", "–", "1.000", "–"]
     found = {(row["arm"], row["multiple"]) for row in section.charts[0].rows}
     assert found == {("rope", 1.0), ("rope", 4.0), ("learned", 1.0)}
+    assert [panel.column_titles for panel in section.charts[0].panels] == [("L", "4 L")] * 2
+    assert section.charts[0].high == 1  # a share
     assert "learned (90.0 and not defined) and rope (100.0 and 20.0)" in section.findings[0]
     assert section.findings[-1] == "One seed: no interval, no winner claimed."
     for seed in (1, 2):
