@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from poslab.report.formatting import DASH, interval, multiple, quantity
 from poslab.report.render.page import page as whole_page
 from poslab.report.sections.contents import document
 from poslab.report.write import write_sheets
-from support.browser import Reader, Scheme, started
+from support.browser import Reader, Scheme, started, written
 from support.pages import write_study
 from support.records import read
 
@@ -245,20 +246,45 @@ def test_keys_zoom_about_the_cursor_and_panels_zoom_together(visit):
     assert drawn(page, panels) == before
 
 
-def test_steps_and_values_below_zero(visit, report, tmp_path):
+def altered(report: Path, folder: Path, change: Callable[..., None]) -> Path:
     text = (report / "index.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
-    by_name = {one["name"]: one for one in data["charts"]}
-    stepped, below = (by_name[name] for name in CHARTS[:2])
-    stepped["stepped"] = True
-    below["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(below["x"])}
-    changed = tmp_path / "index.html"
+    change({one["name"]: one for one in data["charts"]}, data["arms"])
+    page = folder / "index.html"
     dumped = json.dumps(data).replace("<", "\\u003c").replace("\\", "\\\\")
-    changed.write_text(re.sub(r'(id="data">).*?(</script>)', rf"\g<1>{dumped}\g<2>", text, flags=re.DOTALL))
-    plain, page = visit(), visit(changed)
+    page.write_text(re.sub(r'(id="data">).*?(</script>)', rf"\g<1>{dumped}\g<2>", text, flags=re.DOTALL))
+    return page
+
+
+def test_steps_and_values_below_zero(visit, report, tmp_path):
+    def change(charts, _):
+        stepped, below = (charts[name] for name in CHARTS[:2])
+        stepped["stepped"] = True
+        below["series"][0] |= {"lowest": -1, "mean": [-1.0] * len(below["x"])}
+
+    plain, page = visit(), visit(altered(report, tmp_path, change))
     assert drawn(page, CHARTS[0]) != drawn(plain, CHARTS[0])
     assert drawn(page, CHARTS[2]) == drawn(plain, CHARTS[2])
     assert scale(page, CHARTS[1], "y", "log").count() == 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_text_of_a_chart_is_neither_cut_nor_on_other_text(visit, report, tmp_path, width):
+    def change(charts, arms):
+        chart, places = charts["validation_loss"], len(charts["validation_loss"]["x"])
+        chart |= {"y_label": "Loss less that of an arm called so and so, in nats per token"}
+        chart |= {"x_label": "How far back the first of two copies begins, in tokens"}
+        chart |= {"mark": chart["x"][-1], "mark_label": "trained up to here"}
+        for i, series in enumerate(
+            chart["series"]
+        ):  # lines that end shortly after one another, at one height
+            arms[str(series["arm"])]["label"] = f"arm number {i} of all"
+            series["mean"] = [1.5 if place < places - 20 * i else None for place in range(places)]
+
+    text, bad = written(visit(altered(report, tmp_path, change), width=width), "validation_loss")
+    assert "trained up to here" in text
+    assert ("arm number 1 of all" in text) == (width == 1280)
+    assert bad == []
 
 
 def test_paper_is_light_and_has_no_controls(visit):

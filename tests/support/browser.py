@@ -38,6 +38,35 @@ def started() -> Iterator[Browser]:
         browser.close()
 
 
+WRITTEN = """async (figure) => {
+  const write = CanvasRenderingContext2D.prototype.fillText, all = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    const { width } = this.measureText(text), size = parseFloat(this.font.match(/([\\d.]+)px/)[1]);
+    const left = { center: -width / 2, right: -width }[this.textAlign] ?? 0;
+    const top = { middle: -size / 2, bottom: -size }[this.textBaseline] ?? 0;
+    const corner = (dx, dy) => this.getTransform().transformPoint(new DOMPoint(x + dx, y + dy));
+    const ends = [corner(left, top), corner(left + width, top + size)];
+    const sides = ["x", "y"].map((axis) => ends.map((end) => end[axis]).sort((a, b) => a - b));
+    if (text.trim()) all.push({ text, sides });
+    return write.apply(this, arguments);
+  };
+  figures.find((one) => one.root.id === figure).build();
+  await new Promise(requestAnimationFrame);
+  const { width, height } = document.querySelector(`#${figure} canvas`);
+  const cut = ({ sides: [x, y] }) => Math.min(x[0], y[0], width - x[1], height - y[1]) < -1;
+  const meet = (a, b) => a !== b &&
+    a.sides.every(([from, to], i) => to > b.sides[i][0] + 2 && from + 2 < b.sides[i][1]);
+  const bad = all.filter((a) => cut(a) || all.some((b) => meet(a, b)));
+  return [all, bad].map((texts) => texts.map(({ text }) => text));
+}"""
+
+
+def written(page: Page, figure: str) -> tuple[list[str], list[str]]:
+    """All text of a figure's first chart, and that which is cut at the canvas's edge or on other text."""
+    text, bad = page.evaluate(WRITTEN, figure)
+    return text, bad
+
+
 class Reader:
     """A page opened from disk. `faults` is what it did that no report may do: it stays empty."""
 

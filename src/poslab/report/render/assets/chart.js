@@ -83,7 +83,9 @@ class Chart {
       rows.push(s.mean, this.edges(s, 1), this.edges(s, -1));
       if (!few) bands.push({ series: [3 * i + 2, 3 * i + 3], fill: stroke + "26" });
     });
-    const axis = { stroke: color, font: font(12 * k), labelFont: font(13 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
+    // A label is centred along its axis, and smaller where it would be cut at the canvas's edge.
+    const fitting = (label, room) => font(13 * k * Math.min(1, room / textWidth(label ?? "", 13)));
+    const axis = { stroke: color, font: font(12 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
     this.u = new uPlot({
       width: width * k, height: height * k,
       padding: [12 * k, (this.named ? 14 + longest : 14) * k, 0, 4 * k],
@@ -98,9 +100,9 @@ class Chart {
         y: { distr: view.y === "log" ? 3 : 1, log: 10, range: () => this.range() },
       },
       axes: [
-        { ...axis, label: chart.x_label, size: 34 * k, filter: (u, splits) => splits,
+        { ...axis, label: chart.x_label, labelFont: fitting(chart.x_label, width - (this.beside ? 50 : 74)), size: 34 * k, filter: (u, splits) => splits,
           splits: (u, i, low, high) => this.ticks(low, high), values: (u, splits) => this.tickLabels(splits) },
-        { ...axis, label: this.beside ? null : chart.y_label, filter: (u, splits) => splits,
+        { ...axis, label: this.beside ? null : chart.y_label, labelFont: fitting(chart.y_label, height - 50), filter: (u, splits) => splits,
           size: (u, values) => Math.max(46, 14 + 7 * Math.max(...(values ?? [""]).map((text) => text.length))) * k,
           splits: (u, i, low, high) => (view.y === "log" ? decades(low, high) : nice(low, high, 6)),
           values: (u, splits) => this.heights(splits) },
@@ -247,7 +249,9 @@ class Chart {
     ctx.font = `italic ${13 * px}px ${css("--serif")}`;
     ctx.textAlign = "left";
     ctx.textBaseline = "top";
-    if (length >= low) ctx.fillText(this.chart.mark_label, x + 5 * px, bbox.top);
+    const label = this.chart.mark_label, gap = 5 * px, wide = ctx.measureText(label).width;
+    const fits = x + gap + wide <= ctx.canvas.width; // else left of the mark, below lines along the top
+    if (length >= low) ctx.fillText(label, fits ? x + gap : x - gap - wide, bbox.top + (fits ? 0 : 18 * px));
     ctx.restore();
   }
 
@@ -265,12 +269,16 @@ class Chart {
     return last;
   }
 
-  names(u, ctx, names, px) { // beside the ends of their lines, pushed apart where several end
+  names(u, ctx, names, px) { // beside the ends of their lines, pushed apart where several would meet
     const gap = 15 * px, { top } = u.bbox, bottom = top + u.bbox.height;
-    for (let left = names; left.length;) {
-      const last = Math.max(...left.map((n) => n.x));
-      const ends = left.filter((n) => last - n.x < 60 * px).sort((a, b) => a.y - b.y);
-      left = left.filter((n) => !ends.includes(n));
+    for (const n of names) n.end = n.x + textWidth(this.looks[n.series.arm].label, 12) * px;
+    const groups = []; // of names side by side, the rightmost first
+    for (const n of names.sort((a, b) => b.x - a.x)) {
+      if (groups.length && n.end >= groups.at(-1).at(-1).x) groups.at(-1).push(n);
+      else groups.push([n]);
+    }
+    for (const ends of groups) {
+      ends.sort((a, b) => a.y - b.y);
       ends.forEach((n, i) => { n.y = Math.max(n.y, i ? ends[i - 1].y + gap : top); });
       for (let i = ends.length - 1, floor = bottom; i >= 0; floor = ends[i].y - gap, i--) ends[i].y = Math.min(ends[i].y, floor);
       if (ends[0].y < top - gap / 2) return; // more names than room: the legend has them
