@@ -43,7 +43,8 @@ def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
 
 def test_what_a_checkpoint_held_beside_the_parameters_reaches_the_whole_model(mesh):
     """A run that resumes draws no weights: Performer's features are only in the copy that has the state."""
-    gpt = build(composed("attention=performer"), 256)
+    settings = ("attention=performer", "context_length=32", "model.layers=4")
+    gpt = build(poslab.compose(*settings).config, 256)
     resumed = copy.deepcopy(gpt)
     resumed.initialise(0)
     shard(resumed, mesh)
