@@ -53,6 +53,12 @@ def test_intervals_and_p_are_those_of_scipy(n):
     assert difference.p == pytest.approx(theirs.pvalue)
 
 
+def test_an_array_is_taken_and_a_value_that_is_no_number_leaves_no_interval():
+    assert estimate(np.array([1.0, 2.0, 3.0])) == estimate([1.0, 2.0, 3.0])
+    assert estimate(np.array([])) is None
+    assert math.isnan(estimate([1.0, math.nan]).half_width)
+
+
 def test_a_rank_that_is_claimed_is_the_right_one():
     """Arms as far apart as 0, 0, 1, 2, 4 and 8 deviations: a range misses the true place of no arm."""
     effects = [4.0, 0.0, 1.0, 8.0, 0.0, 2.0]

@@ -118,6 +118,7 @@ def difference(study, arm, figure):
         (lambda study: study.by_seed("rope no longest", "slidng_8x"), "did you mean sliding_8x"),
         (lambda study: difference(study, "rope no longest", "sliding_9x"), "no figure 'sliding_9x'"),
         (lambda study: difference(study, "rop", "sliding_8x"), "no arm 'rop'"),
+        (lambda study: study.config(None), "no arm None"),  # as a trial's in `runs`
         (lambda study: study.figure("tokens_to_targt"), r"\(did you mean tokens_to_target\?\); it has "),
     ],
 )

@@ -48,7 +48,7 @@ class Estimate:
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Return mean and Student-t interval of one value per seed, or None without any value."""
-    if not values:
+    if len(values) == 0:  # `not values` is an error of an array
         return None
     half = None if len(values) < 2 else _half_width(values, CONFIDENCE)
     return Estimate(len(values), math.fsum(values) / len(values), half, min(values), max(values))
@@ -355,4 +355,4 @@ def _deviation(values: Sequence[float]) -> float:
     """Return the standard deviation over seeds; a remainder of rounding counts as 0."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return deviation if deviation > 1e-12 * max(map(abs, values)) else 0.0
+    return 0.0 if deviation <= 1e-12 * max(map(abs, values)) else deviation

@@ -155,7 +155,7 @@ class Study:
     def _named(self, kind: str, name: str, known: Mapping[str, Item]) -> Item:
         """Return the item of that name. Raise ReportError."""
         if name not in known:
-            near = did_you_mean(name, known)
+            near = did_you_mean(str(name), known)
             raise ReportError(f"{self.name} has no {kind} {name!r}{near}; it has {', '.join(known)}")
         return known[name]
 

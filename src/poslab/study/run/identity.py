@@ -39,7 +39,7 @@ MEASURES = "poslab.measures"
 DURING_TRAINING = {"validations", "validation_windows"}  # the settings of evaluate that training reads
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
 PARSED = 2000  # sources of which imports and meaning are cached
-_IMPORTED: dict[str, tuple[Any, bytes]] = {}  # by module: its spec, which a reload replaces, and its source
+_IMPORTED: dict[Path, bytes] = {}  # the sources of imported modules
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,21 @@ def check_imported(config: RunConfig) -> None:
     for name, path in sources([*TRAINING, *measuring(), *parts]).items():
         imported = imported_source(name)
         if imported is not None and _parsed_source(imported)["meaning"] != _read(path)["meaning"]:
-            raise ConfigError(
-                f"{path} has changed since {name} was imported: start Python again, or call "
-                f"importlib.reload on {name}"
-            )
+            raise ConfigError(f"{path} has changed since this program imported it: start Python again")
 
 
 def imported_source(name: str) -> bytes | None:
     """Return an imported module's source as it was when this was first called; None: it is not imported.
 
-    Python imports a module once, whatever its file says later.
+    Python imports a module once, whatever its file says later. A module that is reloaded does not count as
+    new: others may have taken names from the old one.
     """
-    spec, path = getattr(sys.modules.get(name), "__spec__", None), source_of(name)
-    if spec is None or path is None:
+    path = source_of(name) if name in sys.modules else None
+    if path is None:
         return None
-    if name not in _IMPORTED or _IMPORTED[name][0] is not spec:
-        _IMPORTED[name] = spec, path.read_bytes()
-    return _IMPORTED[name][1]
+    if path not in _IMPORTED:
+        _IMPORTED[path] = path.read_bytes()
+    return _IMPORTED[path]
 
 
 def measuring() -> list[str]:
