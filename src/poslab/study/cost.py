@@ -12,8 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from poslab.config.schema import ConfigError, ModelOptions, RunConfig
+from poslab.config.schema import CAUSAL, ConfigError, ModelOptions, RunConfig
+from poslab.data.needles import CANDIDATES, KINDS, ROOM
 from poslab.measures import context_used, repeated_text
+from poslab.measures.needles import DEPTHS
+from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
 from poslab.study.reuse import finished_runs
 
@@ -102,7 +105,6 @@ def _model(settings: str, vocabulary: int) -> Model:
     import torch
 
     from poslab.model.gpt import GPT, build_parts
-    from poslab.objectives import build_objective
 
     known = json.loads(settings)
     known["model"] = ModelOptions.model_validate(known["model"])
@@ -155,18 +157,26 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
     longest = options["longest"] * length
     reached = min(longest, model.max_length or longest)
     lengths = [at for _, at in lengths_up_to(reached, length, None)]
+    causal = build_objective(settings.get("objective", CAUSAL)).causal
     ends = 1 - (1 - LAST_BLOCK) / settings["model"]["layers"]
+    asked = settings.get("probe") or {}
+    retrieved = len(asked.get("tasks", ())) * (asked.get("depths") or 0) * (asked.get("samples") or 0)
+    found = options.get("needles", 0) * len(KINDS) * len(DEPTHS) * CANDIDATES
     for at in lengths:
-        # Windows side by side, where the first half of each is a shorter one's; then sliding ones, of which
-        # every fourth of the longest is scored as a whole.
-        tiled = options["segments"] * longest / (1 if at == lengths[-1] else 2)
-        slid = options["sliding_windows"] * at * (ends if at < lengths[-1] else (1 + 3 * ends) / 4)
-        passes.append((len(options["rescale"]) * (tiled + slid), at))
-    windows = probe.WINDOWS + context_used.WINDOWS * len(context_used.contexts(length)) * ends
-    passes.append((windows * length, length))
-    copied = min(repeated_text.SEGMENTS, options["segments"])
-    for at, distances in repeated_text.windows(length, int(reached)):
-        passes.append((copied * (1 + len(distances)) * at, at))
+        # Windows side by side, where the first half of each is a shorter one's unless tokens see later ones;
+        # then sliding ones, of which every fourth of the longest is scored as a whole.
+        tiled = options["segments"] * longest / (2 if causal and at < lengths[-1] else 1)
+        whole = 0 if at < lengths[-1] else 1 / 4
+        slid = options["sliding_windows"] * at * (whole + (1 - whole) * ends) if causal else 0
+        questions = retrieved + (found if at >= ROOM else 0)
+        passes.append((len(options["rescale"]) * (tiled + slid) + questions * at * ends, at))
+    passes.append((probe.WINDOWS * length, length))
+    if causal:
+        shorter = context_used.WINDOWS * len(context_used.contexts(length)) * ends
+        passes.append((shorter * length, length))
+        copied = min(repeated_text.SEGMENTS, options["segments"])
+        for at, distances in repeated_text.windows(length, int(reached)):
+            passes.append((copied * (1 + len(distances)) * at, at))
     return passes
 
 
