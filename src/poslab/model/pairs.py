@@ -30,7 +30,7 @@ def grid(conf: Conf) -> str:
     for scheme, section in sorted(schemes.items()):
         cells = [_cell(section, attention, reasons) for attention in attentions.values()]
         lines.append(f"| `{scheme}` | " + " | ".join(cells) + " |")
-    notes = [f"({number}) {reason}." for reason, number in reasons.items()]
+    notes = [f"{number}. {reason}." for reason, number in reasons.items()]
     return "\n".join([*lines, "", *notes]) + "\n"
 
 
