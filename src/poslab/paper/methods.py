@@ -53,14 +53,15 @@ def paragraph(results: Results) -> Iterator[Cited]:
     yield from _compared(of_text)
     yield Cited(". ")
     data = every(lambda run: plain(run.data_name, 60))
-    data = f"one of the texts {data}" if results.texts else data
-    all_texts = "; each scheme was trained on all of them" if results.texts else ""
-    vocabulary = every(lambda run: str(run.vocabulary))
+    vocabulary = f"a vocabulary of {every(lambda run: str(run.vocabulary))} tokens"
+    text = f"text ({data}; {vocabulary})"
+    if results.texts:
+        text = f"one of the texts {data} ({vocabulary}; each scheme was trained on all of them)"
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     yield Cited(
-        f"Each was trained on {every(lambda run: quantity(run.budget))} tokens of {data} (a vocabulary of "
-        f"{vocabulary} tokens{all_texts}) in {counted(trainer('max_steps'), 'step')} of "
+        f"The runs were trained on {every(lambda run: quantity(run.budget))} tokens of {text} in "
+        f"{counted(trainer('max_steps'), 'step')} of "
         f"{trainer('batch_size')} windows of {every(lambda run: count(run.context_length))} tokens{inside}, "
         "the training length L, with "
     )
