@@ -121,7 +121,7 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
         poslab.evaluate(directory, "evaluate.segments=4")
     results = gather("made_up", tmp_path, None)
     page = document(results)
-    assert page.summary.startswith("Copy, trained on sizes up to 4 and tested up to 8: ")
+    assert page.summary.startswith("Copy, tested on sizes up to 8 and trained up to 4: ")
     assert page.answer.chart.name == "task_copy"
     assert page.answer.chart.mark == 4.0
     assert [row["Learned"] for row in page.terminal] == ["0 of 2", "0 of 2"]
@@ -201,4 +201,4 @@ def test_one_task_of_two_sizes_is_two_tasks(tmp_path):
     for longest in (3, 4):
         assert make(asked_for("copy", longest, 9), tmp_path).status == "done"
     summary = document(gather("made_up", tmp_path, None)).summary
-    assert all(f"trained on sizes up to {longest} and tested up to " in summary for longest in (3, 4))
+    assert all(f" and trained up to {longest}: " in summary for longest in (3, 4))

@@ -148,7 +148,7 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     if rest:
         parts.append(f"with {listing(rest, 8)} no seed reaches {100 * LEARNED:g} % exact at that size")
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
-    sizes = f"trained on sizes up to {_longest(items)} and tested up to {tested}"
+    sizes = f"tested on sizes up to {tested} and trained up to {_longest(items)}"
     return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
 
 
