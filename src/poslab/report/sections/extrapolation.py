@@ -159,6 +159,6 @@ def position_chart(
 ) -> LineChart:
     """Return lines over the position in the window: in tokens, or in multiples of L where L differs."""
     shared = results.context_length
-    x_label = f"Position in the window, in tokens{training_length(results)}"
+    x_label = f"Position in the window{', in tokens' if shared else ''}{training_length(results)}"
     ticks = octaves(series, count if shared else multiple)
     return LineChart(name, title, caption, x_label, y_label, tuple(series), ticks, float(shared or 1))

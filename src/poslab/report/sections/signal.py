@@ -76,7 +76,8 @@ def _table(results: Results, rows: Rows) -> Table:
     reference = "the reference" if laddered else results.reference.arm.label
     text = "; of losses by length they hold the noise of the text, too" if results.documents else ""
     caption = (
-        "Range over arms: highest mean less lowest. SD over seeds is pooled over arms. SD of the last "
+        "AULC: the mean validation loss over the logarithm of the training tokens. Range over arms: highest "
+        "mean less lowest. SD over seeds is pooled over arms. SD of the last "
         f"{CHECKPOINTS} validations is pooled over runs, and holds what the loss still falls. Half interval: "
         f"the median of half the 95 % intervals of differences from {reference}{text}. Much smaller gaps "
         f"cannot be decided. Separated: arms that differ from {reference} by paired t tests, with Holm's "
