@@ -39,6 +39,7 @@ class Figure {
     this.near = null; // x that was pointed at last
     const plots = this.root.querySelectorAll(".plot"), legend = this.root.querySelector(".legend");
     this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
+    if (this.charts.every((chart) => chart.few)) this.marks(legend);
     this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
     const texts = data.flatMap((chart) => chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
     const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
@@ -50,6 +51,14 @@ class Figure {
     this.tools();
     for (const chart of this.charts) this.listen(chart, hint.id);
     this.build();
+  }
+
+  marks(legend) { // on the lines of the legend, as on those of the chart
+    for (const one of legend.querySelectorAll("button")) {
+      const corners = CORNERS[this.charts[0].looks[number(one)].marker], mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      const d = corners ? `M${corners.map(([x, y]) => [12 + 3 * x, 4 + 3 * y])}Z` : "M9 4a3 3 0 1 0 6 0a3 3 0 1 0 -6 0";
+      one.querySelector("svg").append(set(mark, { d, fill: "currentColor" }));
+    }
   }
 
   listen(chart, hint) {
