@@ -43,3 +43,13 @@ def test_only_a_cosine_is_told_to_shape_the_time(tmp_path, schedule):
     (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
     told = "which makes the time partly a property of the schedule; trainer.schedule=wsd" in chart.caption
     assert told == (schedule == "cosine")
+
+
+def test_a_run_that_misses_a_target_has_its_mark_past_the_end(tmp_path):
+    (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01], "t5": [0.9, 0.9]}))
+    marks = {track.label: [x for _, x in track.marks] for track in chart.tracks}
+    assert None not in marks["rope"]
+    assert None in marks["t5"]
+    for row in chart.rows:
+        assert row["reached"] == (row["tokens_to_target"] is not None)
+        assert row["tokens_to_target"] in marks[row["arm"]]

@@ -1,6 +1,7 @@
 """What a scheme costs for what it gives: speeds are compared only where the machine was the runs' alone."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,9 @@ def test_mean_ranks_count_the_seeds_that_all_have_and_equal_losses_share_one(tmp
         (label, mean, results.ranks[label].best, results.ranks[label].worst)
         for label, mean in (("rope", 1.0), ("alibi", 2.0), ("t5", 3.0))
     ]
+    assert [chart.along(x) for x in (0.5, 2, 3.5)] == [0, 50, 100]
+    (other,) = rank_chart(replace(results, arms=results.arms[::-1]))
+    assert [track.label for track in other.tracks] == ["rope", "alibi", "t5"]
 
 
 def test_the_loss_by_position_of_a_worse_arm_lies_above_that_of_the_reference(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from poslab.analysis.curves import point
 from poslab.analysis.statistics import Estimate
 from poslab.paper import panels
-from poslab.report.charts import LineChart, Series
+from poslab.report.charts import LineChart, Series, decades
 from poslab.report.render import paper
 from poslab.report.render.paper import MANY, NAMED, draw, draw_all
 from poslab.report.write import write_report
@@ -140,3 +140,17 @@ FIRST = os.getpid()
 
 def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
     return draw(chart) if os.getpid() == FIRST else os._exit(1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1e5, 3e7, ["100 k", "1 M", "10 M"]),
+        (5e3, 6e4, ["5 k", "10 k", "20 k", "50 k"]),
+        (1, 1.4, ["1", "1.2", "1.4"]),
+        (7, 7, ["7"]),
+    ],
+)
+def test_ticks_are_round_numbers_and_not_many(low, high, expected):
+    points = tuple(point(x, Estimate(1, 5.0, None, 5.0, 5.0), {}) for x in (low, high))
+    assert [label for _, label in decades([Series(0, "rope", points)])] == expected

@@ -17,7 +17,7 @@ from poslab.report.charts import LineChart, Series
 from poslab.report.document import Chapter, Section
 from poslab.report.sections.contents import document
 from poslab.report.tables import Column, Table
-from poslab.report.write import write_document
+from poslab.report.write import write_document, write_sheets
 from support.pages import write_study
 from support.records import answers, reaches, seal, turns
 
@@ -96,3 +96,10 @@ def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(made, tm
     (tmp_path / "other.csv").write_text("")
     write_document(made, tmp_path)
     assert (tmp_path / "other.csv").exists()
+
+
+def test_a_cell_is_a_number_or_a_text_and_no_formula(tmp_path):
+    given = [-2.0, True, "-1.5e3", "-1+2", "=A1", "-inf"]
+    write_sheets(tmp_path, {"made": sheet([{"cell": value} for value in given])})
+    cells = (tmp_path / "made.csv").read_text().splitlines()[1:]
+    assert cells == ["-2.0", "true", "-1.5e3", "'-1+2", "'=A1", "'-inf"]
