@@ -54,6 +54,11 @@ def test_the_first_screen_claims_what_its_seeds_allow(tmp_path, seeds, start, co
         assert (shown[0][2][:4], shown[2][2]) == ("−0.9", "reference")
 
 
+def test_of_two_arms_the_other_is_named(tmp_path):
+    first, *_ = sentences(study(tmp_path, {"rope": (2.0, 3.0), "alibi": (2.1, 2.1)}))
+    assert "the loss of alibi is lower than that of rope" in first
+
+
 def test_arms_that_noise_covers_share_their_place(tmp_path):
     several = {"rope": (2.0, 3.0), "t5": (2.1, 2.1005), "fire": (2.1, 2.1003), "kerple": (2.1, 2.1002)}
     first, kept, _ = sentences(study(tmp_path / "a", {**several, "alibi": (2.1, 2.1)}, noise=0.004))

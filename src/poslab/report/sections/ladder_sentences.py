@@ -18,6 +18,12 @@ def named(rungs: Ladder, rung: Rung) -> str:
     return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
 
 
+def _places(rungs: Ladder, several: Sequence[Rung]) -> str:
+    if len(rungs.sizes) > 1:
+        return listing([named(rungs, rung) for rung in several], NAMED)
+    return f"{listing([number(rung.share, 2) for rung in several], NAMED)} tokens per parameter"
+
+
 def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
     """Yield the trends of each figure, which the first screen does not have."""
     for figure in rungs.figures:
@@ -53,8 +59,8 @@ def _order(rungs: Ladder, figure: str) -> str:
     """
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
-        close = ((pair, named(rungs, rung)) for rung in rungs.rungs for pair in _close(rung, figure))
-        pairs = [f"{pair} (at {listing(places, NAMED)})" for pair, places in grouped(close).items()]
+        close = grouped((pair, rung) for rung in rungs.rungs for pair in _close(rung, figure))
+        pairs = [f"{pair} (at {_places(rungs, places)})" for pair, places in close.items()]
         noise = f"; neighbours within noise: {listing(pairs, NAMED)}" if pairs else ""
         return f"{', '.join(whole)} throughout{noise}"
     parts = []
