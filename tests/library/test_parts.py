@@ -70,17 +70,6 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
         assert alone.kernel == block.attention.kernel
 
 
-@pytest.mark.parametrize("attention", ["flash", "linear"])
-def test_positions_with_gaps_count_as_they_are(attention):
-    part = poslab.attention(attention, poslab.scheme("alibi", **SIZES))
-    q, k, v = torch.randn(3, 2, 4, 12, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
-    gaps = torch.arange(0, 24, 2)
-    mixed, weights = part(q, k, v, positions=gaps), part.weights(q, k, positions=gaps)
-    torch.testing.assert_close(mixed, weights @ v)
-    assert not torch.allclose(mixed, part(q, k, v), atol=1e-3)
-    torch.testing.assert_close(part(q, k, v, positions=torch.arange(5, 17)), part(q, k, v))
-
-
 def test_each_layer_of_a_hybrid_has_the_attention_that_a_gpt_has_there():
     mixers = {"near": {"kind": "flash"}, "far": {"kind": "linear"}}
     section = {"kind": "hybrid", "layers": ["near", "far"], "mixers": mixers}

@@ -66,19 +66,7 @@ class CausalAttention(nn.Module):
                 f"{self.scheme.name} from the number of tokens; choose attention=softmax"
             )
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
-            if positions is None or not self._needs_gaps(site):
-                return self.attention.attend(q, k, v, site)
-            weights = self.attention.weights(q, k, site)
-            self.attention.kernel = "plain products"
-            return (weights @ v.to(weights.dtype)).to(v.dtype)
-
-    def _needs_gaps(self, site: Site) -> bool:
-        """Return whether positions have gaps that count, and that the attention's fast forms have not."""
-        scheme = site.scheme
-        by_distance = scheme.geometry.window is not None or any(
-            map(scheme.overrides, ("bias", "content_bias"))
-        )
-        return by_distance and scheme.geometry.consecutive and bool((site.positions.diff() != 1).any())
+            return self.attention.attend(q, k, v, site)
 
     def scores(
         self,
