@@ -7,7 +7,7 @@ from support.commands import ROOT, python
 
 # More than this is not let in: of the whole call, and from where its run, which is planned, begins.
 # What is aimed at: 15 files and 2,400 lines, none over 400.
-MOST = {"poslab.train": (45, 6_280), "poslab.study.run.execute.run": (29, 4_093)}
+MOST = {"poslab.train": (45, 6_288), "poslab.study.run.execute.run": (29, 4_098)}
 LONGEST = 400
 
 SCRIPT = """

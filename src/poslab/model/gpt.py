@@ -59,10 +59,11 @@ class GPT(nn.Module):
         """Return the logits (B T V) at each token, under the causal objective of the token after it.
 
         With `last`, return those of only the final `last` tokens (B last V). `positions` are those of the
-        tokens; None: where the scheme places them at evaluation. With `targets`, as many as there would be
-        logits, return their mean cross entropy in nats, or with reduction="none" that of each (B T), so that
-        the logits of a large vocabulary are never all in memory. Raise ValueError for more tokens than the
-        scheme is defined for.
+        tokens; None: where the scheme places them at evaluation. Of positions with gaps, flash and linear
+        attention count tokens in a bias by distance and in a window: there only softmax has the gaps. With
+        `targets`, as many as there would be logits, return their mean cross entropy in nats, or with
+        reduction="none" that of each (B T), so that the logits of a large vocabulary are never all in memory.
+        Raise ValueError for more tokens than the scheme is defined for.
         """
         length = tokens.shape[1]
         limit = self.scheme.max_length
