@@ -13,7 +13,7 @@ from poslab.record.facts import Manifest
 from poslab.record.losses import LossSum
 from poslab.record.reader import Run
 from poslab.report.sections.answer import sentences
-from poslab.report.sections.rescalings import rescaled_table
+from poslab.report.sections.rescalings import rescaled_table, section
 from poslab.report.warnings import warnings_of
 from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescaled, write_run
 
@@ -108,3 +108,12 @@ def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown
     assert "pi{factor} x" in table
     assert under(tmp_path)["yarn"]["usable_length"] == 4 * L
     assert any("a has losses that are not finite" in text for text in warnings_of(results))
+
+
+def test_a_line_fails_5_percent_over_the_plateau_as_trained(tmp_path):
+    write_rescaled(tmp_path, "a", LINES)
+    results = gather("made_up", tmp_path, None)
+    (chart,) = (chart for chart in section(results).charts if chart.name == "rescaled_loss_by_position")
+    plateau = results.rescaled[0][0].item.mean("plateau")
+    assert [panel.level for panel in chart.panels] == [pytest.approx(1.05 * plateau)]
+    assert {row["failure_level"] for row in chart.rows} == {panel.level for panel in chart.panels}
