@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from poslab.analysis.facts import shown_configuration
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import paired
 from poslab.config.text import plain
@@ -191,6 +192,11 @@ def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path
     assert rope.mean("loss_1x") == pytest.approx(2.7)
     assert row_of(results, "old").get("loss_1x") is None
     assert any("5 of 6 runs do not count" in text for text in warnings_of(results))
+
+
+def test_the_shown_configuration_has_no_folder_of_the_machine(tmp_path):
+    write_run(tmp_path, "a", config={"callbacks": [{"path": "/home/somebody/mine.py"}]})
+    assert shown_configuration(gather("made_up", tmp_path, None))["callbacks"] == [{"path": "mine.py"}]
 
 
 def test_losses_that_are_not_finite_are_no_number(tmp_path):
