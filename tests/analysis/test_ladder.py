@@ -231,8 +231,8 @@ def test_noise_is_named_at_every_budget_and_an_arm_of_another_length_has_its_los
     plan(tmp_path, names)
     rungs = gather("made_up", tmp_path, None).rungs
     order = next(findings(rungs, LOSS))
-    shares = [f"{rung.share:.2g} tokens per parameter" for rung in rungs.rungs]
-    noise = f"{rungs.compared[0]} with {rungs.reference} (at {shares[0]} and {shares[1]})"
+    shares = " and ".join(f"{rung.share:.2g}" for rung in rungs.rungs[:2])
+    noise = f"{rungs.compared[0]} with {rungs.reference} (at {shares} tokens per parameter)"
     assert f"throughout; neighbours within noise: {noise}" in order
     assert "not measured" not in order
     assert f"; not compared with {rungs.reference}: alibi" in order

@@ -18,7 +18,7 @@ FINISHED = 120  # steps that a finished run counts as, at least its own
 def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -> bool:
     """Whether the moment came while the study ran."""
     begun = time.monotonic()
-    after = chance.uniform(0, 6)
+    after = chance.uniform(0, 3)  # a study of a few steps may end in five
     steps = _steps(cwd)
     more = chance.randrange(2, 12)
     sizes = _sizes(cwd)

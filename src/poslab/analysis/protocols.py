@@ -78,9 +78,9 @@ def both_protocols(all_figures: Sequence[ArmFigures], pairs: Sequence[Comparison
     for i, pair in enumerate(pairs):
         ends, figure = (by_label[pair.arm.label], by_label[pair.against.label]), counterpart(pair.figure)
         gaps.append(difference(*ends, figure))
-        both = gaps[-1], difference(*ends, pair.figure, less=figure)
-        p_values = [found.p for found in both if found is not None and found.p is not None]
-        if len(p_values) == len(both):
+        ordered = gaps[-1], difference(*ends, pair.figure, less=figure)
+        p_values = [found.p for found in ordered if found is not None and found.p is not None]
+        if len(p_values) == len(ordered):
             tests[i] = max(p_values)  # that both are so: an intersection-union test (Berger 1982)
     adjusted = holm(tests)
     return tuple(

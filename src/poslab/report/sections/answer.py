@@ -144,8 +144,8 @@ def _lowest(results: Results) -> str:
         shared = " over shared seeds" if len(seeds) > 1 and frozenset.intersection(*seeds) else ""
         return f"{first[0]} has the lowest mean loss{shared}, not separated from {listing(first[1:], NAMED)}"
     if ranks[first[0]].worst == 1:
-        others = [label for label in ranks if label != first[0]]
-        than = f"that of {others[0]}" if len(others) == 1 else "any other compared arm's"
+        below = [label for label in ranks if label != first[0]]
+        than = f"that of {below[0]}" if len(below) == 1 else "any other compared arm's"
         return f"the loss of {first[0]} is lower than {than}"
     return f"no arm is below {first[0]}, which is not separated from every other"
 
