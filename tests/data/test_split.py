@@ -1,11 +1,13 @@
 """What is held out for validation, and what tokens it becomes."""
 
+import json
+
 import numpy as np
 import pytest
 
 from poslab.data.cache import prepare
 from poslab.record.facts import DataFacts
-from support.texts import ODD, documents, options, words
+from support.texts import ODD, documents, options, trained_tokenizer, words
 
 # The split
 
@@ -80,7 +82,18 @@ def test_tokens_are_lossless_and_know_their_bytes(tmp_path, monkeypatch, entries
         assert len(corpus.train) < corpus.token_bytes[corpus.train].sum() / 1.3
 
 
-def test_large_vocabularies_take_four_bytes_a_token():
-    corpus = prepare(options("copy", symbols=52, tokens=320_000, vocabulary=66_000))
+def test_large_vocabularies_take_four_bytes_a_token(tmp_path):
+    path = trained_tokenizer(tmp_path / "tokenizer.json", [words(100, 1)])
+    content = json.loads(path.read_text())
+    unused = {f"x{number}": number for number in range(66_000)}  # before those that the text has
+    vocabulary = content["model"]["vocab"].items()
+    content["model"]["vocab"] = unused | {token: 66_000 + number for token, number in vocabulary}
+    for token in content["added_tokens"]:
+        token["id"] += 66_000
+    path.write_text(json.dumps(content))
+    text = words(2_000, 2)
+    (tmp_path / "text.txt").write_text(text)
+    corpus = prepare(options("text", path=str(tmp_path / "text.txt"), vocabulary=str(path)))
     assert corpus.train.dtype == np.dtype("uint32")
-    assert corpus.token_bytes[corpus.train].sum() == 288_000
+    assert corpus.train.min() >= 66_000
+    assert text.encode().startswith(corpus.decode(corpus.train))

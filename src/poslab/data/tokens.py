@@ -6,6 +6,7 @@ separator stands between documents; it counts as the one byte that it would be i
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,6 +144,7 @@ def character_start(text: Text, offset: int) -> int:
     return offset
 
 
+@cache
 def byte_of_letter() -> dict[str, int]:
     """Return the byte of each printable letter by which byte-level BPE writes bytes: GPT-2's table, inverted.
 
