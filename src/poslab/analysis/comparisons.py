@@ -45,10 +45,9 @@ class Comparison:
     def changes_places(self) -> bool:
         """Whether the protocols order the means of the two arms differently, beyond noise.
 
-        That takes opposite signs, and a p of less than 0.05 that both the other protocol orders the two arms
-        and the difference changes from one protocol to the other. The tested figure may leave their order
-        open, not so the other one: else half of the pairs that only the tested figure tells apart would be
-        named.
+        That takes opposite signs, and p < 0.05 both for the order in the other protocol and for the change
+        from one protocol to the other. The order in the tested figure may be open. If that in the other one
+        might be, too, half of all pairs which only the tested figure separates would count.
         """
         if self.beside is None or self.change_p_holm is None:
             return False
