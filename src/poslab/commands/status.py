@@ -4,8 +4,6 @@ import signal
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from poslab.commands.verb import verb
 from poslab.config.arguments import ArgumentError, read_options
 from poslab.config.installation import typed
@@ -39,6 +37,4 @@ def main(arguments: list[str]) -> int:
     follow = sys.stdout.isatty()
     hints = [] if "study" in options else [f"study={name}" for name in known[1:]][:OTHERS]
     hint = f"; there are also {', '.join(hints)}" if hints else ""
-    ending = "; Ctrl-C ends this view, not the study" if follow else ""
-    Console(highlight=False).print(f"{folder.name}{hint}{ending}", markup=False, soft_wrap=True)
-    return show_status(folder, follow)
+    return show_status(folder, follow, hint)

@@ -39,14 +39,18 @@ def study_folder(study: str, runs: Path) -> Path:
     raise ConfigError(f"no study {study[:100]!r} in {runs}; there are: {known}")
 
 
-def show_status(folder: Path, follow: bool) -> int:
+def show_status(folder: Path, follow: bool, hint: str = "") -> int:
     """Print the state of a study's runs, with `follow` until all have ended or until Ctrl-C.
 
-    Return the exit status, 1 where a run failed. Raises ConfigError where the list is damaged or absent.
+    `hint` follows the study's name. Return the exit status, 1 where a run failed. Raises ConfigError where
+    the list is damaged or absent.
     """
     files = StudyFiles(folder)
     console = Console(highlight=False)
     files.refresh()
+    active = any(entry.state not in ENDED for entry in files.entries)
+    ending = "; Ctrl-C ends this view, not the study" if follow and active else ""
+    console.print(f"{folder.name}{hint}{ending}", markup=False, soft_wrap=True)
     display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
     if follow:
         with suppress(KeyboardInterrupt), display:  # it ends the view, not the study
