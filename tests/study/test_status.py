@@ -18,6 +18,7 @@ from poslab.record.schema import FORMAT
 from poslab.record.study_list import enlist, read_study_list
 from poslab.record.writer import RunRecord
 from poslab.study.clean import removable
+from poslab.study.status import show_status
 from support.commands import ROOT, imported, python
 from support.display import tell, without_codes
 
@@ -189,6 +190,13 @@ def test_status_in_a_terminal_follows_until_the_study_ends(place, watching):
         record(place / "runs" / "mixed", name, "done")
     text = read_until(terminal, "5 done, 1 failed\n")
     assert process.wait(20) == 1
+
+
+def test_the_view_of_a_study_that_has_ended_names_no_ctrl_c(place, capsys):
+    for name in ("running-2", "killed-3", "left-4", "next-6"):
+        record(place / "runs" / "mixed", name, "done")
+    assert show_status(place / "runs" / "mixed", follow=True) == 1
+    assert "Ctrl-C" not in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_the_view_alone(watching):

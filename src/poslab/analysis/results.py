@@ -97,6 +97,14 @@ class Results:
         return list(self.arms[0].arm.differing)
 
     @property
+    def beside_reference(self) -> list[ArmFigures]:
+        """The reference and the arms of its size and budget; all arms where these are the same for all."""
+        if self.rungs is None:
+            return [*self.arms]
+        groups = ([*rung.arms.values()] for rung in self.rungs.rungs)
+        return next((group for group in groups if self.reference in group), [self.reference])
+
+    @property
     def one_text(self) -> bool:
         """Whether all finished runs read the text of the reference, in whatever tokens."""
         return all(same_text(run, self.first) for run in self.finished)

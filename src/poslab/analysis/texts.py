@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from poslab.analysis.comparisons import Comparison, alike
-from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.results import Results
 from poslab.record.measures import is_in_bits
 
@@ -37,22 +36,15 @@ class Agreement:
         return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 
-def of_one_rung(text: Results) -> list[ArmFigures]:
-    """Return the arms with the reference's size and budget: of others a difference is of no scheme."""
-    groups = [[*rung.arms.values()] for rung in text.rungs.rungs] if text.rungs else []
-    found = (group for group in groups if any(item is text.reference for item in group))
-    return next(found, [*text.arms])
-
-
 def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:
     """Return how far the texts agree in a figure, for each arm that is compared on one of them.
 
-    Of several sizes or budgets only for the arms of the reference's.
+    Arms of another size or budget than the reference's are left out.
     """
     labels = dict.fromkeys(item.arm.label for text in texts for item in text.comparisons)
     by_text = []
     for text in texts:
-        beside = {item.arm.label for item in of_one_rung(text)}
+        beside = {item.arm.label for item in text.beside_reference}
         found = (item for item in text.comparisons if item.figure == figure and item.arm.label in beside)
         by_text.append({item.arm.label: item for item in found})
     beside_texts = {label: tuple(compared.get(label) for compared in by_text) for label in labels}
@@ -79,7 +71,7 @@ def orders(texts: Sequence[Results], figure: str) -> list[Order]:
         losses = [
             {
                 item.arm.label: mean
-                for item in alike(of_one_rung(text), text.reference.arm, is_in_bits(figure))
+                for item in alike(text.beside_reference, text.reference.arm, is_in_bits(figure))
                 if (mean := item.mean(figure)) is not None
             }
             for text in (first, second)

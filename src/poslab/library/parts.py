@@ -243,7 +243,7 @@ def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
     """
     section = _section("pos", "scheme", schemes.__name__, part, conf or installed_conf())
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
-    imported_source(kind.__module__)
+    imported_source(kind.__module__)  # so that a later change of its file is noticed
     # Without a file that sets a rate, a scheme's parameters have the model's.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
     return {**rate, **section}
@@ -251,7 +251,7 @@ def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
 
 def _attention(part: Part) -> dict[str, Any]:
     section = _section("attention", "kind", attentions.__name__, part, installed_conf())
-    imported_source(mixer_class(section).__module__)
+    imported_source(mixer_class(section).__module__)  # so that a later change of its file is noticed
     return section
 
 

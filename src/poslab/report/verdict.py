@@ -230,11 +230,10 @@ def _target(results: Results) -> str:
     label = results.reference.arm.label
     claimed = {test.arm for test in results.claims if test.figure == TIME and test.holds}
     # Times are tested at the size and budget of the reference only.
-    groups = [rung.arms.values() for rung in results.rungs.rungs] if results.rungs else [results.arms]
-    beside = [item for group in groups if results.reference in group for item in group]
+    beside = results.beside_reference
     tested = any(item.ratios[TARGET].n > 1 for item in timed)
-    sooner, later, none = "sooner by", "later, if at all, by", "by no run of"
-    some, elsewhere = "not clearly sooner or later by" if tested else "by", "at another size or budget by"
+    sooner, later, never = "sooner by", "later, if at all, by", "by no run of"
+    unclear, elsewhere = "not clearly sooner or later by" if tested else "by", "at another size or budget by"
 
     def found(item: ArmFigures) -> tuple[str, str]:
         over, (hits, n) = item.ratios[TARGET], item.reached[TARGET]
@@ -243,12 +242,12 @@ def _target(results: Results) -> str:
         if item.arm.label in claimed and (over.low or 0) > 1:
             return later, item.arm.label
         if not hits:
-            return none, item.arm.label
-        return some if item in beside else elsewhere, f"{item.arm.label} ({hits} of {counted(n, 'run')})"
+            return never, item.arm.label
+        return unclear if item in beside else elsewhere, f"{item.arm.label} ({hits} of {counted(n, 'run')})"
 
     ends = {item.arm.label: item.ratios[TARGET].high or 1.0 for item in timed if item.arm.label in claimed}
     timed.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
-    parts = phrases((sooner, later, some, elsewhere, none), map(found, timed))
+    parts = phrases((sooner, later, unclear, elsewhere, never), map(found, timed))
     no_target, no_seed = "it is no target of", f"no seed in common with {label} for"
     untimed = [item for item in results.arms if item.rows and item not in (results.reference, *timed)]
     apart = ((no_seed if item.times else no_target, item.arm.label) for item in untimed)

@@ -51,14 +51,7 @@ def sentences(results: Results) -> Iterator[str]:
     opening = f"{counted(cells.span(seeds), 'seed')}, so exploratory: the" if exploratory else "The"
     earlier = ""
     for figure in figures(results):
-
-        def words(item: Agreement, figure: str = figure) -> tuple[str, str]:
-            of = f", compared on {len(item.means)} of {len(texts)}," if len(item.means) < len(texts) else ""
-            size = cells.span([number(mean, 2) for mean in item.means])
-            arm = f"{cells.lone_arm(item.arm)} ({size} {short_unit(figure)})"
-            return f"{_sides(item, ' texts')}{of}", arm
-
-        by_sides = grouped(map(words, agreements(texts, figure)))
+        by_sides = grouped(map(_side_and_arm, agreements(texts, figure)))
         if by_sides:
             apart = _left_out(results, figure)
             parts = [f"{sides} for {listing(arms, len(arms))}" for sides, arms in by_sides.items()]
@@ -71,6 +64,15 @@ def sentences(results: Results) -> Iterator[str]:
     yield f"Each of the {len(texts)} texts is taken by itself: so few are no sample of all texts."
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
+
+
+def _side_and_arm(item: Agreement) -> tuple[str, str]:
+    """Return on how many texts an arm is higher or lower, and the arm with its differences."""
+    compared, texts = len(item.means), len(item.comparisons)
+    of_texts = f", compared on {compared} of {texts}," if compared < texts else ""
+    size = cells.span([number(mean, 2) for mean in item.means])
+    arm = f"{cells.lone_arm(item.arm)} ({size} {short_unit(item.figure)})"
+    return f"{_sides(item, ' texts')}{of_texts}", arm
 
 
 def _left_out(results: Results, figure: str) -> str:
