@@ -9,9 +9,10 @@ from poslab.analysis.results import gather
 from poslab.analysis.statistics import paired
 from poslab.config.text import plain
 from poslab.record import measures
-from poslab.record.losses import Validation
+from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import ReportError, load
 from poslab.report.formatting import interval, number, quantity, web_link
+from poslab.report.sections.overview import differences_table
 from poslab.report.warnings import warnings_of
 from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
 
@@ -26,6 +27,22 @@ def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path):
     assert row["early_token_curse_4x"] == pytest.approx(0.1)
     assert row["context_gain_8x"] == pytest.approx(-1.0)
     assert row["loss_change_8x"] == pytest.approx(2.7 / 1.7 - 1)
+
+
+def test_the_gain_from_context_is_compared_only_past_l(tmp_path):
+    """At L it is the loss less itself."""
+    for seed in (0, 1):
+        write_run(tmp_path, f"rope-{seed}", "rope", seed, sliding={1.0: 2.0 + seed / 9})
+        write_run(tmp_path, f"t5-{seed}", "t5", seed, sliding={1.0: 1.5})
+    table = differences_table(gather("made_up", tmp_path, "rope"))
+    assert {row["figure"] for row in table.records} == {"sliding_1x", "loss_1x"}
+
+
+def test_a_segment_without_targets_leaves_bits_per_byte_defined():
+    """As of masked text, where a segment may hide no token; bytes that are not on record do not."""
+    parts = [LossSum(1.4, 2, 2), LossSum(0.0, 0, 0)]
+    assert measures.mean_bits(parts) == pytest.approx(0.7 / math.log(2))
+    assert measures.mean_bits([*parts, LossSum(1.0, 1, None)]) is None
 
 
 def test_position_bins_share_an_edge_with_L(tmp_path):

@@ -87,7 +87,8 @@ def is_steady(run: Run) -> bool:
 
 def in_bits(runs: Iterable[Run]) -> bool:
     """Return whether every loss of the runs has a count of bytes."""
-    return all(part.bytes for run in runs for parts in run.segments.values() for part in parts.values())
+    sums = (part for run in runs for parts in run.segments.values() for part in parts.values())
+    return all(part.bytes is not None for part in sums)
 
 
 def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:

@@ -65,9 +65,9 @@ def mean_loss(sums: Iterable[LossSum]) -> float | None:
 
 
 def mean_bits(sums: Iterable[LossSum]) -> float | None:
-    """Return bits per byte over all the sums together; None where any of them has no bytes."""
+    """Return bits per byte over all the sums together; None where the bytes of any are not known."""
     parts = list(sums)
-    counts = [part.bytes for part in parts if part.bytes]
+    counts = [part.bytes for part in parts if part.bytes is not None]
     if len(counts) < len(parts):
         return None
     return _divide(math.fsum([part.nll for part in parts]) / math.log(2), sum(counts))

@@ -219,6 +219,7 @@ def differences_table(results: Results) -> Table | None:
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
     listed |= {loss_at_length(results.reference, results.primary)}
+    listed -= {"context_gain_1x"}  # 0 of every arm
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
