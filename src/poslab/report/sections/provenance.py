@@ -52,7 +52,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
         *([("Budget", budget)] if (budget := _all(results, _budget)) else []),
         ("Model", _all(results, _model)),
         ("Parameters", _all(results, lambda run: quantity(run.manifest.parameters))),
-        ("Data", _all(results, lambda run: plain(run.data_name, 60))),
+        ("Text", _all(results, lambda run: plain(run.data_name, 60))),
         ("Device", _all(results, lambda run: plain(run.manifest.device, 60))),
     ]
 
@@ -62,7 +62,7 @@ def _origins(results: Results) -> list[tuple[str, str]]:
     seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
-        ("Data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
+        ("Fingerprint of the data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
         ("Seeds", listing(list(map(str, seeds)), 12)),
         ("Precision", _all(results, lambda run: plain(run.manifest.precision, 40))),
         ("Versions", _all(results, _versions_of)),
