@@ -54,9 +54,8 @@ def _claims(folder: Path) -> str | None:
     except (OSError, KeyError, ValueError, csv.Error):
         return None
     verdicts = Counter(row["verdict"] for row in rows).most_common()
-    return (
-        f"{counted(len(rows), 'claim')}: {', '.join(f'{n} {plain(verdict, 40)}' for verdict, n in verdicts)}"
-    )
+    found = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts)
+    return f"{counted(len(rows), 'claim')} by verdict: {found}"
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
