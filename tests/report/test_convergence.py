@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from poslab.analysis.results import Results, gather
+from poslab.record.facts import SHARED_STEPS
 from poslab.report.sections.answer import answer
 from poslab.report.sections.contents import document
-from poslab.report.sections.convergence import target_charts
+from poslab.report.sections.convergence import target_charts, validation_chart
 from support.records import BATCH, STEPS, write_run
 
 
@@ -43,6 +44,14 @@ def test_only_a_cosine_is_told_to_shape_the_time(tmp_path, schedule):
     (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
     told = "which makes the time partly a property of the schedule; trainer.schedule=wsd" in chart.caption
     assert told == (schedule == "cosine")
+
+
+def test_validations_of_a_shorter_run_are_told(tmp_path):
+    note = f"{SHARED_STEPS} 8 are those of rope-0"
+    for name, seed, notes in (("rope-0", 0, []), ("rope-1", 1, []), ("longer", 2, [note])):
+        write_run(tmp_path, name, "rope", seed, notes=notes)
+    told = validation_chart(gather("made_up", tmp_path, "rope")).caption
+    assert "1 run begins with the steps of a shorter run" in told
 
 
 def test_a_run_that_misses_a_target_has_its_mark_past_the_end(tmp_path):

@@ -12,6 +12,7 @@ from poslab.record.schema import TABLE_SUFFIX
 # Lists of fingerprints of code, the oldest first, under which every arm trained to the same losses, or all
 # measurements found the same in the same models (tests/golden writes them).
 RECIPES = Path(__file__).with_name("recipes.json")
+SHARED_STEPS = "steps 1 to"  # so begins the note of a run with the first steps of another one
 
 Fingerprint = TypeVar("Fingerprint", str, str | None)
 

@@ -7,6 +7,7 @@ from poslab.analysis.estimates import estimate_columns, target_columns
 from poslab.analysis.profile import profile
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows
+from poslab.record.facts import SHARED_STEPS
 from poslab.report.cells import arms, bars, lines, to_target
 from poslab.report.charts import Chart, LineChart, Track, TrackChart, decades
 from poslab.report.document import Section
@@ -32,13 +33,22 @@ def validation_chart(results: Results) -> LineChart | None:
     return LineChart(
         "validation_loss",
         "Validation loss by training tokens",
-        f"Validation loss during training. {bars(results)}",
+        f"Validation loss during training.{_branched(results)} {bars(results)}",
         "Training tokens",
         "Validation loss (nats per token)",
         series,
         decades(series),
         base=10,
     )
+
+
+def _branched(results: Results) -> str:
+    """Return a sentence on the runs that continue a shorter one's steps, with its validations up to there."""
+    notes = (note for run in results.finished for note in run.manifest.notes or ())
+    if not (shared := sum(note.startswith(SHARED_STEPS) for note in notes)):
+        return ""
+    begin = "run begins" if shared == 1 else "runs begin"
+    return f" {shared} {begin} with the steps of a shorter run (branches=true), and with its validations."
 
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:

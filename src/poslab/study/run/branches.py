@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from poslab.config.schema import ConfigError, TrainerOptions
+from poslab.record.facts import SHARED_STEPS
 from poslab.study.run.identity import run_identity
 from poslab.study.run.job import Job
 
@@ -73,5 +74,5 @@ def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None
         if state is not None and (latest is None or state["global_step"] > latest["global_step"]):
             latest, owner = state, path.parent.name
     if latest is not None:
-        note(f"steps 1 to {latest['global_step']} are those of {owner}")
+        note(f"{SHARED_STEPS} {latest['global_step']} are those of {owner}")
     return latest
