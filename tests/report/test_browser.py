@@ -346,7 +346,8 @@ def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit):
 
 
 def head(page: Page, table: str, title: str) -> Locator:
-    return page.locator(f"{table} th button", has_text=re.compile(f"^{re.escape(title)}$"))
+    words = title.replace(" ", r"\s")  # 8 L has a space that keeps it on one line
+    return page.locator(f"{table} th button", has_text=re.compile(f"^{words}$"))
 
 
 def order(page: Page, table: str) -> list[str]:

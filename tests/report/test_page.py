@@ -42,6 +42,14 @@ def page(study):
     return (study / "reports" / "made_up" / "index.html").read_text()
 
 
+def test_a_line_of_the_page_ends_between_no_number_and_its_sign_or_unit(study, page):
+    said = (study / "reports" / "made_up" / "report.md").read_text()
+    for parted, whole in (("95 % Student-t", "95\u00a0% Student-t"), ("gain at 8 L", "gain at 8\u00a0L")):
+        assert parted in said
+        assert parted not in page
+        assert whole in page
+
+
 def test_the_page_is_one_small_file_that_fetches_nothing_and_runs_its_own_scripts_alone(study, page):
     assert len(page) < 1_000_000
     assert not re.search(r"<(?:link|img|iframe|object|base|form)\b|<[^>]* src=|@import|url\(", page)

@@ -90,7 +90,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
     assert facts["report_command"] == f"python report.py study=made_up reference=rope primary={primary}"
     for name in ("index.html", "report.md"):
         ranked = set(
-            re.findall(r"The rank is by the (\S+) loss at 8 L: ", (report.directory / name).read_text())
+            re.findall(r"The rank is by the (\S+) loss at 8\sL: ", (report.directory / name).read_text())
         )
         assert ranked == {words}, name
     # The losses of the arms are those that rank them; those of the other protocol are in the other table.

@@ -27,6 +27,7 @@ SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in t
 LONG = 400  # letters of a caption, from which on it is folded away below its table
 POINTS = 1_500  # in a chart: more, of a thousand runs, would take the page past 1 MB
 PLACES = 6_000  # of points in a chart, all series at all x
+_BESIDE_A_NUMBER = re.compile(r"(?<=\d) (?=[%±]|[kMGTL]\b)|(?<=[±×<>≥]) (?=[\d×])")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
 
@@ -75,7 +76,7 @@ def templates(folder: Path = HERE, **options: Any) -> Environment:
 
 @cache
 def _environment() -> Environment:
-    environment = templates(autoescape=True)
+    environment = templates(autoescape=True, finalize=_unparted)
     environment.globals |= {"long": LONG}
     environment.filters |= {
         "kind": lambda chart: type(chart).__name__,
@@ -86,6 +87,11 @@ def _environment() -> Environment:
         "sort_value": _sort_value,
     }
     return environment
+
+
+def _unparted(value: Any) -> Any:
+    """Keep a number and its sign or unit on one line: 95 %, 0.1 ± 0.2, 8 L."""
+    return _BESIDE_A_NUMBER.sub("\u00a0", value) if type(value) is str else value
 
 
 @cache
