@@ -69,9 +69,13 @@ def _warnings_of(results: Results) -> Iterator[str]:
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
-            without = f"Without a gap to {rungs.reference} at their size and budget"
+            without = f"Alone at their size and budget, or without {rungs.reference} there"
             yield f"{without}, so in no order and no trend: {listing(apart)}."
-    yield from _differences(finished, across_texts=bool(results.texts))
+        yield (
+            f"Gaps to {rungs.reference} are taken at one size and budget. What compares all arms at once, "
+            f"as tokens to target, has them all against {results.reference.arm.label}."
+        )
+    yield from _differences(finished, bool(results.texts), rungs is not None)
     yield from _untrained(finished)
     yield from _far_from_normal(results)
     yield from _rate_warnings(results)
@@ -91,13 +95,16 @@ def _warnings_of(results: Results) -> Iterator[str]:
     yield from (f"{run} {left_out}." for run in dict.fromkeys(unfit))
 
 
-def _differences(runs: tuple[Run, ...], across_texts: bool) -> Iterator[str]:
+def _differences(runs: tuple[Run, ...], across_texts: bool, across_budgets: bool) -> Iterator[str]:
     """Warn of settings in which runs differ and that make arms hard to compare.
 
-    Runs on several texts (`across_texts`) are compared text by text, so that these may differ.
+    Runs on several texts (`across_texts`) are compared text by text, so that these may differ; those of a
+    ladder budget by budget.
     """
     tasks = grouped(("" if run.has_text else plain(run.objective, 60), run) for run in runs)
     for question in QUESTIONS[across_texts:]:
+        if question is BUDGETS and across_budgets:
+            continue
         for task, alike in (tasks if question.by_task and len(tasks) > 1 else {"": list(runs)}).items():
             if text := _differing(question, alike):
                 yield f"{task}: {text}" if task else text
@@ -183,6 +190,12 @@ class Question:
     by_task: bool = False  # whether it may differ from task to task
 
 
+BUDGETS = Question(
+    lambda run: "unknown" if is_pretrained(run) else run.budget,
+    "The budgets differ ({} training tokens)",
+    ": arms with different budgets also differ in how long they were trained",
+    by_task=True,
+)
 QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: run.data_fingerprint,
@@ -202,12 +215,7 @@ QUESTIONS = (  # that on the text is the first
         "study for each L (study=NAME) compares its arms with each other",
         by_task=True,
     ),
-    Question(
-        lambda run: "unknown" if is_pretrained(run) else run.budget,
-        "The budgets differ ({} training tokens)",
-        ": arms with different budgets also differ in how long they were trained",
-        by_task=True,
-    ),
+    BUDGETS,
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
         "The runs began after different training ({} optimizer steps)",

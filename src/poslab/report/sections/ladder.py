@@ -249,8 +249,8 @@ def _orders_table(rungs: Ladder) -> Table:
         columns.append(Column(figure, "Decision accuracy", accuracy, group))
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
-        f"Decision accuracy: the pairs of arms that a row orders by mean as the {last} "
-        f"({named(rungs, rungs.whole)}) does; in brackets, of the pairs with an interval there that "
+        f"Decision accuracy: how many pairs of arms a row orders by mean as the {last} "
+        f"({named(rungs, rungs.whole)}) does; in brackets, of only the pairs with an interval there that "
         "leaves 0 out."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))

@@ -14,8 +14,10 @@ from poslab.report.verdict import NAMED, sentence
 
 def named(rungs: Ladder, rung: Rung) -> str:
     """Return a rung in words, with its size where there are several."""
-    share = f"{number(rung.share, 2)} tokens per parameter"
-    return share if len(rungs.sizes) == 1 else f"{quantity(rung.parameters)}, {share}"
+    share = number(rung.share, 2)
+    if len(rungs.sizes) == 1:
+        return f"{share} tokens per parameter"
+    return f"{quantity(rung.parameters)} parameters with {share} tokens each"
 
 
 def _places(rungs: Ladder, several: Sequence[Rung]) -> str:

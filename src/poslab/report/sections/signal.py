@@ -11,7 +11,7 @@ from poslab.report.formatting import number, quantity
 from poslab.report.tables import Cell, Column, Table
 
 TITLE = "Signal and noise"
-TITLES = {VALIDATION: "Validation loss", "aulc": "AULC"}
+TITLES = {VALIDATION: "Validation loss", "aulc": "Mean validation loss (AULC)"}
 
 
 def section(results: Results) -> Section | None:
@@ -41,9 +41,8 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
 
 
 def _title(figure: str) -> str:
-    return (
-        TITLES[figure].replace("Validation", "validation") if figure in TITLES else cells.figure_words(figure)
-    )
+    title = TITLES.get(figure) or cells.figure_title(figure)
+    return title[0].lower() + title[1:]
 
 
 def _table(results: Results, rows: Rows) -> Table:
@@ -53,7 +52,7 @@ def _table(results: Results, rows: Rows) -> Table:
 
     def rung(row: Row, key: str) -> Cell:
         size, share = quantity(cells.figure(row, "parameters")), number(cells.figure(row, key), 2)
-        return Cell(f"{size}, {share} tokens per parameter")
+        return Cell(f"{size} parameters with {share} tokens each")
 
     def apart(row: Row, key: str) -> Cell:
         return Cell(
