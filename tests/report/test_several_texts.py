@@ -162,7 +162,7 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
     tested, order, *_ = sentences(gather("made_up", tmp_path, "rope vocabulary=256"))
     assert tested.startswith("2 to 5 seeds, so exploratory: ")
     assert "not compared: alibi vocabulary=4096 (another vocabulary)" in tested
-    assert order == "Both texts order the means of the arms alike there."
+    assert order == "Both texts order the means of the sliding loss at 8 L alike."
     three = study(tmp_path / "b", {**LOSSES, "docs": {"rope": 2, "fox": 1}})
     assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
 

@@ -40,7 +40,7 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     results = study(tmp_path / "whole", arms, 5)
     (gains,) = extrapolation(results)
-    assert gains.endswith("above 0 for alibi, below 0 for rope and t5.")
+    assert gains.endswith("falls for alibi, rises for rope and t5.")
     (sooner,) = convergence(results)
     assert sooner.endswith("sooner by alibi and t5.")
     assert "is lower for alibi and t5." in at_length(results)

@@ -74,13 +74,12 @@ def context_used(parts: Sequence[Results]) -> str:
     elif len(arms) == 1:
         need = f"The arm {arms[0]} does not need"
     elif known and len(needing) < len(arms):
-        need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " the others"
+        need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " of the others"
     else:
         need = f"The arms {listing(arms, NAMED)} do not need"
-    success = "that they keep their loss past L" if of_others else "to keep the loss past L"
     return (
-        f"{need} a context of L: half of it costs{of_others} less than {GATE:g} nats{enough}. "
-        f"So {success} shows little, and to lose it is a failure."
+        f"{need} a context of L: without half of it the loss{of_others} rises by less than {GATE:g} "
+        f"nats{enough}. If it stays as low past L that shows little, and if it rises that is a failure."
     )
 
 
@@ -213,13 +212,13 @@ def _gains(results: Results) -> str:
     if longest is None or not tests:
         return ""
     gains = {item.arm.label: item.mean(gain(longest)) or 0.0 for item in results.arms}
-    above, below, neither = "above 0 for", "below 0 for", "not shown to differ from 0 for"
+    above, below, neither = "falls for", "rises for", "is not shown to change for"
     found = (
         (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm) for test in tests
     )
     parts = phrases((above, below, neither), found)
-    text = "on this text" if results.one_text else "each on its own text"
-    return f"{text}, context gain at {length_words(longest)} is {', '.join(parts)}"
+    text = "" if results.one_text else ", each on its own text"
+    return f"from L to {length_words(longest)} the loss in sliding windows{text} {', '.join(parts)}"
 
 
 def _target(results: Results) -> str:

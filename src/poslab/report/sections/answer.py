@@ -11,7 +11,7 @@ from poslab.analysis.estimates import RELATIVE
 from poslab.analysis.learning_rates import scheme_rates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, arms_sheet
-from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS
+from poslab.analysis.statistics import EXPLORATORY, FALSE_ALARMS, grouped
 from poslab.config.schema import CAUSAL
 from poslab.config.text import listing, plain, rate_text
 from poslab.measures import measurements
@@ -278,6 +278,6 @@ def _rate(results: Results) -> str:
     texts = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
     parts = results.texts or (results,)  # of several texts an arm has one label in each
     factors = scheme_rates(item.arm for part in parts for item in part.arms)
-    times = [f"{plain(label, 40)} × {rate:g}" for label, rate in factors.items()]
-    scaled = f"; own parameters: {listing(times, NAMED)}" if times else ""
-    return f"{listing(texts, NAMED)}, not tuned{scaled}"
+    times = grouped((f"{rate:g}", plain(label, 40)) for label, rate in factors.items())
+    scaled = [f"; times {rate} for own parameters of {listing(of, NAMED)}" for rate, of in times.items()]
+    return f"{listing(texts, NAMED)}, not tuned{''.join(scaled)}"

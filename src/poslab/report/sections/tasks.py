@@ -18,7 +18,7 @@ from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.frames import frame
 from poslab.record.measures import Value
 from poslab.record.reader import Run
-from poslab.report.cells import Show, fewer, figure, looks, named, probability, words
+from poslab.report.cells import Show, fewer, figure, lone_arm, looks, named, probability, words
 from poslab.report.charts import LineChart, PanelChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import DASH, count, number, share
@@ -64,10 +64,9 @@ def section(study: StudyTables) -> Section | None:
         "task",
         "Tasks",
         "An answer is exact if every token of it is the likeliest one. Test samples are new to the model "
-        "and the same for every run. L50 is the largest size up to which, from the longest size of "
-        "training on, at least half of the answers are exact, over that longest size. It counts runs "
-        f"with {100 * LEARNED:g} % exact answers at the longest size of training: the others have not "
-        "learned the task.",
+        "and the same for every run. L50 is how far past the longest size of training a run goes: up to so "
+        "many times that size at least half of its answers are exact. Only runs that learned the task have "
+        f"one, with {100 * LEARNED:g} % exact answers at the longest size of training.",
         (),
         tuple(_by_seed(study, tasks, task) for task in tasks),
         (_table(study, tasks),) if several else (),
@@ -130,7 +129,7 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     undefined, rest = [], []
     for item in sorted(items, key=_learned, reverse=True):
         learned, runs, values = _learned(item), len(item.rows), reached(item).values()
-        name = _name(item, task)
+        name = lone_arm(_name(item, task))
         if not learned:
             rest.append(name)
             continue

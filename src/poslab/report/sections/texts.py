@@ -115,11 +115,12 @@ def _order(results: Results, figure: str) -> str:
         return ""  # means are equal
     if not changed:
         every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
-        return f"{every} texts order the means of the arms alike there."
+        return f"{every} texts order the means of the {cells.figure_words(figure)} alike."
     pairs = listing([" with ".join(pair) for pair in changed], NAMED)
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
     verb = "changes" if len(changed) == 1 else "change"
-    return f"Between texts {pairs} {verb} places in the order of means (Kendall's tau {taus}, not tested)."
+    order = f"the order of means of the {cells.figure_words(figure)}"
+    return f"Between texts {pairs} {verb} places in {order} (Kendall's tau {taus}, not tested)."
 
 
 def chart(results: Results) -> PanelChart:
@@ -195,7 +196,9 @@ def section(results: Results) -> Section:
         Column("tau", "Kendall's tau", cells.significant(2)),
         cells.words("changed", "Lower on the text, higher on the other"),
     )
-    caption = "Of the arms' mean losses: 1 is the same order, -1 the reverse. No interval, no test."
+    caption = (
+        "Kendall's tau of the arms' mean losses: 1 is the same order, −1 the reverse. No interval, no test."
+    )
     title = "Order of the arms, text against text"
     tables = (Table(title, caption, columns, found, ("text_orders.csv",)),) if found else ()
     return Section(
