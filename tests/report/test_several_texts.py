@@ -202,6 +202,7 @@ def test_a_report_compares_no_losses_of_different_texts(results, tmp_path):
             assert "claims.csv" not in table.caption  # a text has its own, which captions name
     assert not any("claims.csv" in said for chapter in made.chapters for said in chapter.findings)
     folder = write(results, tmp_path).directory
+    assert "No mean over texts" in (folder / "index.html").read_text()  # under the first table
     rows = {(row["figure"], row["arm"]): row for row in read(folder / "texts.csv")}
     assert rows["sliding_8x", "t5"]["lower"] == "3"
     assert float(rows["sliding_8x", "t5"]["code_mean"]) == pytest.approx(-0.1, abs=0.02)
