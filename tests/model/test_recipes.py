@@ -109,7 +109,7 @@ def cohere2(layer):
 def gpt_oss(layer):
     types = 2 * ["sliding_attention", "full_attention"]
     yarn = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0}
-    yarn["original_max_position_embeddings"] = 64
+    yarn |= {"original_max_position_embeddings": 64, "truncate": True}  # gpt-oss rounds no end of the ramp
     config = config_of(GptOssConfig, layer_types=types, sliding_window=5, rope_parameters=yarn)
     rotary = modeling_gpt_oss.GptOssRotaryEmbedding(config)
     turned = rotary(torch.zeros(1, dtype=torch.float64), torch.arange(TOKENS)[None])
