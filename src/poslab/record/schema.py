@@ -61,7 +61,7 @@ METRICS = TableSchema(
         "validation_nll",
         "validation_tokens",
         "validation_bytes",
-        "learning_rate",
+        "learning_rate",  # of the step that follows
         "gradient_norm",  # before clipping, mean since the row before
         "tokens_per_second",
     ),
