@@ -129,6 +129,15 @@ def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
     assert evaluation("alibi", "softmax") == pytest.approx(flat + scores)
 
 
+def test_training_on_without_positions_costs_as_much_as_training_with_them():
+    drop = {"evaluate__rescale": ["none", "drop"]}
+    costs = [
+        cost_of(request(**drop, evaluate__recalibration_steps=steps).config.result_settings(), 256)
+        for steps in (0, 20)  # of as many that trained
+    ]
+    assert costs[1].flops - costs[0].flops == pytest.approx(costs[0].training)
+
+
 MASKED = arms(CONF / "objective")["masked"]
 
 
@@ -193,6 +202,9 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         assert seconds(pos) == pytest.approx(sum(parts) * manifest.threads)
         untimed = manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)
         assert timed(untimed) is None
+        evaluate = {**manifest.config["evaluate"], "recalibration_steps": 9}  # of which no time is on record
+        recalibrated = manifest.updated(config={**manifest.config, "evaluate": evaluate})
+        assert timed(recalibrated).rate == timed(manifest).rate
         assert seconds(pos, trainer__max_steps=8) > seconds(pos)
 
 

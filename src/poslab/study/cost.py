@@ -68,7 +68,7 @@ class Cost:
     parameters: int
     tokens: int  # of training
     training: float  # FLOPs, forward and backward (GPT.training_flops)
-    evaluation: float  # FLOPs of validations and of the evaluation after training, about
+    evaluation: float  # FLOPs of validations and of the evaluation after training, recalibration too, about
     non_matmul: float  # what all of it takes outside of matrix products, in FLOPs that take as long
 
     @property
@@ -86,10 +86,12 @@ def cost_of(settings: Settings, vocabulary: int, trained: int | None = None) -> 
     `trained`: the tokens that it was trained on, if not all of them.
     """
     model, trainer = model_of(settings, vocabulary), settings["trainer"]
-    tokens = trained or trainer["max_steps"] * trainer["batch_size"] * settings["context_length"]
+    step = trainer["batch_size"] * settings["context_length"]
+    tokens = trained or trainer["max_steps"] * step
+    again = settings["evaluate"].get("recalibration_steps", 0) * step  # tokens trained without positions
     passes = evaluated(settings, model)
-    evaluation = sum(count * model.forward(length) for count, length in passes)
-    non_matmul = non_matmul_per_token(settings) * (tokens + sum(count for count, _ in passes) / 3)
+    evaluation = model.training * again + sum(count * model.forward(length) for count, length in passes)
+    non_matmul = non_matmul_per_token(settings) * (tokens + again + sum(count for count, _ in passes) / 3)
     return Cost(model.parameters, tokens, model.training * tokens, evaluation, non_matmul)
 
 
@@ -204,7 +206,9 @@ def timed(manifest: Manifest) -> Timed | None:
     if not manifest.config or not seconds:
         return None
     try:
-        cost = cost_of(manifest.config, manifest.corpus.vocabulary or 0, manifest.tokens)
+        # The seconds on record are without those of recalibration.
+        settings = {**manifest.config, "evaluate": {**manifest.config["evaluate"], "recalibration_steps": 0}}
+        cost = cost_of(settings, manifest.corpus.vocabulary or 0, manifest.tokens)
     except (ConfigError, KeyError, TypeError, ValueError):  # of an earlier version
         return None
     trainer = manifest.config["trainer"]
