@@ -13,7 +13,7 @@ from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.study.run import plan
 from support.commands import assert_refused, rows
-from support.models import ATTENTIONS, POSITIONS
+from support.models import ATTENTIONS, CONF, POSITIONS
 from support.processor import needs_bfloat16
 from support.runs import make, request
 from support.texts import options, trained_tokenizer
@@ -191,10 +191,16 @@ def test_another_text_is_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, nam
     assert f"{nats / math.log(2) / size:.3f} at L," in line
 
 
-@pytest.mark.parametrize(("name", "settings"), [("bytes", []), ("entries", []), ("entries", ["data=copy"])])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("bytes", []), ("entries", []), ("entries", ["--config-dir", "mine", "data=another"])],
+)
 def test_other_text_is_said_and_does_not_choose_the_tokens(runs, said, tmp_path, name, settings):
-    """A text that has changed where it lies, or an option's."""
+    """A text that has changed where it lies, or that of an option of the user's own."""
     (tmp_path / "text.txt").write_bytes(OTHER)
+    option = tmp_path / "mine" / "data" / "another.yaml"
+    option.parent.mkdir(parents=True)
+    shutil.copy(CONF / "data" / "copy.yaml", option)
     status, out, err = said(runs[name], *settings)
     assert status == 0, err
     record, trained = read_manifest(made(tmp_path)), read_manifest(runs[name])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.commands.verb import verb
+from poslab.commands.verb import conf_with, config_dir, verb
 from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
 from poslab.config.installation import title
 
@@ -32,6 +32,7 @@ the numbers are those of the run's record.
   trainer.precision=float32           float32, bfloat16 or auto
   data=text data.path=FILE            other text, in the run's tokens; only data.path=FILE: where the text of
                                       the run is now
+  --config-dir DIR                    option files of your own as well, such as DIR/data/NAME.yaml
   logger=local                        without W&B, the default of a run without it; logger=wandb: with it,
                                       logger.project=NAME logger.entity=NAME logger.tags=[A,B]
 
@@ -52,9 +53,12 @@ KEYS = ("checkpoint", "evaluations", "hf", "lengths", "study", "runs")
 @verb("evaluate", USAGE)
 def main(arguments: list[str]) -> int:
     """Evaluate the model that the arguments name; return exit status 1 where that failed."""
+    folder, arguments = config_dir(arguments)
     settings = [argument for argument in arguments if argument.partition("=")[0] not in KEYS]
     options = read_options([argument for argument in arguments if argument not in settings], KEYS)
     if "hf" in options:
+        if folder:
+            raise ArgumentError(f"--config-dir {folder} is for a run of poslab: leave it or hf= out")
         return _of_transformers(options, settings)
     if "checkpoint" not in options:
         raise ArgumentError(
@@ -67,15 +71,14 @@ def main(arguments: list[str]) -> int:
     from poslab.config.overrides import evaluation_overrides
     from poslab.study.run.stopping import Stopped, Stopper
 
-    overrides = evaluation_overrides(settings)
+    conf, overrides = conf_with([folder] if folder else []), evaluation_overrides(settings)
     directory, artifact = _model(options["checkpoint"], overrides)
 
-    from poslab.config.option_files import installed_conf
     from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again, show
 
     evaluations = Path(options.get("evaluations", "evaluations"))
     try:
-        show(evaluate_again(directory, overrides, installed_conf(), evaluations, Stopper(), artifact))
+        show(evaluate_again(directory, overrides, conf, evaluations, Stopper(), artifact))
     except EvaluationFailedError as error:
         return refuse(title("evaluate"), str(error), FAILED)
     except Stopped as stop:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
-from poslab.commands.verb import refused
+from poslab.commands.verb import config_dir, refused
 from poslab.config.arguments import HELP, refuse
 from poslab.config.installation import conf_folder, typed
 from poslab.config.text import without_secrets
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments == ["help"]:
             arguments = ["--help"]  # which Hydra knows
-        folder, remaining = _config_dir(arguments)
+        folder, remaining = config_dir(arguments)
         if topics := _topics(remaining):
             from poslab.study.settings import help_text
 
@@ -41,15 +41,6 @@ def _topics(arguments: list[str]) -> list[str]:
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []
-
-
-def _config_dir(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the folder that --config-dir names, "" for none, and the other arguments."""
-    from poslab.config.compose import config_flags
-
-    flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
-    named = flags[-1] if flags else ""
-    return (named.partition("=")[2] if named.startswith("-") else named), remaining
 
 
 def _conf(folder: str) -> "Conf":

@@ -58,12 +58,21 @@ def refused(command: str, error: Exception) -> int:
     raise error
 
 
+def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the folder that --config-dir names, "" for none, and the other arguments."""
+    from poslab.config.compose import config_flags
+
+    flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
+    named = flags[-1] if flags else ""
+    return (named.partition("=")[2] if named.startswith("-") else named), remaining
+
+
 def conf_with(names: Iterable[str]) -> "Conf":
-    """Return poslab's option files and those in the folders that `conf=` names. Raise ArgumentError."""
+    """Return poslab's option files and those in these folders. Raise ArgumentError."""
     from poslab.config.option_files import Conf, installed_conf
 
     folders = list(map(Path, names))
     for folder in folders:
         if not folder.is_dir():
-            raise ArgumentError(f"conf={folder} is no folder")
+            raise ArgumentError(f"{folder} is no folder: name one with option files")
     return Conf((*installed_conf().folders, *folders))
