@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poslab.config.schema import MULTIPLES, ConfigError
+from poslab.config.schema import HELD_OUT, MULTIPLES, ConfigError
 from poslab.data.verification import verify
 from poslab.record.seal import DamagedError, unsealed
 
@@ -76,10 +76,17 @@ class Corpus:
         )
 
 
-def check_lengths(corpus: Corpus, context_length: int, longest: int, documents: str = "single") -> None:
+def check_lengths(
+    corpus: Corpus,
+    context_length: int,
+    longest: int,
+    documents: str = "single",
+    held_out: float | str = HELD_OUT,
+) -> None:
     """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
 
-    `context_length` and `longest`, a multiple of it, are in tokens; `documents` is the setting of evaluate.
+    `context_length` and `longest`, a multiple of it, are in tokens; `documents` is the setting of evaluate,
+    `held_out` that of data.
     """
     train, validation = len(corpus.train), len(corpus.validation)
     begins, ends = corpus.validation_documents.T
@@ -97,7 +104,7 @@ def check_lengths(corpus: Corpus, context_length: int, longest: int, documents: 
         short = f"validation {part} ({document:,}) is shorter than the {needed}"
     else:
         return
-    remedies = []
+    remedies = ["a larger data.held_out"] if held_out != HELD_OUT and train > context_length else []
     if several and train > context_length and validation > 2 * longest:
         remedies.append("evaluate.documents=joined")
     if train > context_length < validation:

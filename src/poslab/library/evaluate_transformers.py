@@ -88,7 +88,8 @@ def evaluate_transformers(
     check_memory(size)
     print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory")
     corpus = prepare(config.data)
-    check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
+    evaluated = longest_length(config), config.evaluate.documents, config.data["held_out"]
+    check_lengths(corpus, config.context_length, *evaluated)
     model = open_model(model_name, pretrained, config.trainer.precision, config.context_length)
     model.scheme.check(rescaled_by(config))
     longest = model.scheme.max_length

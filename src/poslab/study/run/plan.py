@@ -7,7 +7,7 @@ from typing import Any
 
 from poslab.config.classes import callbacks_of
 from poslab.config.request import Config, Request, Start
-from poslab.config.schema import FACTOR_METHODS, RESCALINGS, ConfigError, longest_length
+from poslab.config.schema import FACTOR_METHODS, HELD_OUT, RESCALINGS, ConfigError, longest_length
 from poslab.data.cache import prepare
 from poslab.data.corpus import check_lengths
 from poslab.data.windows import Starts
@@ -73,7 +73,10 @@ def plan(
     if config.evaluate.needles:
         check_needles(config)
     if config.data.get("source") != "none":  # a task reads none of it
-        check_lengths(corpus, config.context_length, longest_length(config), config.evaluate.documents)
+        # Of tuning's text another part is held out.
+        held_out = HELD_OUT if config.part == "tuning" else data.get("held_out", HELD_OUT)
+        evaluated = longest_length(config), config.evaluate.documents, held_out
+        check_lengths(corpus, config.context_length, *evaluated)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.once(part_modules(config), lambda: code_fingerprints(config))
