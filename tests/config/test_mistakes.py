@@ -51,6 +51,8 @@ REFUSED = {
     "probe=retrieval probe.share=null": "share is needed with tasks",
     "probe=retrieval probe.tasks=[]": "is needed with tasks and unknown without",
     "probe=retrieval probe.tasks=[copy,copy]": "names one twice",
+    "data=text data.path=text.txt data.held_out=100B": "a larger data.held_out",
+    "logger.tags=[a,1]": "write '\"1\"' in the list",
     # What cannot be read, or has another meaning than it seems to.
     "pos=rope pos=alibi": "pos is given twice",
     "pos=": "pos= names no option",
@@ -70,6 +72,8 @@ REFUSED = {
     "-m runs=a,b": "runs=a,b: a command has one folder for its runs",
     "-m sweep=bases,quickstart": "cannot be swept",
     "-m pos=glob(nothing*)": "the command has no run",
+    "-m seed=range(0,2,0)": "steps other than 0",
+    "-m trainer.learning_rate=interval(0,1)": "trainer.learning_rate=A,B",
     "logger=wandb,tensorboard": "several values: a list is logger=[wandb,tensorboard]",
     "-m logger=local,tensorboard": "write logger=[NAME,NAME]",
     # Settings that do not go together.
@@ -220,17 +224,24 @@ def test_a_wrong_command_is_answered_in_one_line_that_says_what_to_write(line, t
 
 
 @pytest.mark.parametrize(
-    ("content", "answer"),
-    {
-        "study: mine": "at its top",
-        "# @package _global_\nstudy: [mine": "line 2",
-        "# @package _global_\nhydra: {sweeper: {params: {pos: [rope, alibi]}}}": "write pos: A,B",
-    }.items(),
+    ("group", "content", "answer"),
+    [
+        ("sweep", "study: mine", "at its top"),
+        ("sweep", "# @package _global_\nstudy: [mine", "line 2"),
+        (
+            "sweep",
+            "# @package _global_\nhydra: {sweeper: {params: {pos: [rope, alibi]}}}",
+            "write pos: A,B",
+        ),
+        ("sweep", "# @package _global_\n- mine", "sweep=mine is a list"),
+        ("pos", "- rope", "mine.yaml is a list"),
+        ("pos", "base: 1000.0", "pos.scheme is missing; there are alibi"),
+    ],
 )
-def test_a_mistake_in_a_file_of_the_users_own_is_answered_in_one_line(content, answer, tmp_path):
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "mine.yaml").write_text(content)
-    ended = called("--config-dir", ".", "-m", "sweep=mine", cwd=tmp_path)
+def test_a_mistake_in_a_file_of_the_users_own_is_answered_in_one_line(group, content, answer, tmp_path):
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "mine.yaml").write_text(content)
+    ended = called("--config-dir", ".", "-m", f"{group}=mine", cwd=tmp_path)
     assert ended.returncode == 2, ended.stderr
     assert answer in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1

@@ -8,6 +8,8 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper, BasicSweeperConf
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 
@@ -28,6 +30,18 @@ class PoslabSweeper(BasicSweeper):
         with TemporaryDirectory() as folder:
             OmegaConf.update(self.config, "hydra.sweep.dir", folder)
             return super().sweep(arguments)
+
+    @staticmethod
+    def split_arguments(overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
+        """Return the overrides of each run. Raise HydraException for a function that gives no values."""
+        for override in overrides:
+            values = override.value()
+            if isinstance(values, RangeSweep) and not values.step:
+                raise HydraException(f"{override.input_line}: a range needs steps other than 0")
+            if isinstance(values, IntervalSweep):
+                line, key = override.input_line, override.key_or_group
+                raise HydraException(f"{line}: runs need single values: write them out, {key}=A,B,C")
+        return BasicSweeper.split_arguments(overrides, max_batch_size)
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Remove multirun.yaml: Hydra calls this between the writing of that file and the launch.

@@ -85,7 +85,9 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         reason += f": write [{error['input']}]"
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not of a union
-        reason += f""": write {path}='"{error["input"]}"'"""
+        quoted = f"""'"{error["input"]}"'"""
+        of_list = isinstance(error["loc"][-1], int)
+        reason += f": write {quoted} in the list" if of_list else f": write {path}={quoted}"
     if error["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         reason += did_you_mean(str(error["input"]), choices)

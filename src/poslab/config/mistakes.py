@@ -158,6 +158,8 @@ def explained(error: Exception, conf: Conf) -> str:
         return absent(group, name, options)
     if lacking := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
         return absent(lacking[1], lacking[2], conf.options(lacking[1]))
+    if listed := re.match(r"In '([^']*)': .*Cannot merge DictConfig with ListConfig", text):
+        return f"{listed[1].replace('/', '=', 1)} is a list: an option's file holds settings, NAME: VALUE"
     if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
         key, argument = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from poslab.config.checking import did_you_mean
 from poslab.config.installation import conf_folder
 from poslab.config.schema import ConfigError
+from poslab.config.text import one_line
 
 ENTRY_POINTS = "poslab.conf"
 LABEL = "label"  # of a file: what tables and legends call its option, where the file's name does not
@@ -55,7 +57,7 @@ def absent(group: str, option: str, options: Iterable[str]) -> str:
 
 def load(path: Path) -> Mapping[str, Any]:
     """Return the settings in an option's file, with those of the options that its `defaults` name."""
-    content = {key: value for key, value in _parsed(path.read_text()).items() if key != LABEL}
+    content = {key: value for key, value in _read(path).items() if key != LABEL}
     if isinstance(names := content.get("defaults"), list) and all(isinstance(name, str) for name in names):
         del content["defaults"]
         folders = path.parent, conf_folder() / path.parent.name
@@ -68,14 +70,22 @@ def load(path: Path) -> Mapping[str, Any]:
 
 def label_in(path: Path) -> str | None:
     """Return the label in an option's file, if it has one."""
-    return _parsed(path.read_text()).get(LABEL)
+    return _read(path).get(LABEL)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        content = _parsed(path.read_text())
+    except YAMLError as error:
+        raise ConfigError(one_line(error).replace('"<file>"', str(path))) from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is a list: an option's file holds settings, NAME: VALUE")
+    return content
 
 
 @cache  # by the content: a sweep has thousands of runs with the same few files
-def _parsed(text: str) -> Mapping[str, Any]:
-    content: Any = OmegaConf.to_container(OmegaConf.load(StringIO(text)))
-    assert isinstance(content, dict)
-    return content
+def _parsed(text: str) -> Any:
+    return OmegaConf.to_container(OmegaConf.load(StringIO(text)))
 
 
 @cache

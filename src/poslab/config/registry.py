@@ -36,7 +36,7 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
     another package cannot be imported or has not exactly one such class.
     """
-    name, parts = str(name), _own_parts(package)
+    missing, name, parts = name is None, str(name), _own_parts(package)
     declared: Mapping[str, str] = {} if name in parts else declared_modules(package)
     module = f"{package}.{name}" if name in parts else declared.get(name, name)
     if source_of(module) is None:
@@ -46,7 +46,8 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
         listed = ", ".join(names)
         if package in ENTRY_POINTS:
             listed += ", and any module that can be imported, such as mypackage.module"
-        raise ConfigError(f"{key}={name!r} is unknown{did_you_mean(name, names)}; there are {listed}")
+        wrong = " is missing" if missing else f"={name!r} is unknown{did_you_mean(name, names)}"
+        raise ConfigError(f"{key}{wrong}; there are {listed}")
     try:
         found = vars(importlib.import_module(module)).values()
     except Exception as error:  # whatever the code of another package raises

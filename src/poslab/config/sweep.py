@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from poslab.config.option_files import Conf, conf_of
+from poslab.config.option_files import Conf, conf_of, load
 from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
@@ -32,7 +32,8 @@ def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
     swept = {key for key, value in given.items() if "," in value}
     if preset := given.get("sweep"):
         with suppress(ConfigError):  # which composing raises again
-            swept |= set(OmegaConf.select(OmegaConf.load(conf.file("sweep", preset)), SWEPT, default={}))
+            content = OmegaConf.create({**load(conf.file("sweep", preset))})
+            swept |= set(OmegaConf.select(content, SWEPT, default={}))
     return [_left_to_the_runs(argument, swept & conf.groups()) for argument in arguments]
 
 
