@@ -108,6 +108,12 @@ def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_it_was_type
     assert command_line(left, multirun=True).split()[-4:] == given
 
 
+def test_a_setting_of_swept_tasks_is_left_to_the_runs():
+    """Hydra composes the study itself without a task."""
+    given = ["-m", "task=copy,sort", "objective.samples=4"]
+    assert for_each_run(given, installed_conf()) == [*given[:2], "objective.samples=choice(4)"]
+
+
 def test_a_label_in_an_option_s_file_names_the_arm_and_decides_no_result(tmp_path):
     folder = shutil.copytree(CONF, tmp_path / "conf")
     rope = (folder / "pos/rope.yaml").read_text()

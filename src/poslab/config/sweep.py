@@ -19,6 +19,7 @@ from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
 SEED = re.compile(r"seed=(0|[1-9][0-9]{0,17})")  # as Hydra reads a whole number, too
+SETS = {"task": "objective", "recipe": "pos"}  # the section that an option of each group gives its settings
 SWEPT = "hydra.sweeper.params"  # in a sweep's file
 
 
@@ -34,6 +35,7 @@ def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
         with suppress(ConfigError):  # which composing raises again
             content = OmegaConf.create({**load(conf.file("sweep", preset))})
             swept |= set(OmegaConf.select(content, SWEPT, default={}))
+    swept |= {section for group, section in SETS.items() if group in swept}
     return [_left_to_the_runs(argument, swept & conf.groups()) for argument in arguments]
 
 
