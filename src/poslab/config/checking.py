@@ -56,10 +56,7 @@ OTHER_NAMES = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean rope?)` with the one or two nearest known names; nothing where none is near.
-
-    Upper and lower case are the same here, and so are the names that others use.
-    """
+    """Return ` (did you mean rope?)` with the one or two nearest names, in any case; "" where none is."""
     names = {option.lower(): option for option in known}
     meant = OTHER_NAMES.get(name.lower(), name.lower())
     near = [meant] if meant in names else difflib.get_close_matches(name.lower(), names, n=2)
@@ -85,9 +82,8 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         reason += f": write [{error['input']}]"
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not of a union
-        quoted = f"""'"{error["input"]}"'"""
-        of_list = isinstance(error["loc"][-1], int)
-        reason += f": write {quoted} in the list" if of_list else f": write {path}={quoted}"
+        key, where = ("", " in the list") if isinstance(error["loc"][-1], int) else (f"{path}=", "")
+        reason += f""": write {key}'"{error["input"]}"'{where}"""
     if error["type"] == "literal_error":
         choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         reason += did_you_mean(str(error["input"]), choices)

@@ -43,9 +43,8 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
         if name in declared:
             raise ConfigError(f"{key}={name!r} is declared to be the module {module}, which is not there")
         names = [*parts, *declared]
-        listed = ", ".join(names)
-        if package in ENTRY_POINTS:
-            listed += ", and any module that can be imported, such as mypackage.module"
+        others = ", and any module that can be imported, such as mypackage.module"
+        listed = ", ".join(names) + others * (package in ENTRY_POINTS)
         wrong = " is missing" if missing else f"={name!r} is unknown{did_you_mean(name, names)}"
         raise ConfigError(f"{key}{wrong}; there are {listed}")
     try:

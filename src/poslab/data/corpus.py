@@ -77,16 +77,11 @@ class Corpus:
 
 
 def check_lengths(
-    corpus: Corpus,
-    context_length: int,
-    longest: int,
-    documents: str = "single",
-    held_out: float | str = HELD_OUT,
+    corpus: Corpus, context_length: int, longest: int, documents: str = "single", held_out: Any = HELD_OUT
 ) -> None:
     """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
 
-    `context_length` and `longest`, a multiple of it, are in tokens; `documents` is the setting of evaluate,
-    `held_out` that of data.
+    `context_length` and `longest`, a multiple of it, are in tokens; `documents` and `held_out` are settings.
     """
     train, validation = len(corpus.train), len(corpus.validation)
     begins, ends = corpus.validation_documents.T
@@ -104,7 +99,9 @@ def check_lengths(
         short = f"validation {part} ({document:,}) is shorter than the {needed}"
     else:
         return
-    remedies = ["a larger data.held_out"] if held_out != HELD_OUT and train > context_length else []
+    remedies = ["a longer text"]
+    if held_out != HELD_OUT and train > context_length:
+        remedies.append("a larger data.held_out")
     if several and train > context_length and validation > 2 * longest:
         remedies.append("evaluate.documents=joined")
     if train > context_length < validation:
@@ -113,11 +110,8 @@ def check_lengths(
     fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
     if fitting > 0:
         remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
-    advice = "".join(f", {remedy}" for remedy in remedies[:-1])
-    advice += "".join(f" or {remedy}" for remedy in remedies[-1:])
-    raise ConfigError(
-        f"{corpus.name} has {train + validation:,} tokens; its {short}; use a longer text{advice}"
-    )
+    advice = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]]))
+    raise ConfigError(f"{corpus.name} has {train + validation:,} tokens; its {short}; use {advice}")
 
 
 def load(directory: Path, name: str) -> Corpus | None:

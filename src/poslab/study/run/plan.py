@@ -63,7 +63,7 @@ def plan(
     except MemoryError:
         raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
     config = config.model_copy(update={"data": data})
-    if config.part == "tuning":
+    if tuning := config.part == "tuning":
         corpus = corpus.for_tuning()
     _check_objective(config, trained)
     if config.data["source"] == "none":
@@ -73,10 +73,8 @@ def plan(
     if config.evaluate.needles:
         check_needles(config)
     if config.data.get("source") != "none":  # a task reads none of it
-        # Of tuning's text another part is held out.
-        held_out = HELD_OUT if config.part == "tuning" else data.get("held_out", HELD_OUT)
-        evaluated = longest_length(config), config.evaluate.documents, held_out
-        check_lengths(corpus, config.context_length, *evaluated)
+        asked = config.evaluate.documents, HELD_OUT if tuning else data.get("held_out", HELD_OUT)
+        check_lengths(corpus, config.context_length, longest_length(config), *asked)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.once(part_modules(config), lambda: code_fingerprints(config))
