@@ -54,10 +54,12 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
             f"plan={wanted[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
         )
     kind, options = launcher_of(requests)
-    runs = study_options(requests, command).runs
+    asked = study_options(requests, command)
+    runs = asked.runs
     local = kind.on_this_machine(options) and imagined is None
     gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={wanted} has")
     jobs, refused = plan_requests(requests, runs, local, console, gpu)
+    asked.check_primaries(jobs)
     task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
     if imagined and gpu:
         machine = _imagined(int(imagined[1]), gpu, options, task)
