@@ -27,6 +27,7 @@ def test_a_word_after_an_option_is_no_command(tmp_path):
     [
         ["-m", "pos=rope,alibi", "sweep=quickstart", "evaluate.rescale=[none,pi]", "reference=null"],
         ["--help", "-m"],
+        ["--cfg", "hydra"],
         ["--cfg", "job", "--resolve", "pos=none", "hydra.sweeper.params.seed=1"],
         ["hydra.searchpath=[file://conf]", "+hydra.job.env_set.A=1", "hydra.job.env_copy=[HOME]"],
         ["-m", "hydra/launcher=poslab", "hydra/sweeper=poslab"],

@@ -155,7 +155,7 @@ def test_a_rotation_may_turn_otherwise_and_a_table_of_positions_has_its_own_leng
 
 
 def test_a_source_that_is_not_there_is_named(made):
-    with pytest.raises(ConfigError, match=r"from=base/nothing is no run: .* there are base/"):
+    with pytest.raises(ConfigError, match=r"from=base/nothing is no run: .* base/"):
         asked("from=base/nothing", runs=made.runs)
 
 

@@ -17,7 +17,7 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
     """Raise ConfigError for the first of a training command's arguments that would not have its effect."""
     for argument in arguments:
         key = argument.lstrip("+~")
-        if re.match(r"hydra([./@=]|$)", key) and not SERVED.match(key):
+        if re.match(r"hydra[./@=]", key) and "=" in key and not SERVED.match(key):
             raise ConfigError(
                 f"{override_text(argument)}: it has no effect here. runs=DIR and reports=DIR name "
                 "folders, launcher=local, inline, ray or slurm starts runs, -m tries every combination of "

@@ -14,7 +14,7 @@ from poslab.config.checking import check
 from poslab.config.installation import typed
 from poslab.config.option_files import LABEL, Conf, label_in, load
 from poslab.config.request import Config, Request, flat_settings, whole_numbers
-from poslab.config.schema import ConfigError, following_max_steps
+from poslab.config.schema import CAUSAL, ConfigError, following_max_steps
 from poslab.config.text import is_secret, override_text, without_secrets
 
 # Config groups that decide a result, besides pos and attention, which are in every label.
@@ -36,6 +36,8 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     for group in FILES:  # Hydra leaves out one that does not exist
         if choices.get(group) is not None:
             conf.file(group, choices[group])
+    if choices.get("task") is not None and choices["objective"] != CAUSAL["kind"]:
+        raise ConfigError(f"task={choices['task']} sets the objective: leave one of them out")
     for group in {*PARTS, *GROUPS} - choices.keys():
         raise ConfigError(f"{group} has a list of options: in a sweep's file write {group}: A,B")
     read = whole_numbers(settings)

@@ -7,6 +7,7 @@ a traceback. `explained` is for errors of Hydra itself.
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
@@ -25,6 +26,7 @@ from poslab.config.text import one_line, override_text
 WHOLE = ("model", "recipe", "task")  # groups with files that set several sections
 LISTED = ("callbacks", "logger")  # groups of which a run can have several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan", "branches")
+SHELL_COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")
 
 
 def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
@@ -71,6 +73,8 @@ def _check_flags(read: Namespace) -> None:
     for flag, use in (("package", "--package pos"), ("resolve", "--resolve")):
         if getattr(read, flag) and not (read.cfg or read.help):
             raise ConfigError(f"--{flag} belongs to --cfg: `--cfg job {use}`")
+    if read.shell_completion and not SHELL_COMPLETION.fullmatch(" ".join(read.overrides)):
+        raise ConfigError("--shell-completion takes install=bash, or uninstall=; of bash, fish and zsh")
     if read.experimental_rerun:
         raise ConfigError("--experimental-rerun has no effect here: the same command again resumes its runs")
 
@@ -160,7 +164,7 @@ def explained(error: Exception, conf: Conf) -> str:
         return absent(lacking[1], lacking[2], conf.options(lacking[1]))
     if listed := re.match(r"In '([^']*)': .*Cannot merge DictConfig with ListConfig", text):
         return f"{listed[1].replace('/', '=', 1)} is a list: an option's file holds settings, NAME: VALUE"
-    if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
+    if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?)' (?:1|requires)", text):
         key, argument = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:
             quotes = "" if key in conf.groups() else f"; text with commas takes {_quotes(key)}"
@@ -169,7 +173,7 @@ def explained(error: Exception, conf: Conf) -> str:
             return f"{argument} has several values: a list is {key}=[{argument.partition('=')[2]}]"
         return (
             f"{argument} has several values: for a run with each add -m, "
-            f"`{typed('train')} -m {argument}`; a list is {key}=[...]"
+            f"`{typed('train')} -m {quote(argument)}`; a list is {key}=[...]"
         )
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return _unknown_setting(unknown[1], conf)

@@ -62,7 +62,7 @@ def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if name == "local" and (unknown := options.keys() - {"name"}):
         raise ValueError(
             f"logger=local sends nothing and takes no {min(unknown)}: leave out logger.{min(unknown)}, or "
-            "choose another logger"
+            "choose another logger in place of local"
         )
     return sections if name == "local" else {name: options, **sections}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from poslab.config.registry import named_in
-from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig, is_tokenizer_file
+from poslab.config.schema import VALIDATIONS, ConfigError, RunConfig
 from poslab.data import tokenizer_file
 from poslab.study.launch.devices import gpu_memory
 from poslab.study.launch.machine import Memory, machine_memory, size_text
@@ -162,8 +162,8 @@ def check_disk(size: Size, directory: Path) -> None:
 def entries(config: RunConfig) -> int:
     """Return the number of tokens of a vocabulary. Raises ConfigError for a file that is no tokenizer."""
     vocabulary = config.data.get("vocabulary")
-    if is_tokenizer_file(vocabulary):
-        return tokenizer_file.entries(Path(str(vocabulary)))
+    if isinstance(vocabulary, str) and vocabulary.endswith(".json"):  # another word is refused later
+        return tokenizer_file.entries(Path(vocabulary))
     return vocabulary if isinstance(vocabulary, int) else 256
 
 

@@ -111,7 +111,7 @@ def _runs(runs: Path) -> str:
     with suppress(OSError):
         for study in sorted(folder for folder in runs.iterdir() if folder.is_dir() and folder.name[0] != "."):
             names += [f"{study.name}/{path.parent.name}" for path in sorted(study.glob(f"*/{FINAL}"))[:2]]
-    return f"there are {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
+    return f"some that are: {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
 
 def _start(source: tuple[Path, Manifest]) -> Start:
