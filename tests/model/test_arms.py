@@ -53,7 +53,8 @@ def logits(pos, attention):
     """Of a model with L = 64 at 2 L, where schemes differ that agree up to L, or up to `start`."""
     if "start" in pos:
         pos = {**pos, "start": pos["start"] // 4}
-    gpt = make_gpt(pos, attention, width=64, heads=2)
+    layers = 4 if "schedule" in str(pos) or attention["kind"] == "hybrid" else 1
+    gpt = make_gpt(pos, attention, width=64, heads=2, layers=layers)
     length = min(128, gpt.scheme.max_length or 128)
     return gpt(torch.randint(0, 50, (1, 128), generator=torch.Generator().manual_seed(0))[:, :length])
 

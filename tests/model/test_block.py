@@ -37,7 +37,7 @@ def tokens():
 @pytest.mark.parametrize("change", CHANGES, ids=NAMES)
 def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
     assert set(NAMES) == set(BlockOptions.model_fields)
-    gpt, other = (make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], **block) for block in ({}, change))
+    gpt, other = (make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=2, **block) for block in ({}, change))
     with torch.no_grad():
         for parameter in (*gpt.parameters(), *other.parameters()):
             if parameter.ndim == 1:  # biases begin at 0

@@ -13,19 +13,20 @@ from poslab.model.attention import Site, build_attention
 from poslab.model.attention.linear import CHUNK
 from poslab.model.positions import Geometry, build_scheme
 from support.devices import CUDA
-from support.models import ATTENTIONS, BY_TURNS, PAIRS, SCHEMES, make_gpt
+from support.models import ATTENTIONS, BY_TURNS, PAIRS, SCHEMES, make_gpt, ropes_once
 
 HEADS, HEAD_WIDTH, LENGTH = 2, 16, 300  # heads that every kernel takes, and more than two of their blocks
 # Of the norm of what is compared. bfloat16 has 8 bits: its numbers are 0.4 % apart.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
 # Linear attention and Performer on a CPU too, which shows that the test is right; flash in all its kernels.
 ON_CPU = ("rope", "t5", "fox")
+FLASH = [pair for pair in ropes_once(PAIRS) if pair[1] == "flash"]
 TWO_SIDED = [("rope", "flash"), ("t5", "flash"), ("alibi", "flash"), ("rope", "linear"), ("alibi", "linear")]
 CASES = [
     pytest.param(*pair, causal, device, marks=marks)
     for pair, causal in (*((pair, True) for pair in PAIRS), *((pair, False) for pair in TWO_SIDED))
     for device, marks in (("cpu", ()), ("cuda", CUDA.marks))
-    if device == "cuda" or not causal or pair[0] in ON_CPU or pair[1] == "flash"
+    if device == "cuda" or not causal or pair[0] in ON_CPU or pair in FLASH
 ]
 
 
@@ -100,15 +101,15 @@ class Copies(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        tensors = [each for each in tree_leaves((args, kwargs, result)) if isinstance(each, torch.Tensor)]
-        copies = function.name() in ("aten::_to_copy", "aten::copy_")
-        if copies and len({tensor.device.type for tensor in tensors}) > 1:
-            self.copies.append(function.name())
+        if function.name() in ("aten::_to_copy", "aten::copy_"):
+            tensors = [each for each in tree_leaves((args, kwargs, result)) if isinstance(each, torch.Tensor)]
+            if len({tensor.device.type for tensor in tensors}) > 1:
+                self.copies.append(function.name())
         return result
 
 
 # Softmax and Performer share the code of linear attention and of schemes.
-WAITING = {*BY_TURNS, *((pos, "linear") for pos in ON_CPU), *(pair for pair in PAIRS if pair[1] == "flash")}
+WAITING = {*BY_TURNS, *((pos, "linear") for pos in ON_CPU), *FLASH}
 
 
 @pytest.mark.parametrize(("pos", "attention"), sorted(WAITING))

@@ -23,7 +23,6 @@ from support.pairwise import pairwise
 HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
 AROUND_FIRE = {"scheme": "ssmax", "rate": 1.0, "of": SCHEMES["fire"]}
-ADDED = ["none", "t5", "fire", AROUND_FIRE, "fox", "inkling", RANDOMISED, BiasAndGates]
 SINKS = torch.tensor([-1.0, 2.0], dtype=torch.float64)
 LENGTH = flex.BLOCK + 2  # two blocks, each a strip
 
@@ -44,16 +43,16 @@ def backward_on_cpus(monkeypatch):
 
 @pytest.fixture
 def refused_as_on_cuda(monkeypatch):
-    """The compiler's own check of gradients that its kernels cannot form, which a CPU does not come to."""
-    from torch._inductor.kernel.flex.flex_attention import validate_joint_graph  # takes seconds
-
+    """The compiler's demand for gradients, which a CPU does not come to: a tensor is read at one place."""
     module = sys.modules["torch._higher_order_ops.flex_attention"]
     graphs = module.create_fw_bw_graph
 
     def checked(*given):
         forward, joint = graphs(*given)
         joint.graph.eliminate_dead_code()
-        validate_joint_graph(joint.graph)
+        summed = torch.ops.flex_lib.zeros_and_scatter.default
+        for node in joint.graph.find_nodes(op="call_function", target=summed):
+            assert {user.op for user in node.users} == {"output"}
         return forward, joint
 
     monkeypatch.setattr(module, "create_fw_bw_graph", checked)
@@ -66,9 +65,9 @@ def by_flex(attend, q, k, v, site):
 @pytest.mark.parametrize(
     ("pos", "sinks", "window"),
     [
-        *((pos, None, None) for pos in ADDED),
-        *((pos, SINKS, None) for pos in ("none", "inkling")),
-        *((pos, None, 50) for pos in ("none", "t5", "fire", "fox", "inkling")),
+        *((pos, None, None) for pos in ("none", RANDOMISED, BiasAndGates)),
+        *((pos, None, 50) for pos in ("t5", "fox")),
+        *((pos, SINKS, 50) for pos in (AROUND_FIRE, "inkling")),
     ],
 )
 def test_it_is_softmax_with_every_gradient(pos, sinks, window, backward_on_cpus, refused_as_on_cuda):

@@ -8,12 +8,9 @@ import torch
 from poslab.model.attention import Site
 from poslab.model.positions import Geometry, build_scheme
 from support.attentions import Case, parts
-from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt, pairs_that_work
+from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt, pairs_that_work, ropes_once
 
-# Whole, at the edges of both windows and of a strip, and the last: where a window's first key changes.
-
-
-WINDOWED = pairs_that_work(Geometry(24, 3, 1000, layers=4, window=5))
+WINDOWED = ropes_once(pairs_that_work(Geometry(24, 3, 1000, layers=4, window=5)))
 
 
 @pytest.mark.parametrize(("window", "pair"), list(zip(cycle([5, 90]), WINDOWED)))

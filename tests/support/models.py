@@ -11,6 +11,7 @@ from poslab.config.schema import BlockOptions, ConfigError
 from poslab.model.attention import Attention, build_attention, build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions.rope import RoPE
 from support.commands import ROOT
 
 CONF = ROOT / "conf"
@@ -90,6 +91,15 @@ def each_scheme_once(pairs: Sequence[Pair]) -> list[Pair]:
     """One of the pairs of each scheme, with all attentions by turns."""
     groups = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair[0])]
     return [group[turn % len(group)] for turn, group in enumerate(groups)]
+
+
+def ropes_once(pairs: Sequence[Pair]) -> list[Pair]:
+    """Of each kind of RoPE but RoPE itself one pair, by turns: attentions have the same code for all."""
+    geometry = Geometry(32, 4, 64, layers=4)
+    layers = {pos: build_scheme(SCHEMES[pos], geometry).layer(0) for pos, *_ in pairs if pos != "rope"}
+    kinds = {pos for pos, layer in layers.items() if isinstance(layer, RoPE) and layer.geometry == geometry}
+    once = each_scheme_once(pairs)
+    return [pair for pair in pairs if pair[0] not in kinds or pair in once]
 
 
 PAIRS = pairs_that_work(Geometry(32, 4, 64, layers=4))

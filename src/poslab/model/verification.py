@@ -20,7 +20,7 @@ from poslab.config.schema import ConfigError
 from poslab.model.attention import Attention, Site, build_attention, build_attentions
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
-HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 230, 37  # tokens: several strips and chunks, and past T5's horizon
+HEADS, HEAD_WIDTH, LENGTH, SHIFT = 4, 16, 150, 23  # tokens: several strips and chunks, and past T5's horizon
 CHUNKS = (16, 48, 256)
 VOCABULARY = 256
 TOLERANCE = 1e-9  # absolute and relative, of float64
