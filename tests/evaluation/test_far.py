@@ -16,7 +16,8 @@ PAIRS = LONGEST * LONGEST
 def largest(scheme: str, attention: str, length: int) -> int:
     """Of the evaluation of one segment of twice `length` tokens."""
     sizes = {"width": 16, "heads": 2, "context_length": CONTEXT, "dtype": torch.float32}
-    gpt = make_gpt(POSITIONS[scheme], ATTENTIONS[attention], **sizes)
+    layers = 4 if scheme == "as_command_a" else 1
+    gpt = make_gpt(POSITIONS[scheme], ATTENTIONS[attention], layers=layers, **sizes)
     tokens = np.random.default_rng(0).integers(0, 50, (1, 2 * length + 1))
     with Largest() as seen:
         result = extrapolate(gpt, *examples(tokens), CONTEXT, 4, np.ones(50))

@@ -136,7 +136,8 @@ def test_attention_distance_is_the_mean_over_what_is_attended_to():
 
 @pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
 def test_a_model_is_looked_at_and_left_as_it_was(pos, attention):
-    gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], context_length=L)
+    sizes = {"context_length": L, "layers": 4 if "schedule" in str(SCHEMES[pos]) else 2}
+    gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], **sizes)
     tokens = torch.from_numpy(windows()[:, :-1])
     before = gpt(tokens)
     rows = inspect(gpt, windows(), 2 * L).attention_distance
@@ -144,7 +145,7 @@ def test_a_model_is_looked_at_and_left_as_it_was(pos, attention):
     assert all(0 <= row["distance"] <= row["queries"] * L for row in rows)
     assert not any(module._forward_hooks for module in gpt.modules())
     if attention == "flash":
-        reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], context_length=L)
+        reference = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], **sizes)
         expected = inspect(reference, windows(), 2 * L).attention_distance
         assert [row["distance"] for row in rows] == pytest.approx([row["distance"] for row in expected])
 

@@ -99,7 +99,12 @@ def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
 
 def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):
     settings = {"context_length": 128, "data__tokens": 200_000}
-    settings |= {"trainer__max_steps": 6, "evaluate__longest": 2}
+    settings |= {
+        "trainer__max_steps": 2,
+        "trainer__warmup_steps": 1,
+        "evaluate__longest": 2,
+        "model__layers": 1,
+    }
     for seed in (0, 1):
         asked = request("made_up", evaluate__needles=3, seed=seed, **settings)
         assert make(asked, tmp_path).status == "done"

@@ -105,6 +105,9 @@ def asked_for(task, longest, context_length, **more):
         data=arms(CONF / "data")["none"],
         context_length=context_length,
         evaluate__longest=1,
+        model__layers=1,
+        trainer__max_steps=2,
+        trainer__warmup_steps=1,
         **more,
     )
 

@@ -15,12 +15,11 @@ from poslab.study.run import identity
 from poslab.study.run.identity import Code, code_fingerprints
 from support import golden
 from support.golden import Name, alike, losses, names, stored
-from support.models import OTHER_BASES, each_scheme_once
+from support.models import SCHEMES, each_scheme_once
 
 STORED = stored()
-# Each scheme's settings once, but for RoPE with other bases, with all attentions by turns, and every other
-# change; the rest with `-m study`.
-BY_TURNS = each_scheme_once([name for name in STORED if not name[2] and name[0] not in OTHER_BASES])
+# Each scheme once, with all attentions by turns, and every other change; the rest with `-m study`.
+BY_TURNS = each_scheme_once([name for name in STORED if not name[2] and name[0] in SCHEMES])
 CASES = [
     name if name in BY_TURNS or name[2] else pytest.param(name, marks=pytest.mark.study) for name in STORED
 ]

@@ -63,6 +63,14 @@ SPREAD = " ".join(f"{number:04}" for number in range(2_000))
 FEW = ["evaluate.segments=3", "evaluate.sliding_windows=6"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def composed_once():
+    """Of the same settings: composing takes as long as measuring."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("poslab.library.evaluate_transformers.compose", cache(poslab.compose))
+        yield
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     return write_documents(tmp_path_factory.mktemp("texts") / "text", 30)

@@ -23,13 +23,6 @@ ATTENTIONS = arms(CONF / "attention")
 
 SCHEMES = one_for_each_scheme(POSITIONS)
 
-# Files that differ from that of RoPE in nothing but the number of its base.
-OTHER_BASES = {
-    name
-    for name, section in POSITIONS.items()
-    if name != "rope" and section == {**POSITIONS["rope"], "base": section.get("base")}
-}
-
 Pair = TypeVar("Pair", bound=tuple[str, ...])
 
 
