@@ -36,12 +36,12 @@ def test_the_path_from_train_to_the_loss_does_not_grow(tmp_path, monkeypatch):
                 planned.append(len(entered))
             entered.append(code.co_filename)
 
-    with pytest.raises(Reached):
-        try:
-            sys.setprofile(look)
+    try:
+        sys.setprofile(look)
+        with pytest.raises(Reached):
             poslab.train(wanted, tmp_path / "second")
-        finally:
-            sys.setprofile(None)
+    finally:
+        sys.setprofile(None)
     begun = entered[planned[0] :]
     for (name, (files, lines)), paths in zip(MOST.items(), (set(entered), set(begun)), strict=True):
         lengths = [Path(path).read_text().count("\n") for path in paths]
