@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import poslab
 from support.commands import called, command, rows, start, tiny
 from support.packages import documented
-from support.processes import PATIENCE, descendants, kill
-from support.runs import validation_losses
+from support.runs import make, stopped_at, validation_losses
 from support.tasks import until
 
 ARGUMENTS = tiny(trainer__max_steps=20, evaluate__validations=5, evaluate__longest=2, logger="local")
@@ -82,66 +81,41 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     assert last["summary/sliding_1x"]
 
 
-def test_tensorboard_is_one_and_says_what_it_needs(tmp_path, monkeypatch):
-    arguments = [each for each in ARGUMENTS if each != "logger=local"] + ["logger=tensorboard"]
+def test_tensorboard_is_one_says_what_it_needs_and_shows_a_resumed_run_once(tmp_path, monkeypatch):
+    arguments = tiny(logger="tensorboard", trainer__max_steps=20, evaluate__validations=5)
     with monkeypatch.context() as patch:
         patch.setattr("poslab.loggers.find_spec", lambda name: None)
         with pytest.raises(poslab.ConfigError, match="pip install tensorboard"):
-            poslab.train(poslab.compose(*arguments), tmp_path / "mine")
-    run = poslab.train(poslab.compose(*arguments), tmp_path / "mine")
-    events = EventAccumulator(str(run.path / "tensorboard")).Reload()
-    table = run.table("metrics")
-    losses = [event.value for event in events.Scalars("validation/loss")]
-    assert losses == pytest.approx(list(table.validation_nll / table.validation_tokens))
+            poslab.train(poslab.compose(*arguments), tmp_path)
+    folder = stopped_at(10, poslab.compose(*arguments), tmp_path).directory
+    make(poslab.compose(*arguments), tmp_path)
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    expected = validation_losses(folder / "metrics.csv")
+    losses = [(event.step, pytest.approx(event.value)) for event in events.Scalars("validation/loss")]
+    assert losses == [*expected.items()]
     assert events.Scalars("summary/sliding_2x")
-    assert events.Scalars("summary/validation_loss")[0].value == pytest.approx(losses[-1])
+    assert events.Scalars("summary/validation_loss")[0].value == pytest.approx(expected[20])
 
 
-def test_several_loggers_show_the_curve_once_after_two_kills(tmp_path, monkeypatch):
+def test_trackio_has_a_run_once_that_was_killed_and_is_made_again_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    arguments = tiny(trainer__max_steps=150, evaluate__validations=30, evaluate__longest=2, study="killed")
-    for killed_after in (5, 15, None):
-        output = tmp_path / "printed.txt"
-        run = start(*arguments, "logger=[wandb,trackio,tensorboard]", cwd=tmp_path, output=output)
-        try:
-            if killed_after is None:
-                run.wait(PATIENCE)
-            else:
-                until(lambda least=killed_after: len(curve(tmp_path)) >= least, command=run)
-        finally:
-            kill([*descendants(run.pid)[::-1], run.pid])
-            run.wait()
-    assert run.returncode == 0, output.read_text()
-    expected = curve(tmp_path)
-    assert len(expected) == 30
-    (folder,) = tmp_path.glob("runs/killed/rope-*")
-    in_trackio = list(trackio_losses(tmp_path / "trackio" / "poslab.db", f"killed/{folder.name}"))
-    assert dict(in_trackio) == pytest.approx(expected)
-    assert len(in_trackio) == 30
-    events = EventAccumulator(str(folder / "tensorboard")).Reload().Scalars("validation/loss")
-    assert {event.step: event.value for event in events} == pytest.approx(expected)
-    assert len(events) == 30
-
-
-def test_a_run_that_trackio_has_is_not_logged_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    for place in ("here", "there"):
-        made = command(*tiny(study="killed", runs=place, logger="trackio"), cwd=tmp_path)
+    asked = tiny(study="killed", logger="trackio", trainer__max_steps=100, evaluate__validations=20)
+    with start(*asked, cwd=tmp_path, output=tmp_path / "printed.txt") as killed:
+        until(lambda: len(in_trackio(tmp_path)) > 2, command=killed)
+    for place in ("runs", "elsewhere"):
+        made = command(*asked, f"runs={place}", cwd=tmp_path)
         assert made.returncode == 0, made.stderr
-    with sqlite3.connect(tmp_path / "trackio" / "poslab.db") as connection:
-        assert list(connection.execute("SELECT step FROM metrics ORDER BY step")) == [(2,), (4,), (6,), (7,)]
+    (folder,) = tmp_path.glob("runs/killed/rope-*")
+    expected = validation_losses(folder / "metrics.csv")
+    *curve, last = in_trackio(tmp_path)
+    assert [row[:2] for row in curve] == [(f"killed/{folder.name}", step) for step in expected]
+    assert [row[2]["validation/loss"] for row in curve] == pytest.approx([*expected.values()])
+    assert (last[1], "summary/sliding_2x" in last[2]) == (101, True)
 
 
-def curve(place: Path) -> dict[int, float]:
-    """The validation loss by step, as the record has it."""
-    return next(map(validation_losses, place.glob("runs/killed/rope-*/metrics.csv")), {})
-
-
-def trackio_losses(database: Path, run: str) -> Iterator[tuple[int, float]]:
-    with sqlite3.connect(database) as connection:
-        found = list(connection.execute("SELECT step, metrics FROM metrics WHERE run_name = ?", (run,)))
-    logged = [(step, json.loads(metrics)) for step, metrics in found]
-    assert [step for step, metrics in logged if "summary/sliding_2x" in metrics] == [151]
-    for step, metrics in logged:
-        if "validation/loss" in metrics:
-            yield step, metrics["validation/loss"]
+def in_trackio(folder: Path) -> list[tuple[str, int, dict[str, float]]]:
+    """The run, step and values of each row, if there are any yet."""
+    found = "SELECT run_name, step, metrics FROM metrics ORDER BY step"
+    with suppress(sqlite3.OperationalError), sqlite3.connect(folder / "trackio" / "poslab.db") as database:
+        return [(run, step, json.loads(values)) for run, step, values in database.execute(found)]
+    return []

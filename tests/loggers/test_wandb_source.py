@@ -13,7 +13,6 @@ from poslab.loggers.fetch.study import fetch_study
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.record.seal import sealed
-from poslab.report.write import write_report
 from support.commands import assert_refused
 from support.records import contents, plan, read, write_run
 from support.wandb_server.graphql import Refused
@@ -69,7 +68,6 @@ def study(server, tmp_path_factory):
     """A study of runs that ended in every way, on this machine and in W&B."""
     folder = make(tmp_path_factory.mktemp("made") / "runs", "made")
     put_study(server, folder)
-    server.runs["made-aa06"].state = "crashed"
     return folder
 
 
@@ -94,22 +92,6 @@ def downloads(server, since=0):
     return [each.path.rpartition("record/")[2] for each in seen if each.path.endswith(".csv")]
 
 
-def test_the_report_is_the_local_one_byte_for_byte(server, study, report, tmp_path):
-    local = write_report("made", study.parent, tmp_path / "local")
-    status, _, err = report("source=wandb", "study=made")
-    assert status == 0, err
-    assert contents(tmp_path / "reports" / "made") == contents(local.directory)
-    rows = read(tmp_path / "reports" / "made" / "summary.csv")
-    statuses = {row["run"]: row["status"] for row in rows}
-    assert (statuses["fox-0-aa06"], statuses[NEVER], statuses[REFUSED]) == (
-        "running",
-        "not started",
-        "failed",
-    )
-    assert "fox-0-aa06 (made-aa06): its record says running, W&B says crashed" in err
-    assert "1 of the 10 runs that the study lists have no record in W&B" in err
-
-
 @pytest.fixture
 def fetched(server, tmp_path, monkeypatch):
     """Reads a study into a cache of its own: the studies' folder, and what was said."""
@@ -131,7 +113,10 @@ def statuses(root, study):
 def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     study = make(tmp_path / "runs", "changing")
     listed = put_study(server, study)
-    root, _ = fetched("changing")
+    server.runs["changing-aa06"].state = "crashed"
+    root, said = fetched("changing")
+    assert "fox-0-aa06 (changing-aa06): its record says running, W&B says crashed" in said
+    assert "1 of the 10 runs that the study lists have no record in W&B" in said
     assert statuses(root, "changing") == statuses(study.parent, "changing")
     since = len(server.requests)
     assert "0 tables were downloaded" in fetched("changing")[1]

@@ -24,28 +24,21 @@ from support.forks import Forked
 from support.moments import await_moment
 from support.processes import command_line, descendants, kill
 from support.runs import assert_equal_results, request
+from support.tasks import until
 
-RUN = tiny(
-    study="killed",
-    logger="local",
-    trainer__max_steps=24,
-    trainer__batch_size=16,
-    trainer__checkpoint_seconds=0,
-    evaluate__validations=6,
-    evaluate__longest=2,
-)
+RUN = {"study": "killed", "logger": "local", "evaluate__longest": 2}
 # With all that is measured of a text, each batch of which is computed by one of the processes.
 OF_TEXT = [
-    *(text for text in RUN if not text.startswith("context_length")),
-    "context_length=128",
+    *tiny(**RUN, context_length=128, evaluate__recalibration_steps=2, evaluate__needles=4),
     "evaluate.rescale=[none,ntk,drop]",
-    "evaluate.recalibration_steps=2",
-    "evaluate.needles=4",
     "probe=retrieval",
+    "probe.samples=4",
+    "probe.depths=2",
 ]
 ONLY_OF_TEXT = "evaluate.longest", "evaluate.segments", "evaluate.sliding_windows"
+STEPS = {"trainer__max_steps": 24, "trainer__batch_size": 16, "trainer__checkpoint_seconds": 0}
 OF_A_TASK = [
-    *(text for text in RUN if not text.startswith(("data", *ONLY_OF_TEXT))),
+    *(text for text in tiny(**RUN, **STEPS) if not text.startswith(("data", *ONLY_OF_TEXT))),
     "task=copy",
     "data=none",
     "objective.samples=50",
@@ -138,50 +131,38 @@ def test_several_processes_measure_what_one_does(shared, tmp_path):
     assert set(re.findall(r"\w+\.csv", said)) <= {"rescaled.csv", "rescaled_position.csv"}
 
 
-@pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
-def test_a_run_that_loses_a_process_goes_on_by_itself_to_the_same_bits(shared, tmp_path):
-    """Lost is one of the others, which keeps no record: the run goes on from its last checkpoint."""
-    study = start(*SHARED["fsdp"], cwd=tmp_path, output=tmp_path / "printed.txt")
-    try:
-        assert await_moment("step", tmp_path, study, random.Random(1))
-        _, *others = (each for each in descendants(study.pid) if WORKER[-1] in command_line(each))
-        kill(others[-1:])
-        assert study.wait(300) == 0
-    finally:
-        study.kill()
-        study.wait()
-    printed = (tmp_path / "printed.txt").read_text()
-    assert "one of its processes was killed" in printed
-    assert "it resumes" in printed
-    (directory,) = tmp_path.glob("runs/killed/[!.]*-seed*")
-    assert_same_run(shared, directory, processes=2)
-
-
-def assert_same_run(one, other, processes):
-    assert_equal_results(one, other)
-    assert read_manifest(other).batches == read_manifest(one).batches  # none left out, none twice
-    assert read_manifest(other).processes == processes
-
-
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The folder of a run in parts that was stopped at a step."""
-    cwd = tmp_path_factory.mktemp("stopped")
-    study = start(*SHARED["fsdp"], cwd=cwd, output=cwd / "printed.txt")
-    try:
-        assert await_moment("step", cwd, study, random.Random(1))
+    """The folder of a run in parts that lost a process, and whose processes were stopped once it went on.
+
+    Lost is one of the others, which keeps no record.
+    """
+    cwd, chance = tmp_path_factory.mktemp("stopped"), random.Random(7)
+    printed = cwd / "printed.txt"
+    with start(*SHARED["fsdp"], cwd=cwd, output=printed) as study:
+        assert await_moment("step", cwd, study, chance)
+        first, *others = workers(study.pid)
+        kill(others[-1:])
+        until(lambda: set(workers(study.pid)) - {first, *others}, command=study)
         study.terminate()  # the command, which stops the run's processes
         assert study.wait(5) == 143
-    finally:
-        study.kill()
-        study.wait()
+    assert "one of its processes was killed" in printed.read_text()
+    with two_processes(cwd, *SHARED["fsdp"]) as ((first, _), _):
+        assert await_moment("step", cwd, first, chance)
+        first.terminate()
+        assert first.wait(60) == 143
     return cwd
 
 
+def workers(command):
+    return [each for each in descendants(command) if WORKER[-1] in command_line(each)]
+
+
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
-def test_stopped_processes_go_on_to_the_same_bits(shared, stopped, tmp_path):
+def test_processes_that_were_killed_and_stopped_go_on_to_the_same_bits(shared, stopped, tmp_path):
     directory = made_by_two(copytree(stopped, tmp_path / "again"), *SHARED["fsdp"])
-    assert_same_run(shared, directory, processes=2)
+    assert_equal_results(shared, directory)
+    assert read_manifest(directory).processes == 3
 
 
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
