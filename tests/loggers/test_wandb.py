@@ -30,7 +30,7 @@ from poslab.study.sync import check_variables, print_unsynced, show_report, show
 from support.commands import ROOT, rows
 from support.models import POSITIONS
 from support.records import contents
-from support.runs import make, request, stopped_at, tracked_request, validation_losses
+from support.runs import make, stopped_at, tracked_request, validation_losses
 from support.wandb_list import documented, leet, sent, stands_for
 from support.wandb_server.server import online, serve
 
@@ -102,10 +102,10 @@ def test_the_curve_is_the_record_s_at_its_optimizer_steps(shown):
             assert {key: row[key] for key in recorded} == pytest.approx(recorded, rel=1e-6)
             assert row["cost/memory_gigabytes"] > 0
         added = [row["_step"] for row in run.history][len(metrics) :]
-        assert added == list(range(21, 21 + len(added)))
+        assert added == list(range(7, 7 + len(added)))
         points = [sum(axis in row for row in run.history) for axis in axes().values()]
         assert len(added) == max(points)  # side by side
-        assert run.summary["step"] == 20
+        assert run.summary["step"] == 6
 
 
 def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
@@ -222,7 +222,7 @@ def test_nothing_of_the_machine_is_sent(shown):
 def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
     with online(shown.server):
         wanted = tracked_request(seed=5, trainer__checkpoint_seconds=0.0)
-        job = stopped_at(11, wanted, tmp_path)
+        job = stopped_at(4, wanted, tmp_path)
         assert make(wanted, tmp_path).status == "done"
     found = tracked(shown, job)
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
@@ -235,10 +235,9 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
     """By the one command that a study prints; one run was interrupted, one was made without W&B at first."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     runs = tmp_path / "runs"
-    alike = request("shown", seed=8)  # logger=local
-    make(alike, runs)
+    make(tracked_request(seed=8, logger={"name": "local"}), runs)
     requests = [tracked_request(seed=7, trainer__checkpoint_seconds=0.0), tracked_request(seed=8)]
-    stopped_at(11, requests[0], runs)
+    stopped_at(4, requests[0], runs)
     assert make(requests[0], runs).status == "done"
     jobs = [plan(each, runs) for each in requests]
     write_sealed(runs / "shown" / "study.json", {"study": "shown", "runs": [j.directory.name for j in jobs]})

@@ -20,7 +20,6 @@ from wandb.sdk.lib.wbauth import write_netrc_auth
 
 from poslab import loggers
 from poslab.commands import report
-from poslab.config.request import Request
 from poslab.loggers.send import login
 from poslab.loggers.send.evaluation import mirror_evaluation
 from poslab.loggers.send.offline import identifier
@@ -37,10 +36,6 @@ from poslab.study.sync import show_runs
 from support.processes import PATIENCE, command_line, descendants
 from support.runs import make, tracked_request
 from support.tasks import until
-
-
-def brief(seed: int, **changes: Any) -> Request:
-    return tracked_request(seed=seed, trainer__max_steps=6, trainer__warmup_steps=2, **changes)
 
 
 def services() -> list[int]:
@@ -67,7 +62,7 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
         time.sleep(PATIENCE)
 
     monkeypatch.setattr(Wandb, "finish", finish)
-    job = plan(brief(6), tmp_path)
+    job = plan(tracked_request(seed=6), tmp_path)
     stopped(job)
     assert job.settled
     assert read_manifest(job.directory).wandb.complete is None
@@ -94,7 +89,7 @@ class Signals(RunDisplay):
 
 
 def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
-    job = plan(brief(9), tmp_path)
+    job = plan(tracked_request(seed=9), tmp_path)
     before = variables()
     with Stopper().installed() as stopper:
         made = run(job, Signals(signal.SIGKILL), stopper)
@@ -110,14 +105,14 @@ def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
 
 def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
     """And the caller has neither its process nor its variables left; the next process goes on."""
-    job = plan(brief(10), tmp_path)
+    job = plan(tracked_request(seed=10), tmp_path)
     before = variables()
     stopped(job, Signals(signal.SIGSTOP, signal.SIGTERM))
     finished = datetime.fromisoformat(read_manifest(job.directory).finished)
     assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
     until(lambda: not services())  # killed, and soon gone
     assert variables() == before
-    made = make(brief(10), tmp_path)
+    made = make(tracked_request(seed=10), tmp_path)
     assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
 
 
@@ -127,7 +122,7 @@ def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(wandb, "init", broken)
-        made = make(brief(15), tmp_path)
+        made = make(tracked_request(seed=15), tmp_path)
     assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
 
 
@@ -144,7 +139,7 @@ def test_an_evaluation_that_cannot_be_sent_says_why_in_one_line(tmp_path, monkey
 
 def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):
     before = variables()
-    made = make(brief(18, logger__x={"_target_": "csv.DictReader", "f": []}), tmp_path)
+    made = make(tracked_request(seed=18, logger__x={"_target_": "csv.DictReader", "f": []}), tmp_path)
     assert (made.status, "DictReader" in made.reason) == ("failed", True)
     assert services() == []
     assert variables() == before
@@ -173,7 +168,7 @@ def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch)
     monkeypatch.setattr(TrackedRun, "finish", hang)
     monkeypatch.setattr(login, "kill_client", kill_and_wait)
     monkeypatch.setattr(login, "forget_client", forget_in_thread)
-    assert make(brief(16), tmp_path).wandb.complete is None
+    assert make(tracked_request(seed=16), tmp_path).wandb.complete is None
     assert ended_by == [threading.main_thread()]
     assert services() == []
 
@@ -182,7 +177,7 @@ def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
     """In a notebook, say: poslab's run is beside it, and W&B's process goes on."""
     settings = wandb.Settings(silent=True, console="off")
     with wandb.init(project="own", dir=tmp_path, settings=settings) as own:
-        made = make(brief(13), tmp_path / "runs")
+        made = make(tracked_request(seed=13), tmp_path / "runs")
         assert made.wandb.complete
         assert made.wandb.id != own.id
         assert wandb.run is own
@@ -193,8 +188,8 @@ def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
 
 def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert make(brief(6), tmp_path).wandb is None
-    job = plan(brief(6), tmp_path)
+    assert make(tracked_request(seed=6), tmp_path).wandb is None
+    job = plan(tracked_request(seed=6), tmp_path)
     told = io.StringIO()
     show_runs([job], Console(file=told))
     assert told.getvalue() == ""
@@ -216,7 +211,7 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
-    place = make(brief(12), tmp_path / "runs").wandb
+    place = make(tracked_request(seed=12), tmp_path / "runs").wandb
     assert (place.mode, place.failed) == ("offline", None)
 
 
@@ -275,18 +270,18 @@ def test_a_server_of_another_kind_is_told_in_one_line(capfd):
 
 def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
     with nonsense(WrongTypes):
-        made = make(brief(7), tmp_path)
+        made = make(tracked_request(seed=7), tmp_path)
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
-    job = plan(brief(14), tmp_path)
+    job = plan(tracked_request(seed=14), tmp_path)
     with nonsense(Hangs):
         before = variables()
         stopped(job)
         assert services() == []
         assert variables() == before
     assert read_manifest(job.directory).status == "interrupted"
-    assert make(brief(14), tmp_path).wandb.complete
+    assert make(tracked_request(seed=14), tmp_path).wandb.complete

@@ -154,7 +154,9 @@ def inline(folder: Path, pos: str = "rope", attention: str = "flash", **changes:
 TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 
 
-def tracked_request(pos="rope", logger=TRACKED, **changes):
+def tracked_request(pos: str = "rope", logger: Any = TRACKED, **changes: Any) -> Request:
+    """A request for six steps with five validations, of which W&B is told."""
+    changes = {"trainer__max_steps": 6, "trainer__warmup_steps": 2, **changes}
     return replace(request("shown", pos=POSITIONS[pos], logger=logger, **changes), pos=pos)
 
 
