@@ -1,4 +1,4 @@
-"""The devices that a test runs on: the same test on a CPU, and on a GPU where there is one."""
+"""The device of a test for a GPU, where there is one."""
 
 import pytest
 import torch
@@ -10,4 +10,3 @@ CUDA = pytest.param(
         pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
     ],
 )
-DEVICES = ["cpu", CUDA]

@@ -208,15 +208,6 @@ def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):
     _same_weights(whole, again)
 
 
-def test_training_goes_on_from_a_state_that_was_itself_gone_on_to():
-    whole, told = trained(brief(), keep=(3,))
-    _, second = trained(brief(), told.states[3], keep=(5,))
-    again, rest = trained(brief(), second.states[5])
-    assert rest.steps == told.steps[5:]
-    assert rest.ended.batches == told.ended.batches
-    _same_weights(whole, again)
-
-
 def _exact(row):
     """What of a row does not depend on the clock."""
     return {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")}
