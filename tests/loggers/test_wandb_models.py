@@ -87,25 +87,25 @@ def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, t
         assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
 
 
-def log(server, name, checkpoint, manifest):
-    """An artifact of these files; a checkpoint that is text is a reference to a file."""
+def log(server, manifest, **checkpoints):
+    """Artifacts of the two files; a checkpoint that is text is a reference to a file."""
     folder, silent = server.environment["WANDB_DATA_DIR"], wandb.Settings(silent=True)
     with online(server), wandb.init(project="poslab", dir=folder, settings=silent) as run:
-        artifact = wandb.Artifact(name, type="model")
-        artifact.add_file(manifest)
-        if isinstance(checkpoint, str):
-            artifact.add_reference(checkpoint, name="checkpoint.pt")
-        elif checkpoint:
-            with artifact.new_file("checkpoint.pt", mode="wb") as opened:
-                opened.write(checkpoint)
-        run.log_artifact(artifact).wait()
+        for name, checkpoint in checkpoints.items():
+            artifact = wandb.Artifact(name, type="model")
+            artifact.add_file(manifest)
+            if isinstance(checkpoint, str):
+                artifact.add_reference(checkpoint, name="checkpoint.pt")
+            elif checkpoint:
+                with artifact.new_file("checkpoint.pt", mode="wb") as opened:
+                    opened.write(checkpoint)
+            run.log_artifact(artifact).wait()
 
 
 def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp_path):
     path = run / "checkpoint.pt"
-    log(server, "tables", None, run / "manifest.json")
-    log(server, "damaged", path.read_bytes()[:-1], run / "manifest.json")
-    log(server, "elsewhere", f"file://{path}", run / "manifest.json")
+    damaged = path.read_bytes()[:-1]
+    log(server, run / "manifest.json", tables=None, damaged=damaged, elsewhere=f"file://{path}")
     for name, expected in (
         ("tables:latest", "someone/poslab/tables:v0 holds no checkpoint.pt of a run"),
         ("damaged:latest", "checkpoint.pt is damaged"),

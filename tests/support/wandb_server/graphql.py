@@ -18,7 +18,6 @@ Resolver = Callable[[Arguments], Any]
 ALIKE = {
     "createdAt": "2026-01-01T00:00:00",
     "isBenchmark": False,
-    "isTeam": False,
     "tags": [],
     "ttlDurationSeconds": -2,
     "ttlIsInherited": True,

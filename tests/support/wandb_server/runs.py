@@ -28,14 +28,13 @@ def roots(server: Server) -> dict[str, Resolver]:
         return _project(server, given.get("name"))
 
     def made_project(given: Arguments) -> Row:
-        server.own_entity(given["input"])
         server.project_facts(given["input"]["name"])
         return {"project": project(given["input"]), "model": project(given["input"]), "inserted": True}
 
     return {
         "viewer": lambda _: _viewer(server),
         "serverInfo": lambda _: {"features": []},
-        "entity": lambda given: {"name": server.entity, "user": _viewer(server)},
+        "entity": lambda _: {},
         "project": project,
         "model": project,
         "models": lambda _: connection(_project(server, name) for name in server.projects),
@@ -94,7 +93,6 @@ def _upsert_run(server: Server, given: Arguments) -> Row:
     name = given.get("name") or f"run{len(server.runs) + 1:05}"
     inserted = run is None and name not in server.runs
     if run is None:
-        server.own_entity(given)
         run = server.runs.setdefault(name, Run(given["modelName"], name))
         run.state, run.exit_code = "running", None
     for sent, kept in WRITTEN.items():

@@ -9,12 +9,11 @@
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
 WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
 So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
-takes one key (others get 401) and one entity, makes a project when a run comes for it, and
+takes one key (others get 401), makes a project when a run comes for it, and
 refuses a view of a project that is not there.
 """
 
 import base64
-import gzip
 import json
 import os
 import threading
@@ -134,8 +133,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
         status, content = self.server.take(Seen(self.command, self.path, headers, body), self._key())
         self.send_response(status)

@@ -130,11 +130,6 @@ class Server:
             raise Refused(f"run {name} not found", 404)
         return self.runs[name]
 
-    def own_entity(self, given: dict[str, Any]) -> None:
-        """Refuse what is for somebody else."""
-        if given.get("entityName") not in (None, "", self.entity):
-            raise Refused(f"entity {given['entityName']} not found", 404)
-
     def project_facts(self, project: str) -> dict[str, Any]:
         """What the server tells of a project, which it makes where it has none of that name."""
         if project not in self.projects:
