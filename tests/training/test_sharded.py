@@ -7,11 +7,11 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-import poslab
 from poslab.model.gpt import build
 from poslab.model.positions import Geometry, build_scheme
 from poslab.training.sharded import shard, take_weights
-from support.models import SCHEMES
+from support.models import ATTENTIONS, SCHEMES
+from support.runs import request
 
 PROCESSES = 4
 # The parameters of a model under any other scheme are those under RoPE.
@@ -27,13 +27,16 @@ def mesh():
     torch.distributed.destroy_process_group()
 
 
+def four_layers(**parts):
+    return build(request(**parts, model__layers=4).config, 256)
+
+
 @pytest.mark.parametrize(
     ("pos", "attention"),
     [*((name, "softmax") for name in ("rope", *LEARNED)), ("rope", "retention"), ("rope", "hybrid")],
 )
 def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
-    parts = (f"pos={pos}", f"attention={attention}", "context_length=32", "model.layers=4")
-    gpt = build(poslab.compose(*parts).config, 256)
+    gpt = four_layers(pos=SCHEMES[pos], attention=ATTENTIONS[attention])
     whole = {name: parameter.shape for name, parameter in gpt.named_parameters()}
     shard(gpt, mesh)
     for name, parameter in gpt.named_parameters():
@@ -43,8 +46,7 @@ def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
 
 def test_what_a_checkpoint_held_beside_the_parameters_reaches_the_whole_model(mesh):
     """A run that resumes draws no weights: Performer's features are only in the copy that has the state."""
-    settings = ("attention=performer", "context_length=32", "model.layers=4")
-    gpt = build(poslab.compose(*settings).config, 256)
+    gpt = four_layers(attention=ATTENTIONS["performer"])
     resumed = copy.deepcopy(gpt)
     resumed.initialise(0)
     shard(resumed, mesh)

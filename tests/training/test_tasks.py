@@ -75,9 +75,9 @@ SOLVED = {  # from the prompt, the expected answer; or from the whole text
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_independent_solver_agrees_with_every_answer(name):
-    """10,000 samples of training, of all its sizes, and 100 of each of three sizes of tests."""
+    """3,000 samples of training, of all its sizes, and 100 of each of three sizes of tests."""
     objective = build_objective({**TASKS[name], "samples": 100})
-    windows = np.zeros((10_000, objective.needs() + 1), dtype=np.int64)
+    windows = np.zeros((3_000, objective.needs() + 1), dtype=np.int64)
     batches = [objective.of_step(windows, 257, seed=0, step=0)]
     batches += [objective.tests(size) for size in (objective.options.shortest, 9, objective.options.tested)]
     lengths = set()

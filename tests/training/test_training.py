@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-import poslab
 from poslab.config.compose import arms
 from poslab.data.cache import prepare
 from poslab.data.windows import windows_at
@@ -298,8 +297,8 @@ def test_schedules():
 )
 def test_recomputed_blocks_have_the_same_gradients_and_store_less(pos, attention):
     tokens, targets = torch.randint(256, (2, 4, 64), generator=torch.Generator().manual_seed(0))
-    parts = f"pos={pos}", f"attention={attention}", "model.layers=4", "model.width=32", "model.heads=2"
-    config = poslab.compose(*parts, "context_length=64").config
+    parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention]}
+    config = request(**parts, model__layers=4, context_length=64).config
     stored, gradients = {}, {}
     for recompute in (False, True):
         gpt = build(config, 256)
