@@ -21,7 +21,7 @@ from poslab.study.run.plan import plan, resolve
 from poslab.training.loop import train
 from poslab.training.module import LanguageModel
 from support.commands import called
-from support.runs import Told
+from support.runs import Told, request
 
 SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
 SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
@@ -127,7 +127,7 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
 
 def test_an_object_that_writes_checkpoints_is_refused(tmp_path):
     with pytest.raises(poslab.ConfigError, match=r"checkpoint\.pt"):
-        poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[ModelCheckpoint()])
+        poslab.train(request(), tmp_path / "mine", callbacks=[ModelCheckpoint()])
     assert not (tmp_path / "mine").exists()
 
 
@@ -136,7 +136,7 @@ def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row
         def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
             trainer.should_stop = trainer.global_step >= 5
 
-    run = poslab.train(poslab.compose(*ARGUMENTS), tmp_path / "mine", callbacks=[Ending()])
+    run = poslab.train(request(evaluate__validations=10), tmp_path / "mine", callbacks=[Ending()])
     assert list(run.table("metrics").step) == [2, 4, 5]
 
 
@@ -155,7 +155,7 @@ def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint
 
 
 def test_averaged_weights_are_a_runs_own_also_where_only_the_end_of_training_was_left():
-    config = resolve(poslab.compose(*ARGUMENTS).config)
+    config = resolve(request().config)
     corpus, told = prepare(config.data), Told(keep=(5, 20))
     found = []
     for step in (None, 5, 20):
@@ -174,7 +174,7 @@ def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
         def on_train_batch_start(self, *given: Any) -> None:
             self.drawn.append((torch.rand(()).item(), np.random.rand(), random.random()))
 
-    config = resolve(poslab.compose(*ARGUMENTS).config)
+    config = resolve(request().config)
     corpus = prepare(config.data)
     told, whole, rest = Told(keep=(8,)), Drawing(), Drawing()
     train(build(config, corpus.vocabulary), config, corpus, told, callbacks=[whole])
