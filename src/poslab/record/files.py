@@ -154,12 +154,12 @@ def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     name = schema.file
     if name not in tables:
         raise DamagedError(f"{MANIFEST} lists no {name}")
-    reader = csv.DictReader(io.StringIO(tables[name].decode(), newline=""), strict=True)
-    header = reader.fieldnames or []
+    reader = csv.reader(io.StringIO(tables[name].decode(), newline=""), strict=True)
+    header = next(reader, [])
     if absent := [column for column in schema.columns if column not in header]:
         raise DamagedError(f"{name} has no column {absent[0]}")
-    rows = list(reader)
-    if any(None in row or None in row.values() for row in rows):  # too many cells, or too few
+    rows = [row for row in reader if row]
+    if any(len(row) != len(header) for row in rows):
         raise DamagedError(f"{name} has a broken row")
     lacking = dict.fromkeys((column for column in schema.optional if column not in header), "")
-    return [row | lacking for row in rows]
+    return [dict(zip(header, row, strict=True)) | lacking for row in rows]

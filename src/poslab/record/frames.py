@@ -1,7 +1,7 @@
 """A table of many runs as one pandas.DataFrame."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from poslab.record.reader import ReportError, Run
@@ -27,20 +27,50 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
         return None
     import pandas
 
-    tables, of_rows = [], []  # the second: of which run each row is
-    for run in having:
+    joined = _joined([run.tables[schema.file] for run in having])
+    tables, counts = joined or _one_by_one(having, schema)
+    for run, table in zip(having, tables, strict=False):
+        if absent := [column for column in schema.columns if column not in table]:
+            raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
+    filled = [table for table in tables if not table.empty]  # an empty column has no type
+    if not filled:
+        return None
+    of_runs = [
+        (run.name, run.pos, run.attention, run.seed) for run, n in zip(having, counts, strict=True) if n
+    ]
+    by_run = pandas.DataFrame(of_runs, columns=["run", "pos", "attention", "seed"])
+    keys = by_run.loc[by_run.index.repeat([n for n in counts if n])].reset_index(drop=True)
+    columns = [column for column in (*schema.columns, *schema.optional) if column not in keys]
+    whole = pandas.concat(filled, ignore_index=True).reindex(columns=columns)
+    return pandas.concat([keys, whole], axis=1)
+
+
+def _joined(contents: Sequence[bytes]) -> tuple[list[DataFrame], list[int]] | None:
+    """Read CSV files at once, which is several times as fast; also return how many rows each has.
+
+    None where their headers differ, or where a line may not be a row.
+    """
+    import pandas
+
+    heads, _, bodies = zip(*(content.partition(b"\n") for content in contents), strict=True)
+    if len({*heads}) > 1 or any(b'"' in body or body[-1:] not in (b"", b"\n") for body in bodies):
+        return None
+    counts = [body.count(b"\n") for body in bodies]
+    try:
+        rows = pandas.read_csv(io.BytesIO(b"\n".join([heads[0], b"".join(bodies)])), low_memory=False)
+    except ValueError:
+        return None
+    return ([rows], counts) if len(rows) == sum(counts) else None
+
+
+def _one_by_one(runs: Sequence[Run], schema: TableSchema) -> tuple[list[DataFrame], list[int]]:
+    """Read the table of each run. Raise ReportError where one cannot be read."""
+    import pandas
+
+    tables = []
+    for run in runs:
         try:
-            rows = pandas.read_csv(io.BytesIO(run.tables[schema.file]))
+            tables.append(pandas.read_csv(io.BytesIO(run.tables[schema.file])))
         except ValueError as error:
             raise ReportError(f"{run.name}: {schema.file} cannot be read: {error}") from None
-        if absent := [column for column in schema.columns if column not in rows]:
-            raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
-        if not rows.empty:  # its columns have no type, and would change the type of the result's
-            tables.append(rows)
-            of_rows += [(run.name, run.pos, run.attention, run.seed)] * len(rows)
-    if not tables:
-        return None
-    keys = pandas.DataFrame(of_rows, columns=["run", "pos", "attention", "seed"])
-    columns = [column for column in (*schema.columns, *schema.optional) if column not in keys]
-    whole = pandas.concat(tables, ignore_index=True).reindex(columns=columns)
-    return pandas.concat([keys, whole], axis=1)
+    return tables, [*map(len, tables)]
