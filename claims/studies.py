@@ -121,7 +121,15 @@ class Results:
 
     def finished(self, label: str) -> list[dict[Hashable, Any]]:
         """The finished runs of an arm, without the trials of its rates."""
-        return [run for run in self.rows("summary", arm=label, status="done") if run["part"] != "tuning"]
+        return self._finished.get(label, [])
+
+    @cached_property
+    def _finished(self) -> dict[str, list[dict[Hashable, Any]]]:
+        found: dict[str, list[dict[Hashable, Any]]] = {}
+        for run in self.rows("summary", status="done"):
+            if run["part"] != "tuning":
+                found.setdefault(str(run["arm"]), []).append(run)
+        return found
 
     def by_steps(self, pos: str) -> dict[int, str]:
         """The arms of an option of `pos` by their steps of training; of several, the first."""

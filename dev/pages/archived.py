@@ -109,12 +109,16 @@ def scheme_of(arm: ArmFigures) -> str:
     return str(arm.arm.finished[0].config["pos"]["scheme"])
 
 
+def results_of(study: str, reports: Path) -> Results:
+    """Return the figures of a study that is archived in `reports`."""
+    return figures(load_available(study, Path("no runs"), reports), subject_of(study), None)
+
+
 def settings_of(reports: Path) -> tuple[Setting, ...]:
     """Return the settings of all studies that are archived in `reports`, by the studies' names."""
     found: list[Setting] = []
     for study in archived_studies(reports):
-        records = load_available(study, Path("no runs"), reports)
-        whole = figures(records, subject_of(study), None)
+        whole = results_of(study, reports)
         for results in whole.texts or (whole,):
             found += settings_in(results)
     return tuple(found)

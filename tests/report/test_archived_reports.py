@@ -1,10 +1,6 @@
-"""Reports written from archived records are those written from the run directories.
-
-Those in git have the numbers that their records give now, as their tables show them, under the same heads.
-"""
+"""Reports written from archived records are those written from the run directories."""
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -24,9 +20,6 @@ from support.records import L, plan, read, write_rescaled, write_run, write_sche
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-BY_HAND = {"page.png"}  # a picture of the page, for the README
-IN_EACH = {"answer.png", "facts.csv", "report.md"}
-IN_GIT = sorted(path.parent.name for path in (ROOT / "reports").glob(f"*/{ARCHIVE}"))
 STUDY = "made.up-1.2"
 
 
@@ -167,30 +160,6 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monk
     assert Path("reports/a", ARCHIVE).read_bytes() == records
     assert list(temporary.iterdir()) == []
     assert [path for path in two.rglob(".*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("study", IN_GIT)
-def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path, monkeypatch):
-    """By the command that it names, without the run directories: every fact and every table."""
-    monkeypatch.chdir(tmp_path)
-    stored = ROOT / "reports" / study
-    (command,) = [row["value"] for row in read(stored / "facts.csv") if row["key"] == "report_command"]
-    assert command.startswith("python report.py ")
-    assert main([*shlex.split(command)[2:], f"runs={stored.parent}"]) == 0
-    again = tmp_path / "reports" / study
-    assert not (again / ARCHIVE).exists()  # which is for the folder of the records
-    assert made(again).keys() >= made(stored).keys() - BY_HAND >= IN_EACH
-    facts, known = (
-        [(row["key"], row["value"]) for row in read(folder / "facts.csv")] for folder in (again, stored)
-    )
-    for (key, value), (old_key, old) in zip(facts, known, strict=True):
-        assert key == old_key
-        assert value == old or float(value) == pytest.approx(float(old), rel=1e-12), key
-    lines = [
-        re.findall("^[#|].*", (folder / "report.md").read_text(), re.MULTILINE) for folder in (again, stored)
-    ]
-    # Heads and rows of tables.
-    assert [pair for pair in zip(*lines, strict=True) if pair[0] != pair[1]] == []
 
 
 def test_what_git_keeps_of_a_study_is_small():
