@@ -4,9 +4,12 @@ import pytest
 
 import poslab
 from poslab.library import run_directory
+from poslab.record.facts import Manifest
 from poslab.record.files import read_tables, table_rows
+from poslab.record.frames import frame
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import METRICS, POSITION
+from poslab.record.reader import Run
+from poslab.record.schema import METRICS, POSITION, TableSchema
 from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord
 from support.records import write_run
@@ -34,3 +37,19 @@ def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_
     tables = read_tables(tmp_path, record.files)
     losses = [(row["position"], row["nll"]) for row in table_rows(tables, POSITION)]
     assert losses == [("123456789", "0.6666667"), ("123456789", "1383452.25")]
+
+
+@pytest.mark.parametrize(
+    "second", [b"a,b\n3,4.5\n", b"b,a\n4.5,3\n", b'a,b\n"3",4.5\n', b"a,b\n\n3,4.5", b"a,b\r\n3,4.5\r\n"]
+)
+def test_rows_of_several_runs_stand_beside_their_runs_however_the_files_are_written(second):
+    files = {"x": b"a,b\n1,2\n5,6\n", "none": b"a,b\n", "y": second}
+    runs = [
+        Run(name, "done", "", Manifest(pos=name, seed=seed), tables={"made_up.csv": content})
+        for seed, (name, content) in enumerate(files.items())
+    ]
+    found = frame(runs, TableSchema("made_up.csv", ("a", "b"), ("c",)))
+    assert found[["run", "seed", "a", "b"]].values.tolist() == [
+        ["x", 0, 1, 2], ["x", 0, 5, 6], ["y", 2, 3, 4.5]
+    ]  # fmt: skip
+    assert found.c.isna().all()

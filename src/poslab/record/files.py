@@ -161,5 +161,6 @@ def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     rows = [row for row in reader if row]
     if any(len(row) != len(header) for row in rows):
         raise DamagedError(f"{name} has a broken row")
-    lacking = dict.fromkeys((column for column in schema.optional if column not in header), "")
-    return [dict(zip(header, row, strict=True)) | lacking for row in rows]
+    lacking = [column for column in schema.optional if column not in header]
+    columns, empty = [*header, *lacking], [""] * len(lacking)
+    return [dict(zip(columns, row + empty, strict=True)) for row in rows]
