@@ -78,8 +78,9 @@ def test_what_would_not_run_is_named_and_not_recorded(tmp_path):
 
 
 def test_a_cluster_needs_not_be_there(tmp_path):
-    ended = called("-m", "pos=rope,alibi", "plan=true", "launcher=slurm", *GPUS, cwd=tmp_path)
+    ended = called("sweep=quickstart", "plan=true", "launcher=slurm", *GPUS, cwd=tmp_path)  # without -m
     assert ended.returncode == 0, ended.stderr
+    assert "quickstart: 6 runs" in ended.stdout
     assert "launcher=slurm" in ended.stdout
     assert "wave" not in ended.stdout  # the cluster decides
 
