@@ -136,12 +136,15 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 def _defaults(conf: Path) -> dict[str, str]:
     """Return the values of a run without arguments; where sizes differ, those of each other size too."""
-    by_size: dict[str, dict[str, Any]] = {}
     with hydra.initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-        for size in arms(conf / "model"):
-            composed: Any = OmegaConf.to_container(hydra.compose("config", [f"model={size}"]), resolve=True)
-            by_size[size] = {**composed, **flat_settings(composed)}
-    groups = [item for item in arms(conf)["config"]["defaults"] if isinstance(item, dict)]
+        composed: Any = OmegaConf.to_container(hydra.compose("config"), resolve=True)
+    main, budgets = arms(conf)["config"], arms(conf / "trainer")
+    by_size: dict[str, dict[str, Any]] = {}
+    for size, file in arms(conf / "model").items():
+        sections = {"model": main["model"] | file["model"], "trainer": main["trainer"] | budgets[size]}
+        values = {**composed, **file, **sections}
+        by_size[size] = {**values, **flat_settings(values)}
+    groups = [item for item in main["defaults"] if isinstance(item, dict)]
     texts: dict[str, str] = {}
     for name, value in by_size[next(item["model"] for item in groups if "model" in item)].items():
         differing: dict[str, list[str]] = {}
