@@ -1,8 +1,6 @@
 """What decides a run's identity, and when a run that is made is made again."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +16,8 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import request_file, request_text
 from poslab.training.module import LanguageModel
+from support.commands import environment
+from support.forks import forked
 from support.models import CONF
 from support.runs import make, request
 
@@ -87,9 +87,10 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         addition = b"\nCHANGED = 1"
 
 
-def test_all_that_training_and_evaluation_import_is_fingerprinted():
+def test_all_that_training_and_evaluation_import_is_fingerprinted(tmp_path):
     """Whatever Python loads for them is in the closure, but for what only shows a measurement."""
-    code = (
+    script = tmp_path / "script.py"
+    script.write_text(
         "import importlib, json, sys\n"
         "for names in json.loads(sys.argv[1]):\n"
         "    for name in names: importlib.import_module(name)\n"
@@ -97,7 +98,8 @@ def test_all_that_training_and_evaluation_import_is_fingerprinted():
     )
     shows = ["poslab.report.study_tables", "poslab.report.verdict"]
     asked = json.dumps([TRAINING, shows, measuring()])
-    told = subprocess.run([sys.executable, "-c", code, asked], capture_output=True, text=True, check=True)
+    told = forked([str(script), asked], tmp_path, environment(tmp_path), timeout=100)
+    assert told.returncode == 0, told.stderr
     read = set()
     for modules, line in zip((TRAINING, shows, measuring()), told.stdout.splitlines(), strict=True):
         packages = {name.rpartition(".")[0] for name in json.loads(line)}

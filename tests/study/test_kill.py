@@ -13,12 +13,13 @@ from support.runs import assert_equal_results, validation_losses, without_clock
 from support.wandb_list import in_file
 
 MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "evaluation", "finish")
-# Whom a kill hits: the command with all that it has started, it alone, or the runs that it has started.
+# Whom a kill hits: the command with all that it has started, it alone, all that it has started, or in the
+# short test the runs alone, which are forked (test_forks.py kills the server that forks them).
 OF_A_STUDY, OF_ONE_RUN = ("all", "all", "command", "run"), ("all", "command")
 
 
 def test_a_study_killed_while_it_trains_and_reports(tmp_path):
-    kills = [("step", "command"), ("checkpoint", "run"), ("report", "all")]
+    kills = [("step", "command"), ("checkpoint", "forked"), ("report", "all")]
     _survives(tmp_path, ["-m", "pos=rope,alibi", "seed=0"], 2, kills)
 
 
@@ -66,14 +67,16 @@ def _survives(
     while left:
         with start(*asked, cwd=war, output=war / "printed.txt") as study:
             whom = "run"
-            while left and whom == "run":
+            while left and whom in ("run", "forked"):
                 moment, whom = left[0]
                 if not await_moment(moment, war, study, chance):  # it came to its end before that moment
                     left = [("report", "all") for _ in left]
                     break
                 # The command starts the runs again from where they were.
                 below = [] if whom == "command" else descendants(study.pid)
-                kill(below if whom == "run" else [study.pid, *below])
+                if whom == "forked":
+                    below = [process for started in below for process in descendants(started)]
+                kill([study.pid, *below] if whom in ("all", "command") else below)
                 left.pop(0)
     ended = command(*asked, cwd=war)
     assert ended.returncode == 0, ended.stderr

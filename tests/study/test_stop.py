@@ -15,10 +15,10 @@ from support.tasks import lives, until
 ENDS_WITHIN = 5.0  # seconds
 
 
-def _study(steps: int) -> list[str]:
+def _study(steps: int, logger: str = "wandb") -> list[str]:
     return [
         "study=killed",
-        "logger=wandb",
+        f"logger={logger}",
         *tiny(
             trainer__max_steps=steps,
             trainer__checkpoint_seconds=1000,  # none but those that a stop writes
@@ -36,7 +36,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
     peace, war = tmp_path / "peace", tmp_path / "war"
     for cwd in (peace, war):
         cwd.mkdir()
-    ended = called(*asked, cwd=peace)
+    ended = called(*_study(steps, "local"), cwd=peace)
     assert ended.returncode == 0, ended.stderr
     chance = random.Random(stops)
     for index in range(stops):
