@@ -65,7 +65,7 @@ def by_flex(attend, q, k, v, site):
 @pytest.mark.parametrize(
     ("pos", "sinks", "window"),
     [
-        *((pos, None, None) for pos in ("none", RANDOMISED, BiasAndGates)),
+        *((pos, None, None) for pos in ("none", "inkling", RANDOMISED, BiasAndGates)),
         *((pos, None, 50) for pos in ("t5", "fox")),
         *((pos, SINKS, 50) for pos in (AROUND_FIRE, "inkling")),
     ],
