@@ -40,16 +40,23 @@ def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_
 
 
 @pytest.mark.parametrize(
-    "second", [b"a,b\n3,4.5\n", b"b,a\n4.5,3\n", b'a,b\n"3",4.5\n', b"a,b\n\n3,4.5", b"a,b\r\n3,4.5\r\n"]
+    "first",
+    [
+        b"a,b\n3,4.5\n",
+        b"b,a\n4.5,3\n",
+        b'a,b\n"3",4.5\n',
+        b"a,b\n\n3,4.5\n",
+        b"a,b\n3,4.5",
+        b"a,b\r\n3,4.5\r\n",
+    ],
 )
-def test_rows_of_several_runs_stand_beside_their_runs_however_the_files_are_written(second):
-    files = {"x": b"a,b\n1,2\n5,6\n", "none": b"a,b\n", "y": second}
+def test_rows_of_several_runs_stand_beside_their_runs_however_the_files_are_written(first):
+    files = {"x": first, "none": b"a,b\n", "y": b"a,b\n1,2\n5,6\n"}
     runs = [
         Run(name, "done", "", Manifest(pos=name, seed=seed), tables={"made_up.csv": content})
         for seed, (name, content) in enumerate(files.items())
     ]
     found = frame(runs, TableSchema("made_up.csv", ("a", "b"), ("c",)))
-    assert found[["run", "seed", "a", "b"]].values.tolist() == [
-        ["x", 0, 1, 2], ["x", 0, 5, 6], ["y", 2, 3, 4.5]
-    ]  # fmt: skip
+    rows = [["x", 0, 3, 4.5], ["y", 2, 1, 2], ["y", 2, 5, 6]]
+    assert found[["run", "seed", "a", "b"]].values.tolist() == rows
     assert found.c.isna().all()
