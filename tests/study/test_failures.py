@@ -33,15 +33,20 @@ def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
 def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys):
     fits, of_a_pair = (inline(tmp_path, pos, "linear") for pos in ("none", "kerple"))
     too_wide = inline(tmp_path, "none", "linear", model__width=65536)
-    assert run_study([too_wide, of_a_pair, fits], "a command") == 1
-    printed = capsys.readouterr().err.splitlines()[-2:]
+    diverges = inline(tmp_path, "none", "linear", trainer__learning_rate=1e30)
+    assert run_study([too_wide, of_a_pair, diverges, fits], "a command") == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" not in shown
+    printed = shown.splitlines()[-3:]
     reasons = [line.partition("seed 0: ")[2].partition(" (see")[0] for line in printed]
     assert printed[0].startswith("not done: none / linear / seed 0: the run takes at least ")
     assert "lower model.width" in reasons[0]
     assert printed[1].startswith("not done: kerple / linear / seed 0: the bias of pos.scheme=kerple")
     assert "choose attention=flash or softmax" in reasons[1]
+    assert "not a number at step" in reasons[2]
     listed = [(row["status"], row["reason"]) for row in summary(tmp_path)]
-    assert sorted(listed) == sorted([("done", ""), *(("failed", reason) for reason in reasons)])
+    states = ("failed", "failed", "diverged", "done")
+    assert sorted(listed) == sorted(zip(states, [*reasons, ""], strict=True))
     manifest = plan(fits, tmp_path / "runs").run_status.manifest
     assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # a bound
 
