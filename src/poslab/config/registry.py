@@ -36,22 +36,20 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
     another package cannot be imported or has not exactly one such class.
     """
-    missing, name = name is None, str(name)
-    module = module_name(name, package)
-    source, own = source_of(module), module.startswith(f"{package}.")
-    if source is None or (own and source.name == "__init__.py"):  # a package is no part
+    module = module_name(str(name), package)
+    source, is_poslabs = source_of(module), module.startswith(f"{package}.")
+    if source is None or (is_poslabs and source.name == "__init__.py"):  # a package is no part
         if declared := declared_modules(package).get(name):
             raise ConfigError(f"{key}={name!r} is declared to be the module {declared}, which is not there")
         names = part_names(package)
-        listed = ", ".join(names)
+        wrong = " is missing" if name is None else f"={name!r} is unknown{did_you_mean(str(name), names)}"
         if package in ENTRY_POINTS:
-            listed += ", and any module that can be imported, such as mypackage.module"
-        wrong = " is missing" if missing else f"={name!r} is unknown{did_you_mean(name, names)}"
-        raise ConfigError(f"{key}{wrong}; there are {listed}")
+            names.append("and any module that can be imported, such as mypackage.module")
+        raise ConfigError(f"{key}{wrong}; there are {', '.join(names)}")
     try:
         found = vars(importlib.import_module(module)).values()
     except Exception as error:  # whatever the code of another package raises
-        if own:
+        if is_poslabs:
             raise
         raise ConfigError(f"{key}={name!r}: {module} raises {type(error).__name__}: {error}") from error
     kinds = [

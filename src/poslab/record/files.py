@@ -155,10 +155,9 @@ def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     if name not in tables:
         raise DamagedError(f"{MANIFEST} lists no {name}")
     reader = csv.reader(io.StringIO(tables[name].decode(), newline=""), strict=True)
-    header = next(reader, [])
+    header, *rows = [row for row in reader if row] or [[]]
     if absent := [column for column in schema.columns if column not in header]:
         raise DamagedError(f"{name} has no column {absent[0]}")
-    rows = [row for row in reader if row]
     if any(len(row) != len(header) for row in rows):
         raise DamagedError(f"{name} has a broken row")
     lacking = [column for column in schema.optional if column not in header]
