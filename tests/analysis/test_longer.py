@@ -96,12 +96,6 @@ def test_seeds_whose_loss_is_no_number_are_counted_out_and_one_seed_is_not_calle
     assert f"of one seed for t5 L={L} (+1.00)" in findings(results)[0]
 
 
-def test_a_study_of_one_length_has_no_such_section(tmp_path):
-    for pos in ("rope", "none"):
-        write(tmp_path, pos, 0, L, 1.0)
-    assert section(gather("made_up", tmp_path, None)) is None
-
-
 def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path):
     gains = {"code": {"rope": 0.3, "t5": -0.2}, "talks": {"rope": 0.5, "t5": -0.1}, "docs": {"rope": -0.2}}
     random = np.random.default_rng(0)

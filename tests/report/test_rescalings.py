@@ -15,7 +15,7 @@ from poslab.record.reader import Run
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.rescalings import rescaled_table, section
 from poslab.report.warnings import warnings_of
-from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescaled, write_run
+from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescaled
 
 
 def under(runs: Path) -> dict[str, dict[str, Any]]:
@@ -89,13 +89,6 @@ def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_al
         write_rescaled(tmp_path, f"rope-{seed}", lines, shift=0.6 * seed, seed=seed, config=config)
     *_, said = sentences(gather("made_up", tmp_path, None))
     assert said.startswith("No other rotation at evaluation lowers")
-
-
-def test_rescalings_beside_the_run_s_own_figures_keep_no_arms_from_being_compared(tmp_path):
-    write_run(tmp_path, "old", config={"evaluate": {"longest": 8}})
-    write_run(tmp_path, "new", pos="alibi", config=rescaling_config())
-    results = gather("made_up", tmp_path, None)
-    assert {(item.arm.label, item.difference.n) for item in results.comparisons} == {("rope", 1)}
 
 
 def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown_one_plain(tmp_path):

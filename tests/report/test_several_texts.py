@@ -182,14 +182,6 @@ def test_bits_are_called_bits(tmp_path):
     assert "nats" not in tested
 
 
-def test_the_tests_of_all_texts_are_corrected_together(results, tmp_path):
-    alone = study(tmp_path, {"code": LOSSES["code"]})
-    assert alone.texts == ()
-    for single, shared in zip(alone.claims, results.texts[1].claims, strict=True):
-        assert (single.arm, single.figure, single.p) == (shared.arm, shared.figure, shared.p)
-        assert shared.p_holm == pytest.approx(min(1, 3 * single.p_holm))
-
-
 def test_a_report_compares_no_losses_of_different_texts(results, tmp_path):
     made = document(results)
     for shown in (made.sections, made.charts):

@@ -106,13 +106,6 @@ def test_a_cell_is_a_number_or_a_text_and_no_formula(tmp_path):
     assert cells == ["-2.0", "true", "-1.5e3", "'-1+2", "'=A1", "'-inf"]
 
 
-def test_a_pair_that_does_not_turn_is_counted_as_a_pair(made):
-    row = made.sheets["wavelengths"][1][0]
-    assert (row["pairs_mean"], row["turning_mean"]) == (3, 2)
-    assert (row["fastest_mean"], row["slowest_mean"]) == (7.25, 100)
-    assert row["under_a_turn_in_L_mean"] == pytest.approx(4 / 3)  # those of 8.25 and 100 tokens
-
-
 def test_a_row_has_three_cells_of_a_difference_and_none_of_what_is_no_cell():
     found = SimpleNamespace(arm="rope", gap=Difference(2, 0.5, 0.1, 0.01, None), losses=(1.0, 2.0), seen=True)
     row = {"arm": "rope", "gap_n": 2, "gap_mean": 0.5, "gap_half_width": 0.1, "seen": True}

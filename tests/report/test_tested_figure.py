@@ -22,7 +22,6 @@ from support.records import L, plan, read, words, write_protocols, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-GOLDEN = Path(__file__).parents[1] / "record" / "golden"
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
@@ -206,7 +205,3 @@ def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path):
     path = folder / "study.json"
     write_sealed(path, {**read_sealed(path), "primary": 8})  # of a wrong type: as if it were not there
     assert gather("made_up", tmp_path, None).primary == "sliding_8x"
-
-
-def test_lists_from_before_there_was_a_choice_get_the_default():
-    assert gather("format3", GOLDEN, None).primary == "sliding_2x"

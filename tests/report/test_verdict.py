@@ -11,7 +11,7 @@ from poslab.record.schema import EXTRAPOLATION
 from poslab.report.cells import rank
 from poslab.report.sections.convergence import performance_profile
 from poslab.report.sections.overview import differences_table
-from poslab.report.verdict import at_length, convergence, extrapolation, left_out, phrases
+from poslab.report.verdict import at_length, convergence, extrapolation, left_out
 from support.records import BATCH, BUDGET, STEPS, L, length_rows, plan, words, write_run
 
 Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
@@ -165,11 +165,3 @@ def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_p
     (said,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
     assert "later, if at all, by t5 100 steps, at another size or budget by rope 400 steps (5 of 5" in said
     assert "not clearly" not in said
-
-
-def test_an_arm_without_positions_is_not_no_arm():
-    found = [("lower for", "t5"), ("lower for", "none"), ("higher for", "none")]
-    assert phrases(("higher for", "lower for"), found) == [
-        "higher for the arm none",
-        "lower for t5 and none",
-    ]
