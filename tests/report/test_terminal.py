@@ -7,7 +7,6 @@ from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.report.render.terminal import LEFT_OUT, show, terminal_table
 from poslab.report.write import Report, write_report
 from support.commands import ROOT
-from support.records import write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -23,32 +22,17 @@ def shown(
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory):
-    """The kept study of six arms and five seeds."""
-    reports = tmp_path_factory.mktemp("six")
-    return write_report("extrapolation", reports / "none", reports, archives=ROOT / "reports")
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """Sixteen arms whose labels are long."""
-    home = tmp_path_factory.mktemp("many")
-    for i in range(16):
-        attention = ("flash", "softmax")[i // 2 % 2]
-        config = {
-            "context_length": (8, 16)[i // 4 % 2],
-            "model": {"layers": 2, "width": (32, 48)[i // 8], "heads": 2},
-            "attention": {"name": attention},
-        }
-        scheme = ("rope", "alibi")[i % 2]
-        write_run(home / "runs", f"run-{i}", pos=scheme, attention=attention, config=config)
-    return write_report("made_up", home / "runs", home / "reports")
+def kept(tmp_path_factory):
+    """Kept studies: of six arms, and of ten whose labels are long."""
+    folder, archives = tmp_path_factory.mktemp("kept"), ROOT / "reports"
+    studies = ("extrapolation", "mixers")
+    return {study: write_report(study, folder / "none", folder, archives=archives) for study in studies}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 132])
-@pytest.mark.parametrize("study", ["six", "many"])
-def test_no_line_is_longer_than_the_terminal(study, columns, request, monkeypatch, capsys):
-    report: Report = request.getfixturevalue(study)
+@pytest.mark.parametrize("study", ["extrapolation", "mixers"])
+def test_no_line_is_longer_than_the_terminal(study, columns, kept, monkeypatch, capsys):
+    report: Report = kept[study]
     text = shown(report, columns, monkeypatch, capsys)
     lines = [line for line in text.splitlines() if "/" not in line or "─" in line]
     assert max(map(len, lines)) <= columns
@@ -66,13 +50,14 @@ def test_no_line_is_longer_than_the_terminal(study, columns, request, monkeypatc
         assert (first in head) != (title in said), title
 
 
-def test_a_wide_terminal_has_every_column_and_a_scheme_its_colour(six, many, monkeypatch, capsys):
-    text = shown(six, 132, monkeypatch, capsys)
+def test_a_wide_terminal_has_every_column_and_a_scheme_its_colour(kept, monkeypatch, capsys):
+    text = shown(kept["extrapolation"], 132, monkeypatch, capsys)
     assert "lack of room" not in text
-    assert text.count("flash") == len(six.document.terminal)
+    assert text.count("flash") == len(kept["extrapolation"].document.terminal)
     console = Console(force_terminal=True, color_system="truecolor", width=200)
     with console.capture() as capture:
-        console.print(terminal_table(many.document, 200))  # of long labels
+        for report in kept.values():
+            console.print(terminal_table(report.document, 200))
     for scheme in ("rope", "alibi"):
         red, green, blue = (int(COLOURS[SCHEMES.index(scheme)][0][i : i + 2], 16) for i in (1, 3, 5))
         assert f"38;2;{red};{green};{blue}m{scheme}" in capture.get()
