@@ -6,13 +6,11 @@ import pytest
 
 from poslab.analysis.facts import shown_configuration
 from poslab.analysis.results import gather
-from poslab.analysis.statistics import paired
 from poslab.config.text import plain
 from poslab.record import measures
 from poslab.record.losses import LossSum, Validation
-from poslab.record.reader import ReportError, load
+from poslab.record.reader import load
 from poslab.report.formatting import interval, number, quantity, web_link
-from poslab.report.sections.overview import differences_table
 from poslab.report.warnings import warnings_of
 from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
 
@@ -27,15 +25,6 @@ def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path):
     assert row["early_token_curse_4x"] == pytest.approx(0.1)
     assert row["context_gain_8x"] == pytest.approx(-1.0)
     assert row["loss_change_8x"] == pytest.approx(2.7 / 1.7 - 1)
-
-
-def test_the_gain_from_context_is_compared_only_past_l(tmp_path):
-    """At L it is the loss less itself."""
-    for seed in (0, 1):
-        write_run(tmp_path, f"rope-{seed}", "rope", seed, sliding={1.0: 2.0 + seed / 9})
-        write_run(tmp_path, f"t5-{seed}", "t5", seed, sliding={1.0: 1.5})
-    table = differences_table(gather("made_up", tmp_path, "rope"))
-    assert {row["figure"] for row in table.records} == {"sliding_1x", "loss_1x"}
 
 
 def test_a_segment_without_targets_leaves_bits_per_byte_defined():
@@ -72,13 +61,6 @@ def test_a_target_is_reached_after_three_evaluations_and_between_two():
     assert measures.crossing(points(3.0, math.nan, 1.0, 1.0), 2.0) is None
 
 
-def test_differences_pair_the_seeds_that_both_have():
-    found = paired({0: 1.0, 1: 2.0, 2: 9.0}, {0: 0.5, 1: 1.7, 3: 0.0})
-    assert (found.n, found.mean) == (2, pytest.approx(0.4))
-    assert paired({0: 1.0, 1: 2.0}, {0: 0.5, 1: 1.5}).p is None  # no spread
-    assert paired({0: 1.0}, {1: 1.0}) is None
-
-
 def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path):
     for seed, shift in enumerate((0.0, 0.2, 0.1)):
         write_run(tmp_path, f"r{seed}", seed=seed, shift=shift)
@@ -104,41 +86,13 @@ def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_pa
     assert row_of(results, "r0")["flops_to_target"] == pytest.approx(6e6 * 0.65)
 
 
-def test_the_reference_is_asked_for_planned_or_first(tmp_path):
-    for name in ("rope", "alibi"):
-        write_run(tmp_path, name, pos=name)
-    assert gather("made_up", tmp_path, None).reference.arm.label == "alibi"
-    plan(tmp_path, ["rope", "alibi"])
-    assert gather("made_up", tmp_path, None).reference.arm.label == "rope"
-    plan(tmp_path, ["rope", "alibi"], "alibi")
-    assert gather("made_up", tmp_path, None).reference.arm.label == "alibi"
-    assert gather("made_up", tmp_path, "rope").reference.arm.label == "rope"
-    with pytest.raises(ReportError, match="is no arm of this study; its arms: rope; alibi"):
-        gather("made_up", tmp_path, "t5")
-    plan(tmp_path, ["rope", "alibi"], "gone")
-    assert any("gone" in text for text in warnings_of(gather("made_up", tmp_path, None)))
-
-
-MODEL = {"layers": 2, "width": 16, "heads": 2}
-SIZES = [
-    {
-        "model": {"width": width, "layers": layers},
-        "evaluate": {"tokens": steps},
-        "data": {"source": "copy", "tokens": width * steps, "span": steps},
-    }
-    for width, layers in ((32, 2), (64, 4))
-    for steps in (5, 6)
-]
 TASK = {"data": {"source": "copy"}}
 
 
 @pytest.mark.parametrize(
     ("configs", "expected"),
     [
-        ([{}, {"context_length": 16}], ["rope L=8", "rope L=16"]),
-        # A size is named by its width alone, and a setting by its last part unless another is called so.
-        (SIZES, [f"rope width {width} span={steps}" for width in (32, 64) for steps in (5, 6)]),
-        (
+        (  # whole names, as both end alike
             [{"a": {"size": i // 2}, "b": {"size": i % 2}} for i in range(3)],
             ["rope a.size=0 b.size=0", "rope a.size=0 b.size=1", "rope a.size=1 b.size=0"],
         ),
@@ -146,7 +100,6 @@ TASK = {"data": {"source": "copy"}}
             [{"pos": {"base": base}} for base in (10000, 500, 2000)],
             ["rope base=500", "rope base=2000", "rope base=10000"],
         ),
-        ([{}, {"model": {**MODEL, "canon": ["a", "b"]}}], ["rope canon=ab", "rope canon=none"]),
         ([{}, {"callbacks": {"mine": {"_target_": "my.callbacks.Mine", "n": 2}}}], ["rope", "rope Mine"]),
         # What records leave out is named where another run has it.
         ([{}, {"objective": {"kind": "masked", "share": 0.3}}], ["rope causal", "rope masked"]),
@@ -162,24 +115,6 @@ def test_labels_say_what_differs_in_few_words(configs, expected, tmp_path):
     for i, config in enumerate(configs):
         write_run(tmp_path, f"{i}", config=config)
     assert [item.arm.label for item in gather("made_up", tmp_path, None).arms] == expected
-
-
-def test_a_label_has_the_attention_where_it_varies_and_the_scheme_s_options_where_its_name_does_not(tmp_path):
-    write_run(tmp_path, "a")
-    write_run(tmp_path, "b", attention="linear", config={"attention": {"name": "linear"}})
-    write_run(tmp_path, "c", config={"pos": {"name": "rope", "base": 500.0}})
-    labels = {item.arm.label for item in gather("made_up", tmp_path, None).arms}
-    assert labels == {"rope / linear", "rope / softmax no base", "rope / softmax base=500"}
-
-
-def test_a_block_that_goes_with_the_scheme_is_not_named(tmp_path):
-    """A recipe sets both; where one scheme has two blocks, they are named."""
-    write_run(tmp_path, "a", pos="as_gemma4", config={"model": {**MODEL, "norm": "rms"}})
-    write_run(tmp_path, "b", pos="rope")
-    assert {item.arm.label for item in gather("made_up", tmp_path, None).arms} == {"as_gemma4", "rope"}
-    write_run(tmp_path, "c", pos="rope", config={"model": {**MODEL, "norm": "rms"}})
-    labels = {item.arm.label for item in gather("made_up", tmp_path, None).arms}
-    assert labels == {"as_gemma4 norm=rms", "rope norm=layer", "rope norm=rms"}
 
 
 def test_superseded_failed_and_damaged_runs_are_listed_and_do_not_count(tmp_path):
