@@ -6,10 +6,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from poslab.config.schema import Options, PairError
-from poslab.model.attention import Attention, Mixer, Site, build_attention, flash
+from poslab.model.attention import Site, build_attention, flash
 from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.attentions import parts
-from support.models import ATTENTIONS, POSITIONS, SCHEMES, pairs_that_work
+from support.models import ATTENTIONS, SCHEMES, pairs_that_work
 
 TWO_SIDED = {"heads": 4, "context_length": 64, "causal": False}
 GEOMETRY = Geometry(width=32, layers=4, **TWO_SIDED)
@@ -73,18 +73,6 @@ def test_what_has_a_meaning_on_both_sides_is_served():
     linear = {pos for pos, attention in PAIRS if attention == "linear"}
     assert {"rope", "none", "learned", "sinusoidal", "pope", "alibi", "t5"} <= linear
     assert not linear & {"kerple", "fire"}
-
-
-def test_the_parts_of_others_are_one_sided_unless_they_say_otherwise():
-    class Other(Attention):
-        form = "exact"
-
-    rope = build_scheme(POSITIONS["rope"], GEOMETRY)
-    for kind in (Other, Mixer):
-        with pytest.raises(PairError, match=r"is causal.*choose attention=flash or softmax"):
-            kind(Options(), GEOMETRY, rope)
-    with pytest.raises(PairError, match="is causal"):
-        Scheme(Options(), GEOMETRY)
 
 
 def test_on_cuda_a_mask_is_in_the_precision_of_the_queries(monkeypatch):
