@@ -14,7 +14,6 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
 
 import poslab
-from poslab.analysis.by_document import by_document
 from poslab.analysis.results import gather
 from poslab.commands.evaluate import main as evaluate
 from poslab.config.schema import ConfigError
@@ -317,23 +316,6 @@ def cut_off(path):
 
 def change(path, old, new):
     path.write_text(path.read_text().replace(old, new))
-
-
-def test_models_with_other_tokenizers_compare_in_bits_per_byte(folder, text, tmp_path, undrawn):
-    for family, entries in (("llama", 280), ("qwen3", 310)):
-        trained_tokenizer(folder(family) / "tokenizer.json", [SPREAD], entries)
-        measured(tmp_path / family, text, "evaluate.documents=joined")
-    primary = "sliding_bits_per_byte_1x"
-    report = write_report("hf", tmp_path / "runs", tmp_path / "reports", primary=primary)
-    table = pandas.read_csv(report.directory / "differences.csv")
-    (difference,) = table[table.figure == primary]["mean"]
-    bits = [
-        row[f"{primary}_mean"]
-        for run in sorted((tmp_path / "runs" / "hf").iterdir())
-        if run.is_dir()
-        for row in by_document(load_run(run), (1.0,))
-    ]
-    assert abs(difference) == pytest.approx(abs(bits[0] - bits[1]))
 
 
 def test_two_models_of_one_name_are_two_arms_and_each_is_measured_once(folder, text, tmp_path, monkeypatch):
