@@ -6,13 +6,13 @@ import pandas
 import pytest
 
 import poslab
+from poslab.analysis.results import gather
 from poslab.record.measures import mean_loss
 from poslab.record.reader import ReportError, load_run
 from poslab.report.render import paper
 from poslab.report.render.canvas import save, style
-from poslab.report.write import write_report
-from support.forks import undrawn
-from support.records import L, plan, read, write_rescaled, write_run, write_scheme
+from poslab.report.sections.contents import document
+from support.records import L, plan, write_rescaled, write_run, write_scheme
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +35,6 @@ def study(runs):
     return poslab.read("made_up", runs=runs)
 
 
-@pytest.fixture(scope="module")
-def report(runs, tmp_path_factory):
-    """The folder of the study's report, of whose figures only the first is drawn."""
-    reports = tmp_path_factory.mktemp("reports")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper, "draw_all", lambda charts: [paper.draw(charts[0]), *undrawn(charts[1:])])
-        write_report("made_up", runs, reports)
-    return reports / "made_up"
-
-
 TABLES = ("runs", "curves", "extrapolation", "positions")
 
 
@@ -57,19 +47,6 @@ def test_pandas_takes_a_table_as_it_is_with_a_type_for_each_column(study, name):
     assert len(frame) > 4
     for column, values in table.items():
         assert len({type(value) for value in values} - {type(None)}) <= 1, column
-
-
-def test_the_runs_are_the_rows_of_summary_csv(study, report):
-    written = read(report / "summary.csv")
-    assert list(study.runs) == list(written[0])
-    for name in ("run", "status", "reason", "seed", "sliding_8x", "usable_length", "tokens_to_target"):
-        assert [row[name] for row in written] == [_cell(value) for value in study.runs[name]], name
-    arms = read(report / "arms.csv")
-    assert [row["arm"] for row in arms] == study.tables["arms"]["arm"]
-
-
-def _cell(value):
-    return "" if value is None else str(value)
 
 
 def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
@@ -98,12 +75,12 @@ def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their
     assert rescaled.query("rescale == 'pi' and multiple == 2.0")["loss"].item() == pytest.approx(2.5)
 
 
-def test_a_figure_is_drawn_as_the_report_draws_it(study, report):
-    folder = report / "figures"
-    assert {path.stem for path in folder.glob("*.png")} == set(study.figures)
+def test_a_figure_is_drawn_as_the_report_draws_it(study, runs):
+    first, *others = document(gather("made_up", runs, None)).charts
     name = study.figures[0]
+    assert study.figures == (first.name, *(chart.name for chart in others))
     with style():
-        assert save(study.figure(name), "png") == (folder / f"{name}.png").read_bytes()
+        assert save(study.figure(name), "png") == paper.draw(first)["png"]
     assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks ask for
 
 
