@@ -63,8 +63,6 @@ def llama_config(rope_type="default", *, width=16, heads=4, context_length=L, ba
 
 def their_frequencies(rope_type, length=None, **options):
     config = llama_config(rope_type, **options)
-    if rope_type == "default":
-        return llama.LlamaRotaryEmbedding.compute_default_rope_parameters(config)
     return rope_utils.ROPE_INIT_FUNCTIONS[rope_type](config, seq_len=length)
 
 
@@ -77,13 +75,10 @@ def close(ours, theirs, rtol=1e-12, atol=0.0):
     torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
-def site_of(scheme, positions, x):
-    return Site(scheme, positions) if x is None else Site.of(scheme, positions, x)
-
-
 def scores(scheme, q, k, positions, x=None):
     softmax = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
-    return softmax.scores(q, k, site_of(scheme, positions, x))
+    site = Site(scheme, positions) if x is None else Site.of(scheme, positions, x)
+    return softmax.scores(q, k, site)
 
 
 def t5_pair(buckets, max_distance):
