@@ -1,39 +1,31 @@
 """A study's dashboards where there is a login: what the real client sends, to a stand-in for W&B's server."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-
-import pytest
-import wandb
 
 from poslab.analysis.palette import arm_numbers, look
 from poslab.commands.dashboard import main
 from poslab.loggers.dashboard.contents import from_records
 from poslab.loggers.dashboard.documents import make_workspace, specification
 from poslab.loggers.send.charts import chart_rows, summary
-from poslab.loggers.send.run import define_axes
 from poslab.record.reader import load
+from support.commands import assert_refused
 from support.dashboards import QUESTION, STUDY, run_sets, sections, write_study
 from support.records import write_run
-from support.wandb_server.server import online, served
-from support.wandb_server.store import Server, View
+from support.wandb_server.server import served
+from support.wandb_server.store import Run, Server, View
 
 server = served("function")
-Capture = pytest.CaptureFixture[str]
+Said = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-def made(server: Server, capsys: Capture, *told: str, study: str = STUDY) -> list[str]:
+def made(said: Said, *told: str, study: str = STUDY) -> list[str]:
     """What the command prints."""
-    with online(server):
-        status = main([f"study={study}", *told])
-    printed = capsys.readouterr()
-    assert (status, printed.err) == (0, "")
-    return printed.out.splitlines()
+    status, out, err = said(main, f"study={study}", *told)
+    assert (status, err) == (0, "")
+    return out.splitlines()
 
 
 def saved(server: Server) -> tuple[View, View]:
@@ -43,10 +35,10 @@ def saved(server: Server) -> tuple[View, View]:
     return replace(workspace), replace(report)
 
 
-def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(server, capsys):
+def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(server, said):
     other = ("project=other", "entity=someone")
     write_run(Path("runs"), "alone", study=STUDY)
-    first = made(server, capsys, *other)
+    first = made(said, *other)
     before = saved(server)
     assert [view.display_name for view in before] == [STUDY, f"Study {STUDY}"]
     assert [view.project for view in before] == ["other", "other"]
@@ -60,7 +52,7 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
         f"wandb sync runs/{STUDY}/*/wandb/offline-run-*",
     ]
     write_study(Path("runs"))
-    assert made(server, capsys, *other) == first
+    assert made(said, *other) == first
     workspace, report = after = saved(server)
     for old, new in zip(before, after, strict=True):
         assert (new.key, new.display_name) == (old.key, old.display_name)
@@ -78,15 +70,15 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
     assert not Path("reports").exists()
 
 
-def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(server, capsys):
+def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(server, said):
     for study in (STUDY, "second"):
         write_run(Path("runs"), "alone", study=study)
-        made(server, capsys, study=study)
+        made(said, study=study)
     for view in server.views.values():
         if view.display_name == f"Study {STUDY}":
             view.description = "what I found"  # by somebody who made it their own
     for _ in range(2):
-        made(server, capsys)
+        made(said)
     assert [(view.display_name, view.saves) for view in server.views.values()] == [
         (STUDY, 3),
         (f"Study {STUDY}", 1),
@@ -96,36 +88,23 @@ def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alo
     ]
 
 
-def test_without_records_the_runs_in_wandb_tell_the_same(server, capsys):
+def test_without_records_the_runs_in_wandb_tell_the_same(server, said):
     write_study(Path("kept"))
-    with online(server):
-        for record in load(STUDY, Path("kept")).runs:
-            tracked = wandb.init(
-                project="poslab",
-                group=STUDY,
-                job_type="train",
-                config={
-                    "part": "tuning" if record.tunes else "comparison",
-                    "arm": f"{record.pos} / {record.attention}",
-                },
-                notes=QUESTION,
-                settings=wandb.Settings(silent=True, console="off"),
-            )
-            define_axes(tracked)
-            for row in chart_rows(record):
-                tracked.log(row)
-            tracked.summary.update(summary(record))
-            tracked.finish()
-    capsys.readouterr()  # what the client says of its login
-    assert len(made(server, capsys)) == 2
+    for record in load(STUDY, Path("kept")).runs:
+        config = {"part": "tuning" if record.tunes else "comparison"}
+        config |= {"arm": f"{record.pos} / {record.attention}"}
+        run = Run("poslab", record.name, "", STUDY, "train", notes=QUESTION, raw_summary=summary(record))
+        run.raw_config = {key: {"value": value} for key, value in config.items()}
+        run.lines["wandb-history.jsonl"] = list(map(json.dumps, chart_rows(record)))
+        server.runs[record.name] = run
+    server.project_facts("poslab")
+    assert len(made(said)) == 2
     told = saved(server)[0].spec
-    assert made(server, capsys, "runs=kept")
+    assert made(said, "runs=kept")
     assert saved(server)[0].spec == told
 
 
-def test_a_study_known_nowhere_is_one_line(server, capsys):
-    with online(server):
-        assert main([f"study={STUDY}"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"study={STUDY} has no records in runs and no runs in W&B's someone/poslab" in line
+def test_a_study_known_nowhere_is_one_line(server, said):
+    expected = f"study={STUDY} has no records in runs and no runs in W&B's someone/poslab"
+    assert_refused(said(main, f"study={STUDY}"), expected)
     assert server.views == {}

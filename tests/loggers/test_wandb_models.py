@@ -7,7 +7,7 @@ from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
 from support.commands import assert_refused, rows
 from support.records import contents
-from support.runs import TRACKED, make, own_cache, request
+from support.runs import TRACKED, make, request
 from support.texts import options
 from support.wandb_server.server import online, served
 
@@ -26,24 +26,6 @@ def run(server, tmp_path_factory):
     return runs / "models" / manifest.run
 
 
-@pytest.fixture
-def said(server, run, tmp_path, monkeypatch, capsys):
-    """Runs a command online, with a cache of its own; its status and what it printed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("POSLAB_CACHE", str(own_cache(tmp_path / "cache")))
-
-    commands = {"evaluate": evaluate.main, "report": report.main}
-
-    def call(command, *arguments):
-        capsys.readouterr()  # of the clients that a test has used itself
-        with online(server):
-            status = commands[command](list(arguments))
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return call
-
-
 def made(folder):
     (directory,) = (folder / "evaluations").glob("[!.]*")
     return directory
@@ -54,7 +36,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
 ):
     before = set(server.runs)
     for again in (False, True):
-        status, out, err = said("evaluate", f"checkpoint=checkpoint-{run.name}:latest")
+        status, out, err = said(evaluate.main, f"checkpoint=checkpoint-{run.name}:latest")
         assert status == 0, err
         assert "the same numbers, to the last digit, as the run's own record" in out
         assert ("has the same evaluation" in err) == again
@@ -80,9 +62,9 @@ def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkey
 
 
 def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, tmp_path):
-    assert said("report", f"checkpoint={run}", "reports=local")[0] == 0
+    assert said(report.main, f"checkpoint={run}", "reports=local")[0] == 0
     for name in (f"checkpoint-{run.name}:v0", f"someone/poslab/checkpoint-{run.name}:latest"):
-        status, _, err = said("report", f"checkpoint={name}", f"reports={name[:3]}")
+        status, _, err = said(report.main, f"checkpoint={name}", f"reports={name[:3]}")
         assert status == 0, err
         assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
 
@@ -112,8 +94,8 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
         ("elsewhere:latest", "someone/poslab/elsewhere:v0 holds no checkpoint.pt of a run"),
         ("nothing:latest", "W&B has no artifact someone/poslab/nothing:latest"),
     ):
-        assert_refused(said("evaluate", f"checkpoint={name}"), expected)
-    assert_refused(said("report", "checkpoint=tables:v0"), "has no record")
+        assert_refused(said(evaluate.main, f"checkpoint={name}"), expected)
+    assert_refused(said(report.main, "checkpoint=tables:v0"), "has no record")
     assert not (tmp_path / "evaluations").exists()
 
 
@@ -122,6 +104,6 @@ def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
     with online(server):
         manifest = make(request(study="tokens", logger=TRACKED, **SHORT, data=data), tmp_path / "runs")
     name = f"checkpoint-{manifest.run}:latest"
-    status, _, err = said("evaluate", f"checkpoint={name}", "data.seed=1", "logger=local")
+    status, _, err = said(evaluate.main, f"checkpoint={name}", "data.seed=1", "logger=local")
     assert status == 0, err
     assert read_manifest(made(tmp_path)).data.vocabulary == 260

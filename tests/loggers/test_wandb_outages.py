@@ -3,15 +3,10 @@
 import io
 import os
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import wandb
@@ -36,6 +31,8 @@ from poslab.study.sync import show_runs
 from support.processes import PATIENCE, command_line, descendants
 from support.runs import make, tracked_request
 from support.tasks import until
+from support.wandb_server.server import Listener, Reply, online, serve
+from support.wandb_server.store import Seen
 
 
 def services() -> list[int]:
@@ -208,31 +205,18 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
     """With a key: what the client would ask for minutes is asked once, beside the training."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:1")
     place = make(tracked_request(seed=12), tmp_path / "runs").wandb
     assert (place.mode, place.failed) == ("offline", None)
 
 
-class Nonsense(BaseHTTPRequestHandler):
+class Nonsense(Listener):
     """Answers everything with the same, which is nothing that W&B says."""
 
-    protocol_version = "HTTP/1.1"
     body = b"<html>welcome</html>"
 
-    def _answer(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(self.body)
-
-    do_GET = do_POST = do_PUT = do_HEAD = _answer
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        pass
+    def take(self, seen: Seen, key: str | None) -> Reply:
+        return 200, self.body
 
 
 class WrongTypes(Nonsense):
@@ -242,26 +226,15 @@ class WrongTypes(Nonsense):
 class Hangs(Nonsense):
     """Says that it is there; asked for more, it has this process stopped and never answers."""
 
-    def do_POST(self) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(PATIENCE)
+    def take(self, seen: Seen, key: str | None) -> Reply:
+        if seen.method == "POST":
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(PATIENCE)
+        return super().take(seen, key)
 
 
-@contextmanager
-def nonsense(kind: type[Nonsense]) -> Iterator[None]:
-    """The client speaks to such a server."""
-    wandb.teardown()
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        known = {"WANDB_BASE_URL": address, "WANDB_API_KEY": "0123456789" * 4, "WANDB_MODE": "online"}
-        with patch.dict(os.environ, known):
-            yield
-        server.shutdown()
-
-
-def test_a_server_of_another_kind_is_told_in_one_line(capfd):
-    with nonsense(Nonsense):
+def test_a_server_of_another_kind_is_told_in_one_line(tmp_path, capfd):
+    with serve(tmp_path / "client", Nonsense) as server, online(server):
         assert report.main(["source=wandb", "study=x", "entity=somebody"]) in (1, 2)
         wandb.teardown()
     (line,) = capfd.readouterr().err.splitlines()
@@ -269,7 +242,7 @@ def test_a_server_of_another_kind_is_told_in_one_line(capfd):
 
 
 def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
-    with nonsense(WrongTypes):
+    with serve(tmp_path / "client", WrongTypes) as server, online(server):
         made = make(tracked_request(seed=7), tmp_path)
     assert (made.status, made.wandb.mode) == ("done", "offline")
     assert "Error initializing run" in made.wandb.because
@@ -278,7 +251,7 @@ def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd
 
 def test_a_stop_does_not_wait_for_a_server_that_hangs(tmp_path):
     job = plan(tracked_request(seed=14), tmp_path)
-    with nonsense(Hangs):
+    with serve(tmp_path / "client", Hangs) as server, online(server):
         before = variables()
         stopped(job)
         assert services() == []

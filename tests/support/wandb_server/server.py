@@ -35,12 +35,12 @@ Reply = tuple[int, bytes]  # status, body
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[Server]:
-    """A server of its own; the client's caches and settings go to `folder`.
+def serve(folder: Path, kind: "type[Listener] | None" = None) -> Iterator[Server]:
+    """A server of its own, of `kind` if any; the client's caches and settings go to `folder`.
 
     Fails at the end where a client asked for what the stand-in does not know.
     """
-    with _Listener(("127.0.0.1", 0), _Handler) as listener:
+    with (kind or Listener)(("127.0.0.1", 0), _Handler) as listener:
         listener.resolvers = {}
         address = f"http://127.0.0.1:{listener.server_port}"
         listener.kept = Server(address, _environment(address, folder))
@@ -86,7 +86,7 @@ def _environment(address: str, folder: Path) -> dict[str, str]:
     return {**places, **known, "WANDB_ERROR_REPORTING": "false"}
 
 
-class _Listener(ThreadingHTTPServer):
+class Listener(ThreadingHTTPServer):
     daemon_threads = True
     kept: Server
     resolvers: dict[str, Resolver]
@@ -129,7 +129,7 @@ class _Listener(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Listener
+    server: Listener
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
