@@ -95,6 +95,7 @@ REFUSED = {
     "--resolve": "--cfg job --resolve",
     "-p pos": "--cfg job --package pos",
     # Loggers that cannot be made.
+    "logger=local +logger.csv={save_dir:here}": "csv names no class",
     "logger=local +logger.csv._target_=nowhere.Logger": "logger.csv: ",
     "logger=local +logger.csv._target_=pytorch_lightning.loggers.CSVLogger": (
         "logger.csv: missing a required argument"

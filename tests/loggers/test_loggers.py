@@ -48,19 +48,6 @@ def test_loggers_of_the_configuration_and_objects_have_the_curve_and_one_that_fa
     assert plain.path == run.path  # what it is told to changes nothing in a run
 
 
-@pytest.mark.parametrize(
-    ("argument", "reason"),
-    [
-        ("+logger.csv={_target_: csv.DictReader, f: []}", "csv.DictReader is no pytorch_lightning.Logger"),
-        ("+logger.csv={save_dir: here}", "csv names no class"),
-    ],
-)
-def test_what_is_no_logger_is_refused(argument, reason, tmp_path):
-    with pytest.raises(poslab.ConfigError, match=reason) as refused:
-        poslab.train(poslab.compose(*ARGUMENTS, argument), tmp_path / "mine")
-    assert "\n" not in str(refused.value)
-
-
 def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):
     (tmp_path / "own.py").write_text(documented("src/poslab/loggers/table.py"))
     conf = tmp_path / "conf" / "logger"

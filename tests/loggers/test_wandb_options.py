@@ -5,14 +5,13 @@ import os
 import pytest
 from rich.console import Console
 
-from poslab.config.schema import ConfigError
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.fetch.study import fetch_study
 from poslab.loggers.wandb import wandb_options
 from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan
 from poslab.study.sync import check_variables, show_runs
-from support.runs import TRACKED, make, request, tracked_request
+from support.runs import TRACKED, make, tracked_request
 from support.wandb_server.server import online, serve
 
 PRINTED = "reading /home/someone/text.txt\nWANDB_API_KEY=0123456789 is set\nhalf a line"
@@ -94,9 +93,3 @@ def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
     assert "WANDB_NAME" not in os.environ
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("poslab: WANDB_NAME is not used")
-
-
-@pytest.mark.parametrize("name", ["tags", "console", "system_statistics", "git_commit"])
-def test_without_wandb_they_are_refused(name):
-    with pytest.raises(ConfigError, match=f"logger=local sends nothing and takes no {name}"):
-        request(logger={"name": "local", name: ["a"] if name == "tags" else True})
