@@ -3,13 +3,14 @@
 import copy
 import shutil
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytorch_lightning import Callback
 
 from poslab.config.checking import check
 from poslab.config.compose import arms
@@ -65,12 +66,14 @@ class Told:
         self.states[step] = from_bytes(to_bytes(state))  # as it is on disk: training changes its tensors
 
 
-def trained(wanted: Request, state: Any = None, keep: Collection[int] = ()) -> tuple[GPT, Told]:
+def trained(
+    wanted: Request, state: Any = None, keep: Collection[int] = (), callbacks: Sequence[Callback] = ()
+) -> tuple[GPT, Told]:
     """The model of a training and what it told; with `state` it goes on from there."""
     config = resolve(wanted.config)
     corpus = prepare(config.data)
     gpt, told = build(config, corpus.vocabulary), Told(keep)
-    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state))
+    told.ended = train(gpt, config, corpus, told, copy.deepcopy(state), callbacks)
     return gpt, told
 
 

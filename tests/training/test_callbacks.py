@@ -1,8 +1,6 @@
 """Lightning callbacks of the user's, by configuration and as objects."""
 
-import os
 import random
-import signal
 import sys
 from typing import Any
 
@@ -13,21 +11,13 @@ from pytorch_lightning import Callback
 from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
 
 import poslab
-from poslab.data.cache import prepare
-from poslab.model.gpt import build
 from poslab.record.reader import load_run
 from poslab.report.write import write_report
-from poslab.study.run.plan import plan, resolve
-from poslab.training.loop import train
-from poslab.training.module import LanguageModel
-from support.commands import called
-from support.runs import Told, request
+from poslab.study.run.plan import plan
+from support.commands import called, tiny
+from support.runs import request, trained
 
-SMALL = ("model=micro", "model.layers=2", "model.heads=2", "model.width=32", "context_length=32")
-SHORT = ("trainer.max_steps=20", "trainer.batch_size=4", "evaluate.longest=2", "evaluate.segments=3")
-QUICK = ("evaluate.sliding_windows=8", "evaluate.validation_windows=4", "evaluate.validations=10")
-COPY = ("data=copy", "data.tokens=60000", "logger=local", "trainer.accelerator=cpu")
-ARGUMENTS = (*SMALL, *SHORT, *QUICK, *COPY)
+ARGUMENTS = tiny(logger="local", trainer__max_steps=20, evaluate__validations=10, evaluate__longest=2)
 # The loss never falls by so much: the second validation, at step 4, is no better than the first.
 STOPPING = (
     "callbacks=[early_stopping]",
@@ -65,23 +55,6 @@ def test_early_stopping_ends_a_run_which_says_so(tmp_path, undrawn):
     again = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
     assert again.manifest == run.manifest
     assert plan(poslab.compose(*ARGUMENTS), tmp_path).directory.name != run.path.name
-
-
-def test_early_stopping_counts_on_after_an_interruption(tmp_path, monkeypatch):
-    step, seen = LanguageModel.training_step, []
-
-    def stopped(module: LanguageModel, *given: Any) -> Any:
-        seen.append(given)
-        if len(seen) == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(module, *given)
-
-    monkeypatch.setattr(LanguageModel, "training_step", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
-    run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
-    assert len(seen) == 6
-    assert list(run.table("metrics").step) == [2, 4, 6]
 
 
 def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
@@ -142,28 +115,19 @@ def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row
 
 def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint():
     wanted = poslab.compose(*ARGUMENTS, *STOPPING)
-    config = resolve(wanted.config)
-    corpus = prepare(config.data)
-    told, rest = Told(keep=(6,)), Told()
-    for observer in (told, rest):
-        gpt = build(config, corpus.vocabulary)
-        ended = train(gpt, config, corpus, observer, told.states.get(6))
-        assert ended.step == 6
+    _, told = trained(wanted, keep=(6,))
+    _, rest = trained(wanted, told.states[6])
+    assert told.ended.step == rest.ended.step == 6
     assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5, 6]
     assert rest.steps == []
     assert rest.rows == []
 
 
 def test_averaged_weights_are_a_runs_own_also_where_only_the_end_of_training_was_left():
-    config = resolve(request().config)
-    corpus, told = prepare(config.data), Told(keep=(5, 20))
-    found = []
-    for step in (None, 5, 20):
-        gpt = build(config, corpus.vocabulary)
-        train(gpt, config, corpus, told, told.states.get(step), [EMAWeightAveraging(decay=0.9)])
-        found.append(torch.cat([parameter.flatten() for parameter in gpt.parameters()]))
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    gpt, told = trained(request(), keep=(5, 20), callbacks=[EMAWeightAveraging(decay=0.9)])
+    for step in (5, 20):
+        again, _ = trained(request(), told.states[step], callbacks=[EMAWeightAveraging(decay=0.9)])
+        assert all(map(torch.equal, again.parameters(), gpt.parameters()))
 
 
 def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
@@ -174,10 +138,8 @@ def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
         def on_train_batch_start(self, *given: Any) -> None:
             self.drawn.append((torch.rand(()).item(), np.random.rand(), random.random()))
 
-    config = resolve(request().config)
-    corpus = prepare(config.data)
-    told, whole, rest = Told(keep=(8,)), Drawing(), Drawing()
-    train(build(config, corpus.vocabulary), config, corpus, told, callbacks=[whole])
-    train(build(config, corpus.vocabulary), config, corpus, Told(), told.states[8], callbacks=[rest])
+    whole, rest = Drawing(), Drawing()
+    _, told = trained(request(), keep=(8,), callbacks=[whole])
+    trained(request(), told.states[8], callbacks=[rest])
     assert len(whole.drawn) == 20
     assert rest.drawn == whole.drawn[8:]
