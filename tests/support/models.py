@@ -42,10 +42,11 @@ def make_gpt(
     vocabulary: int = 50,
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
+    causal: bool = True,
     **block: Any,
 ) -> GPT:
     """A GPT with weights that make attention matter; `block` holds what is not as in GPT-2's."""
-    geometry = Geometry(width, heads, context_length, layers)
+    geometry = Geometry(width, heads, context_length, layers, causal=causal)
     scheme = build_scheme(pos, geometry)
     gpt = GPT(
         vocabulary,

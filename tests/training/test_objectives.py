@@ -1,14 +1,12 @@
 """Objectives in training, evaluation and report: the masked one, and one of another package."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from poslab.config.compose import arms
 from poslab.config.registry import declared_modules
-from poslab.config.schema import ConfigError, PairError
+from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import extrapolate
 from poslab.evaluation.losses import token_losses
@@ -21,7 +19,7 @@ from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.trained import load_model
 from support.commands import rows
-from support.models import CONF, POSITIONS
+from support.models import ATTENTIONS, CONF, POSITIONS, make_gpt
 from support.packages import write_package
 from support.runs import inline, make, request
 
@@ -45,7 +43,8 @@ def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(p
         corpus = prepare(config.data)
         batches = TrainingBatches(config, corpus)
         torch.manual_seed(0)
-        gpt = _gpt(config, corpus.vocabulary)
+        gpt = build(config, corpus.vocabulary)
+        gpt.initialise(0)
         module = LanguageModel(gpt, config.trainer, config.seed)
         drawn = [batches[index] for index in range(accumulate)]
         for index, batch in enumerate(drawn):
@@ -55,12 +54,6 @@ def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(p
         gradients.append(gpt.embedding.weight.grad)
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-7)
-
-
-def _gpt(config, vocabulary):
-    gpt = build(config, vocabulary)
-    gpt.initialise(0)
-    return gpt
 
 
 def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path, undrawn):
@@ -95,12 +88,7 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
 
 def test_every_window_of_a_model_that_sees_both_sides_is_run_by_itself():
     """The first half of a longer window has other losses than the window that it is."""
-    config = request(objective=MASKED).config
-    gpt = _gpt(config, 50).double().eval()
-    with torch.no_grad():
-        for parameter in gpt.parameters():
-            if parameter.ndim >= 2:
-                parameter.mul_(8)  # GPT-2's small weights hardly mix tokens
+    gpt = make_gpt(POSITIONS["rope"], ATTENTIONS["flash"], vocabulary=51, causal=False).eval()
     windows = np.random.default_rng(0).integers(0, 50, (2, 2 * 64 + 1))
     tokens, targets = build_objective(MASKED).of_evaluation(windows, 50)
     rows = extrapolate(gpt, tokens, targets, 32, 10, np.ones(50, dtype=np.int64)).lengths
@@ -178,8 +166,3 @@ def test_a_task_of_another_package_trains_and_is_measured(tmp_path):
         ("mine.double", str(size)) for size in range(2, 9)
     ]
     assert {row["tokens"] for row in found} == {str(3 * (2 * size + 1)) for size in range(2, 9)}
-
-
-def test_what_has_no_form_for_both_sides_is_refused(tmp_path):
-    with pytest.raises(PairError, match="fox"):
-        plan(request(pos=POSITIONS["fox"], objective=MASKED), Path(tmp_path))

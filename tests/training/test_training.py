@@ -16,8 +16,7 @@ from poslab.model.positions.randomised import Randomised
 from poslab.study.run.plan import resolve
 from poslab.training.batches import Loader, Prefetcher, TrainingBatches
 from poslab.training.module import LanguageModel, learning_rate_share
-from poslab.training.observer import DivergedError
-from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES
+from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES, make_gpt
 from support.runs import request, trained
 from support.texts import options, write_short_documents
 
@@ -48,22 +47,15 @@ def test_same_seed_same_curve_to_the_bit_and_another_seed_another(precision):
     assert curve(brief(trainer__precision=precision, seed=1)) != first
 
 
-def test_positions_are_drawn_by_the_seed_and_the_step(monkeypatch):
-    """Randomised positions: the same curve from the same seed, whatever else has drawn random numbers."""
-    wanted = brief(pos=POSITIONS["rope_randomised"])
-    first = curve(wanted)
-    torch.manual_seed(99)
-    assert curve(wanted) == first
+def test_positions_are_drawn_anew_in_each_step(monkeypatch):
     drawn = []
     place = Randomised.place
     monkeypatch.setattr(
         Randomised, "place", lambda self, *rest: drawn.append(place(self, *rest)) or drawn[-1]
     )
-    curve(wanted)
+    curve(brief(pos=POSITIONS["rope_randomised"]))
     training = [tuple(each.tolist()) for each in drawn if len(each) == 32]
     assert len(set(training)) == 8 + 1  # another set each step, and the one of validation
-    in_halves = curve(brief(pos=POSITIONS["rope_randomised"], trainer__accumulate=2))
-    assert in_halves[-1] == pytest.approx(first[-1], rel=1e-6)
 
 
 CHANGES = {
@@ -103,9 +95,11 @@ def test_every_setting_of_the_trainer_changes_the_curve():
 
 
 def test_accumulating_changes_memory_alone():
-    whole, parts = curve(brief()), curve(brief(trainer__accumulate=4))
+    """Also where a scheme draws positions: all parts of a step have the same."""
+    drawn = {"pos": POSITIONS["rope_randomised"]}
+    whole, parts = curve(brief(**drawn)), curve(brief(**drawn, trainer__accumulate=4))
     for one, other in zip(whole, parts, strict=True):
-        assert one == pytest.approx(other, rel=1e-4)
+        assert one == pytest.approx(other, rel=1e-5)
 
 
 def batches_of(accumulate=1, *share, **changes):
@@ -114,17 +108,12 @@ def batches_of(accumulate=1, *share, **changes):
 
 
 @pytest.mark.parametrize("objective", ["causal", "masked"])
-def test_batches_are_a_function_of_seed_and_step(objective):
+def test_another_step_and_another_seed_have_another_batch(objective):
     section = {"objective": arms(CONF / "objective")[objective]}
-    batches, again = batches_of(2, **section), batches_of(2, **section)
-    assert len(batches) == 40
-    for index in (39, 0, 17):  # in any order
-        assert torch.equal(batches[index].tokens, again[index].tokens)
-        assert torch.equal(batches[index].targets, again[index].targets)
-        assert batches[index].digest == again[index].digest
-    for other in (batches[1], batches_of(2, seed=1, **section)[0]):
-        assert not torch.equal(batches[0].targets, other.targets)
-        assert batches[0].digest != other.digest
+    first, second = (batches_of(**section)[step] for step in (0, 1))
+    for other in (second, batches_of(seed=1, **section)[0]):
+        assert not torch.equal(first.targets, other.targets)
+        assert first.digest != other.digest
 
 
 @pytest.fixture(scope="module")
@@ -231,11 +220,6 @@ def test_a_training_tells_every_step_its_batches_and_validations_up_to_the_last_
     assert told.ended.batches == digest
 
 
-def test_a_loss_that_is_no_number_stops_the_run():
-    with pytest.raises(DivergedError, match="not a number at step"):
-        curve(request(trainer__learning_rate=1e30, trainer__warmup_steps=0))
-
-
 def groups(**settings):
     """A model and the optimizer's groups."""
     config = resolve(request(**settings).config)
@@ -251,17 +235,6 @@ def test_decay_is_for_matrices_that_no_scheme_learns():
     assert all(parameter.ndim == 1 for parameter in free["params"])
     assert [*map(id, learned["params"])] == [*map(id, gpt.scheme.parameters())]
     assert len(decayed["params"]) + len(free["params"]) + 1 == len(list(gpt.parameters()))
-
-
-def rates(**settings):
-    """The multiples of the learning rate, by group."""
-    return [group["initial_lr"] / 1e-2 for group in groups(trainer__learning_rate=1e-2, **settings)[1]]
-
-
-def test_what_a_scheme_learns_has_a_rate_of_its_own():
-    t5 = {**SCHEMES["t5"], "rate": 7.0}
-    assert rates(pos=t5) == pytest.approx([1, 1, 7])
-    assert rates(pos=t5, trainer__scheme_rate=3.0) == pytest.approx([1, 1, 21])
 
 
 def test_schemes_inside_a_scheme_keep_their_rates():
@@ -297,13 +270,10 @@ def test_schedules():
 )
 def test_recomputed_blocks_have_the_same_gradients_and_store_less(pos, attention):
     tokens, targets = torch.randint(256, (2, 4, 64), generator=torch.Generator().manual_seed(0))
-    parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention]}
-    config = request(**parts, model__layers=4, context_length=64).config
     stored, gradients = {}, {}
     for recompute in (False, True):
-        gpt = build(config, 256)
-        gpt.initialise(0)
-        gpt.double().recompute = recompute
+        gpt = make_gpt(POSITIONS[pos], ATTENTIONS[attention], vocabulary=256)
+        gpt.recompute = recompute
         sizes = []
         with saved_tensors_hooks(lambda x, sizes=sizes: sizes.append(x.numel()) or x, lambda x: x):
             loss = gpt(tokens, targets=targets)
