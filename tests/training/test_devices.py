@@ -1,18 +1,14 @@
 """Training and whole runs on a GPU do what they do on a CPU."""
 
-import functools
 import os
 from unittest.mock import patch
 
 import pytest
-import pytorch_lightning as lightning
 import torch
 
 from poslab.data.cache import prepare
 from poslab.model.gpt import build
-from poslab.record.manifest import read_manifest
 from poslab.study.run.plan import plan, resolve
-from poslab.study.tuning import trials
 from poslab.training import loop
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
@@ -54,10 +50,7 @@ def test_training_goes_on_from_a_state(device, precision):
 @pytest.mark.parametrize("device", [CUDA])  # two processes on a CPU: test_ranks.py
 def test_one_process_under_ddp_has_the_curve_of_one_without(device, monkeypatch):
     _, alone = trained(on(device))
-    trainer = functools.partial(lightning.Trainer)
-    monkeypatch.setattr(
-        loop.lightning, "Trainer", lambda **options: trainer(**{**options, "strategy": "ddp"})
-    )
+    monkeypatch.setattr(loop, "_strategy", lambda options: "ddp")
     with patch.dict(os.environ):  # Lightning sets LOCAL_RANK, and a command that finds it waits for others
         _, together = trained(on(device))
     torch.distributed.destroy_process_group()
@@ -93,15 +86,6 @@ def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
     assert all(rows(directory / f"{table}.csv") for table in tables)
     if pos == "rope":
         assert {row["rescale"] for row in rows(directory / "rescaled.csv")} == {"ntk", "drop"}
-
-
-@pytest.mark.parametrize("device", [CUDA])  # on a CPU: test_tuning.py in tests/study
-def test_a_trial_of_a_learning_rate(device, tmp_path):
-    wanted = on(device, tune__factors=[0.5, 1.0], tune__seeds=[100], trainer__max_steps=6)
-    trial, *_ = trials([wanted])
-    manifest = make(trial, tmp_path)
-    assert manifest.status == "done", manifest.reason
-    assert read_manifest(plan(trial, tmp_path).directory).config["part"] == "tuning"
 
 
 @pytest.mark.parametrize("device", [CUDA])  # on a CPU PyTorch takes minutes to compile a block

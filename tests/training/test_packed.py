@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,17 +13,12 @@ from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from support.models import ATTENTIONS, POSITIONS
 from support.runs import request
-from support.texts import options
+from support.texts import options, write_short_documents
 
 
 @pytest.fixture
 def text(tmp_path):
-    """Documents of 5 to 150 bytes, so that windows of 32 hold up to six of them."""
-    for index, size in enumerate(np.random.default_rng(0).integers(5, 150, 60)):
-        (tmp_path / f"{index:02}.txt").write_text(
-            "".join(chr(97 + (index + n * n) % 26) for n in range(size))
-        )
-    return options("text", path=str(tmp_path))
+    return options("text", path=str(write_short_documents(tmp_path / "short")))
 
 
 def training(text, windows="packed", **changes):

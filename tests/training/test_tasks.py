@@ -129,16 +129,6 @@ def test_no_training_has_what_a_test_asks(name):
     assert not trained & (tested | validated)
 
 
-def settings(name, **more):
-    option = arms(CONF / "task")[name]
-    return {
-        "objective": {**option["objective"], **more},
-        "data": arms(CONF / "data")["none"],
-        "context_length": option["context_length"],
-        "evaluate__longest": 1,
-    }
-
-
 def test_samples_begin_anywhere_where_that_is_asked_for():
     objective = build_objective({**TASKS["copy"], "offset": True})
     tokens, targets = objective.of_step(np.zeros((300, 50), dtype=np.int64), 257, 0, 0)
@@ -151,8 +141,8 @@ def test_samples_begin_anywhere_where_that_is_asked_for():
 
 
 def test_a_task_needs_no_text_that_is_long_enough(tmp_path):
-    job = plan(request(**{**settings("copy"), "context_length": 8192, "evaluate__longest": 8}), tmp_path)
-    assert job.config.context_length == 8192
+    copy = {"objective": TASKS["copy"], "data": arms(CONF / "data")["none"]}
+    assert plan(request(**copy, context_length=8192, evaluate__longest=8), tmp_path)
 
 
 def test_a_task_with_too_few_samples_to_keep_some_for_tests_is_refused():
