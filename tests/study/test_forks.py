@@ -14,8 +14,9 @@ from poslab.study.launch.contract import Task
 from poslab.study.launch.launchers.local import Local, LocalOptions
 from poslab.study.launch.leases import lease_cores
 from poslab.study.launch.machine import cores
+from support.processes import command_line
 from support.processor import needs_two_cores
-from support.tasks import ends, lives, make_task, until, what_it_said
+from support.tasks import ends, make_task, until, what_it_said
 
 pytestmark = needs_two_cores
 
@@ -155,7 +156,7 @@ def test_a_stop_does_not_wait_for_the_imports(local, tmp_path):
         signal.signal(signal.SIGALRM, before)
     server = forkserver._forkserver._forkserver_pid
     local.close()
-    assert not lives(server)
+    assert not command_line(server)
     assert not [*tmp_path.glob("pymp-*")]
     lease_cores(len(cores())).release()  # nobody holds any
     local.close()  # as where a study's runs have ended and its command then does
@@ -169,7 +170,7 @@ def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
     process = local.running[0].process.pid
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
     assert [(end.task.name, end.status) for end in ends(local)] == [("begun", None)]
-    until(lambda: not lives(process))
+    until(lambda: not command_line(process))
     start(local, late)
     assert [(end.task.name, end.status) for end in ends(local)] == [("late", 0)]
 

@@ -25,9 +25,10 @@ from poslab.study.launch.machine import cores
 from poslab.study.pool import Member, Pool
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
+from support.processes import command_line
 from support.processor import needs_two_cores
 from support.runs import request
-from support.tasks import WHO, lives, make_task, until, what_it_said
+from support.tasks import WHO, make_task, until, what_it_said
 
 pytestmark = pytest.mark.usefixtures("own_leases")
 
@@ -185,11 +186,11 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(how, tmp_path):
         os.killpg(leader, signal.SIGSTOP)
     if how == "kill":
         launcher.kill()
-        until(lambda: not lives(child), 30)  # before anybody looks, and before it ends by itself
+        until(lambda: not command_line(child), 30)  # before anybody looks, and before it ends by itself
     else:
         launcher.stop()
     assert statuses(launcher, []) == {"run": -signal.SIGKILL if how == "kill" else 143}
-    until(lambda: not lives(child), 30)
+    until(lambda: not command_line(child), 30)
     assert ("leader asked" in task.log.read_text()) == (how != "kill")
     assert "child asked" not in task.log.read_text()
 

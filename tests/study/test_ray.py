@@ -19,7 +19,8 @@ from poslab.config.schema import ConfigError
 from poslab.study.launch.contract import End, Task
 from poslab.study.launch.launchers.ray import Ray, RayOptions
 from poslab.study.launch.machine import cores
-from support.tasks import WHO, lives, make_task, until, what_it_said
+from support.processes import command_line
+from support.tasks import WHO, make_task, until, what_it_said
 
 pytestmark = [
     pytest.mark.cluster,
@@ -229,7 +230,7 @@ def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path):
         printed, _ = process.communicate(timeout=60)
     assert printed.splitlines() == ["stopped", "status 143"]
     assert said(task).split()[2:] == ["asked", "ended"]
-    until(lambda: not lives(worker))
+    until(lambda: not command_line(worker))
 
 
 @pytest.mark.parametrize(

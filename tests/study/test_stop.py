@@ -8,9 +8,9 @@ import pytest
 
 from support.commands import called, start, tiny
 from support.moments import await_moment
-from support.processes import descendants
+from support.processes import command_line, descendants
 from support.runs import assert_equal_results
-from support.tasks import lives, until
+from support.tasks import until
 
 ENDS_WITHIN = 5.0  # seconds
 
@@ -51,7 +51,7 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
             else:
                 study.send_signal(number)  # as a scheduler does
             assert study.wait(ENDS_WITHIN) == 128 + number
-        until(lambda: not any(map(lives, below)), ENDS_WITHIN)  # noqa: B023
+        until(lambda: not any(map(command_line, below)), ENDS_WITHIN)  # noqa: B023
     printed = (war / "printed.txt").read_text()
     assert "Traceback" not in printed
     assert ": python train.py study=killed" in printed
@@ -68,4 +68,4 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
         study.send_signal(signal.SIGINT)
         study.send_signal(signal.SIGINT)
         assert study.wait(ENDS_WITHIN) == 130
-    until(lambda: not any(map(lives, below)), ENDS_WITHIN)
+    until(lambda: not any(map(command_line, below)), ENDS_WITHIN)

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from poslab.config.compose import arms
 from poslab.study.launch.contract import End, Launcher, Task, launcher_class
 from support.commands import ROOT
 from support.models import CONF
-from support.tasks import ends
+from support.tasks import ends, make_task
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
@@ -79,16 +79,8 @@ def slurm(*command: str) -> str:
 
 
 def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: bool = False) -> Task:
-    return Task(
-        name=name,
-        command=(sys.executable, "-c", code),
-        working_directory=folder,
-        log=folder / "study" / name / "log.txt",
-        study=folder / "study",
-        cuda=cuda,
-        devices=devices,
-        nodes=1,
-    )
+    made, study = make_task(folder, code, name=name, cuda=cuda, devices=devices), folder / "study"
+    return replace(made, log=study / name / "log.txt", study=study)
 
 
 def started(made: Task, **changes: object) -> Launcher:

@@ -58,10 +58,3 @@ def what_it_said(task: Task) -> dict[str, Any]:
     lines = task.log.read_text().splitlines()
     told: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
     return told
-
-
-def lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
