@@ -169,17 +169,6 @@ def test_a_part_of_another_package_is_cited_as_runs_record_it(study, run, beside
     assert "keywords" not in entries
 
 
-def test_a_scheme_of_another_package_turns_tokens_by_their_content_and_trains(run, beside):
-    checked = beside("check-scheme", "spin")
-    assert (checked.returncode, "FAILED" in checked.stdout) == (0, False), checked.stdout
-    assert "passed     under attention=linear: causal" in checked.stdout
-    ended = beside("train", "pos=spin", "attention=linear", *SETTINGS)
-    assert ended.returncode == 0, ended.stderr
-    (directory,) = (run.cwd / "elsewhere/runs/ablation").glob("spin-linear-*/")
-    manifest = read_manifest(directory)
-    assert (manifest.status, manifest.config["pos"]) == ("done", {"scheme": "mine.spin", "rate": 3.0})
-
-
 def test_a_scheme_is_checked_by_its_module(run, beside):
     checked = beside("check-scheme", "mine.slope", "slope=0.25")
     assert (checked.returncode, "FAILED" in checked.stdout) == (0, False), checked.stdout

@@ -39,24 +39,6 @@ class Slope(Scheme):
     def bias(self, distance):
         return sloped(distance.double(), self.options.slope).expand(self.geometry.heads, -1)
 """,
-    "mine/spin.py": """
-import torch
-from torch import nn
-from poslab.model.positions import LearnedOptions, Scheme
-
-
-class Spin(Scheme):
-    options_class = LearnedOptions
-
-    def __init__(self, options, geometry):
-        super().__init__(options, geometry)
-        self.weight = nn.Parameter(torch.empty(geometry.width // 2, geometry.width))
-
-    def angles(self, x, positions):
-        with torch.autocast(x.device.type, enabled=False):
-            steps = x.double() @ self.weight.double().T
-        return steps.unflatten(-1, (self.geometry.heads, -1)).transpose(1, 2).cumsum(dim=2)
-""",
     "mine/helper.py": "def sloped(distance, slope):\n    return -slope * distance\n",
     "mine/sharp.py": """
 from poslab.config.schema import Options
@@ -119,7 +101,6 @@ class Verse(TextSource):
         "@article{doe2026,\n    title = {Slopes},\n    keywords = {scheme slope},\n    year = {2026}\n}\n"
     ),
     "mine/conf/pos/slope.yaml": "scheme: slope\nslope: 0.5\n",
-    "mine/conf/pos/spin.yaml": "scheme: mine.spin\nrate: 3.0\n",
     "mine/conf/attention/sharp.yaml": "kind: mine.sharp\nsharpness: 2.0\n",
     "mine/conf/attention/mean.yaml": "kind: mine.mean\n",
     "mine/conf/objective/later.yaml": documented("conf/objective/later.yaml"),
@@ -134,7 +115,7 @@ class Verse(TextSource):
 
 
 def write_package(folder: Path) -> Path:
-    """A package with two schemes, two mixers, a text, an objective and a measurement; for PYTHONPATH."""
+    """A package with a scheme, two mixers, a text, an objective and a measurement; for PYTHONPATH."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
