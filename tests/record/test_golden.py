@@ -69,7 +69,6 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path):
     ("change", "field"),
     [
         ({"seed": True}, "seed"),
-        ({"data": {"vocabulary": "256"}}, "data.vocabulary"),
         ({"files": {"metrics.csv": 1}}, "files.metrics.csv"),
         ({"config": {"context_length": 0}}, "config.context_length"),
         ({"pos": None}, "pos"),
