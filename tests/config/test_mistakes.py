@@ -18,9 +18,7 @@ from support.texts import words
 # What is typed, and a part of the answer: first names, to be answered with the nearest.
 REFUSED = {
     "pso=rope": "pso is not a setting (did you mean pos?)",
-    "max_steps=10": "max_steps is not a setting (did you mean trainer.max_steps?)",
     "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
-    "pos.rate=2": "pos.rate is a setting of pos=bipe_alibi, pos=bipe_rope, pos=carope",
     "+foo=1": "foo is not a setting; the configuration has seed",
     "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
     "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi or bipe_alibi?)",
@@ -28,11 +26,9 @@ REFUSED = {
     "LR=0.1": "LR is not a setting (did you mean trainer.learning_rate?)",
     "logger=local logger.console=true": "logger.console is a setting of logger=wandb only",
     "from=ablation/x": "runs has no finished run yet",
-    "baseline=rope": "did you mean reference?",
     "reference=ropee -m pos=rope,alibi": "reference=ropee is no arm of study=ablation; there are alibi",
     "sweep=extrapolatoin --cfg job": "did you mean extrapolation?",
     # Values of a wrong type or range.
-    "seed=": "seed='': input should be a valid integer",
     "context_length=0": "context_length=0: input should be greater",
     "trainer.max_steps=1e400 trainer.learning_rate=nan": (
         "trainer.max_steps=inf: input should be a valid integer; "
@@ -44,7 +40,6 @@ REFUSED = {
     "pos=rope pos=alibi": "pos is given twice",
     "pos=": "pos= names no option",
     "pos=[rope,alibi]": "for a run with each, write -m pos=rope,alibi",
-    "pos=rope,alibi": "add -m, `python train.py -m pos=rope,alibi`",
     "seed=range(0,2)": "add -m, `python train.py -m 'seed=range(0,2)'`",
     "pos=[rope": "cannot be read: look at its commas, brackets",
     "pos@x=rope": "is chosen with pos=OPTION",
@@ -77,17 +72,12 @@ REFUSED = {
     "task=copy evaluate.rescale=[none,pi]": "leave them out under a task",
     "task=copy primary=sliding_8x": "primary cannot be set under a task",
     "-m launcher.cores_per_run=1,2": "cannot be swept",
-    "-m pos=kerple,fire attention=linear": "choose attention=flash or softmax",
     "-m branches=true trainer.schedule=wsd trainer.max_steps=10,20": "warmup_steps as a number",
     "-m plan=true,false": "a command has one plan",
     "plan=true primary=sliding_8x evaluate.longest=4": "is evaluated up to 4 L",
-    "model.width=65536": "lower model.width",
     # Arguments of Hydra that would not have their effect.
-    "hydra.run.dir=here": "runs=DIR",
     "-m +hydra.sweep.subdir=here": "runs=DIR",
     "-m hydra/launcher=joblib": "launcher=local",
-    "-m hydra/sweeper=optuna": "tune=learning_rate",
-    "++hydra.job.override_dirname=x": "has no effect here",
     "hydra={}": "has no effect here",
     "hydra.job.env_copy=[HOME,UNSET_NAME]": "UNSET_NAME is no variable",
     "-m pos=rope,alibi --cfg job": "leave -m out",
@@ -97,9 +87,6 @@ REFUSED = {
     # Loggers that cannot be made.
     "logger=local +logger.csv={save_dir:here}": "csv names no class",
     "logger=local +logger.csv._target_=nowhere.Logger": "logger.csv: ",
-    "logger=local +logger.csv._target_=pytorch_lightning.loggers.CSVLogger": (
-        "logger.csv: missing a required argument"
-    ),
     "logger=local +logger.csv={_target_:pytorch_lightning.loggers.CSVLogger,save_dir:x,names:mine}": (
         "logger.csv: got an unexpected keyword argument 'names'"
     ),
@@ -112,17 +99,12 @@ REFUSED = {
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",
-    "report.py study=nope": "nope",
-    "report.py stdy=x": "(did you mean study=...?)",
-    "report.py checkpoint=nowhere": "nowhere",
-    "train.py dashboard study=../x": "cannot be the name of a study",
     "train.py status runs=nowhere": "no studies in nowhere; begin one",
     "train.py status pos=rope": "'pos=rope' is not understood; the arguments are study=..., runs=...",
     "train.py status study=": "study= has no value",
     "train.py evaluate": "checkpoint=",
     "train.py export checkpiont=x": "did you mean checkpoint=...?",
     "train.py export checkpoint=x format=gguf": "format=gguf: choose safetensors or transformers",
-    "train.py export checkpoint=x": "x does not exist: name a run directory",
 }
 # Settings of one run, which a command answers in the same way, as it does those of `context_length` above.
 UNFIT = {
@@ -132,26 +114,21 @@ UNFIT = {
     "trainer.warmup_steps=ten": "'ten' is neither a number of steps nor a share such as 10%",
     "trainer.warmup_steps=150%": "warmup_steps=30 is more than max_steps=20",
     "trainer.max_steps=20 evaluate.validations=50": "choose evaluate.validations=20",
-    "trainer.optimizer=sgd": "trainer.optimizer",
     "trainer.accelerator=gpu": "input should be 'auto', 'cpu' or 'cuda' (did you mean cuda?)",
     "evaluate.longest=3": "evaluate.longest=3: input should be 'auto', 1, 2, 4, 8, 16, 32 or 64",
     "study=../elsewhere": "study: '../elsewhere' must be letters",
     "data.vocabulary=7": "data.vocabulary: 7 is neither",
     "data.vocabulary=bpe": "data.vocabulary: 'bpe' is neither",
     "data=text data.path=words.txt data.held_out=100B": "a larger data.held_out",
-    "data.source=web": "there are copy, hub, none, package, stdlib, text",
     "data.span=0": "data.span=0",
     "data.symbols=53": "data.symbols=53",
-    "data.tokens=many": "data.tokens='many'",
     "data.held_out=0.6": "is neither a share",
-    "data.held_out=64": "is neither a share",
     "data.held_out=0MB": "is neither a share",
     "data.held_out=0.2": "data.held_out=0.2 holds out nothing",
     "probe=retrieval probe.share=null": "share is needed with tasks",
     "probe=retrieval probe.tasks=[]": "is needed with tasks and unknown without",
     "probe=retrieval probe.tasks=[copy,copy]": "names one twice",
     # Settings that do not go together.
-    "model.width=6": "heads of odd width 3: choose an even one",
     "model.heads=3": "width=32 is not a multiple of heads=3",
     "model.query_groups=3": "query_groups",
     "model.canon=[a,a]": "canon",
@@ -201,14 +178,9 @@ UNFIT = {
     "plan=measure launcher=slurm": "plan=true",
     "launcher=local trainer.nodes=2 trainer.batch_size=8": "choose launcher=slurm for several nodes",
     "launcher=local launcher.runs_per_gpu=2": "launcher.runs_per_gpu=2 is for runs on GPUs",
-    "launcher=local launcher.cores_per_run=1000": "but this process may use",
     # What no machine has memory for, with a way out.
-    "model.layers=1000000": "model.layers",
-    "trainer.batch_size=1000000000": "lower trainer.batch_size",
     "trainer.batch_size=1000000": "or raise trainer.accumulate",
-    "context_length=1000000000": "context_length",
     "context_length=32768 evaluate.longest=16 attention=softmax trainer.batch_size=1": "evaluate.longest",
-    "data.vocabulary=10000000000": "data.vocabulary",
     "pos=t5 pos.max_distance=1000000000000": "lower their numbers",
     "attention=performer attention.features=10000000000": "lower their numbers",
     # Files that cannot be read.
@@ -233,7 +205,7 @@ def test_the_place_of_a_flag_among_the_settings_does_not_matter():
 @pytest.mark.parametrize("line", REFUSED)
 def test_a_wrong_command_is_answered_in_one_line_that_says_what_to_write(line, tmp_path):
     script, *rest = line.split(" ")
-    if script not in ("train.py", "report.py", "poslab"):
+    if script not in ("train.py", "poslab"):
         script, rest = "train.py", [script, *rest]
     ended = called(*rest, cwd=tmp_path, script=script)
     assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
