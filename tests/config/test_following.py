@@ -3,8 +3,6 @@
 import pytest
 
 from poslab import compose
-from poslab.record.manifest import read_manifest
-from support.commands import called, tiny
 
 
 @pytest.mark.parametrize(
@@ -30,17 +28,3 @@ def test_what_is_set_is_what_is_taken():
     assert compose("trainer.warmup_steps=2.5%").config.trainer.warmup_steps == 10
     same = compose("trainer.warmup_steps=40")
     assert same.non_default_settings == ()  # it is the default's number
-
-
-def test_a_run_of_one_step_ends_and_records_the_numbers(tmp_path):
-    settings = [
-        setting
-        for setting in tiny(trainer__max_steps=1, logger="local")
-        if not setting.startswith(("trainer.warmup_steps", "evaluate.validations"))
-    ]
-    ended = called(*settings, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
-    (directory,) = (tmp_path / "runs" / "ablation").glob("rope-*")
-    recorded = read_manifest(directory).config
-    assert recorded["trainer"]["warmup_steps"] == recorded["evaluate"]["validations"] == 1
-    assert (tmp_path / "reports" / "ablation" / "index.html").is_file()

@@ -7,8 +7,6 @@ from hydra.types import RunMode
 
 import poslab
 from poslab.config.compose import arms
-from poslab.config.request import BESIDE_THE_RESULT, Config
-from poslab.config.schema import RunConfig
 from poslab.study.cost import cost_of
 from support.commands import ROOT
 from support.models import CONF
@@ -40,8 +38,3 @@ def test_sizes_of_the_ladder_are_in_proportion(size):
     assert config.model.width == 32 * config.model.heads
     assert config.model.width == (16 if size.endswith("deep") else 32) * config.model.layers
     assert config.trainer.learning_rate == pytest.approx(4e-3 * (128 / config.model.width) ** 0.6, rel=0.03)
-
-
-def test_every_setting_beside_the_result_has_the_value_that_a_trained_model_is_loaded_with():
-    """A checkpoint leaves them out: one that is missing here could not be loaded."""
-    assert BESIDE_THE_RESULT.keys() == Config.model_fields.keys() - RunConfig.model_fields.keys()

@@ -5,11 +5,7 @@ import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from multiprocessing.process import BaseProcess
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Literal
 
 import pytest
@@ -77,20 +73,6 @@ def statuses(launcher: Local, tasks: Iterable[Task]) -> dict[str, int | None]:
     return found
 
 
-@contextmanager
-def command(folder: Path, runs: int, cores: int, *program: str) -> Iterator[BaseProcess]:
-    """Another command on this machine that makes runs."""
-    tasks = [make_task(folder, *program, name=f"run{number}") for number in range(runs)]
-    launcher = local(runs, cores_per_run=cores)
-    process = multiprocessing.get_context("fork").Process(target=statuses, args=(launcher, tasks))
-    process.start()
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.join()
-
-
 @needs_two_cores
 @pytest.mark.parametrize(
     ("runs", "cores_per_run", "devices", "own", "threads"),
@@ -137,40 +119,29 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatc
 
 @needs_two_cores
 def test_two_commands_never_share_a_core(tmp_path):
-    program = """
-import os, time
-started = time.monotonic()
-time.sleep(0.05)
-print(*os.sched_getaffinity(0), started, time.monotonic())
-"""
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    with command(folders[0], 6, 1, program) as one, command(folders[1], 6, 1, program) as two:
-        for each in (one, two):
-            each.join(60)
-            assert each.exitcode == 0
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for log in (log for folder in folders for log in (folder / "logs").iterdir()):
-        core, started, ended = log.read_text().split()
-        spans.setdefault(core, []).append((float(started), float(ended)))
-    assert sum(map(len, spans.values())) == 12
-    for busy in spans.values():
-        busy.sort()
-        assert all(first[1] < second[0] for first, second in itertools.pairwise(busy))
+    launchers = [local(len(cores()), cores_per_run=1) for _ in range(2)]  # each would fill the machine
+    names = map(str, range(len(cores()) + 1))
+    tasks = [make_task(tmp_path, WHO + STUBBORN, str(tmp_path / "end"), name=name) for name in names]
+    room = [launcher.start(task) for launcher, task in zip(itertools.cycle(launchers), tasks)]
+    assert room == [True] * len(cores()) + [False]
+    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in tasks[:-1]))
+    assert sorted(core for task in tasks[:-1] for core in what_it_said(task)["cores"]) == [*cores()]
+    for launcher in launchers:
+        launcher.kill()
+        statuses(launcher, [])
 
 
 def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path):
-    end = tmp_path / "end"
-    log = make_task(tmp_path, "", name="run0").log
-    task = make_task(tmp_path, "", name="next")
-    launcher = local()
-    with command(tmp_path, 1, len(cores()), STUBBORN, str(end)) as killed:
-        until(lambda: log.exists() and "started" in log.read_text())
-        assert not launcher.start(task)
-        killed.kill()
-        killed.join()
-    until(lambda: "closed" in log.read_text())
+    end, launcher = tmp_path / "end", local()
+    first, task = make_task(tmp_path, STUBBORN, str(end), name="first"), make_task(tmp_path, "", name="next")
+    fork = multiprocessing.get_context("fork")
+    command = fork.Process(target=statuses, args=(local(), [first]), daemon=True)  # another command
+    command.start()
+    until(lambda: first.log.exists() and "started" in first.log.read_text())
+    assert not launcher.start(task)
+    command.kill()
+    command.join()
+    until(lambda: "closed" in first.log.read_text())
     assert not launcher.start(task)
     end.touch()
     assert statuses(launcher, [task]) == {"next": 0}
@@ -193,13 +164,6 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(how, tmp_path):
     until(lambda: not command_line(child), 30)
     assert ("leader asked" in task.log.read_text()) == (how != "kill")
     assert "child asked" not in task.log.read_text()
-
-
-def test_a_run_that_cannot_start_frees_its_cores(tmp_path):
-    launcher = local()
-    with pytest.raises(FileNotFoundError):
-        launcher.start(replace(make_task(tmp_path, ""), command=("/nowhere",)))
-    assert statuses(launcher, [make_task(tmp_path, "")]) == {"run": 0}
 
 
 @pytest.mark.parametrize(

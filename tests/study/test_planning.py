@@ -10,10 +10,9 @@ import torch
 
 from poslab.config.checking import check
 from poslab.config.request import Config
-from poslab.config.schema import RESCALINGS, ConfigError, PairError
+from poslab.config.schema import ConfigError, PairError
 from poslab.model.attention.flash import Flash
 from poslab.model.positions.rope import RoPE
-from poslab.model.rescaling import METHODS
 from poslab.record.remembered import Remembered
 from poslab.study.launch import devices
 from poslab.study.launch.devices import _has_driver, cuda_available, gpus
@@ -141,10 +140,6 @@ def test_the_newest_values_are_remembered_and_lost_ones_cost_nothing(tmp_path):
     lost.save()
     assert lost.get("a") == 1
     assert [left.name for left in tmp_path.iterdir()] == ["values.json"]
-
-
-def test_rescalings_are_the_methods_that_there_are():
-    assert ("none", *METHODS) == RESCALINGS
 
 
 def test_whether_there_is_a_gpu_is_what_pytorch_says(monkeypatch):
