@@ -69,8 +69,8 @@ def _warnings_of(results: Results) -> Iterator[str]:
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
-            without = f"Alone at their size and budget, or without {rungs.reference} there"
-            yield f"{without}, so in no order and no trend: {listing(apart)}."
+            lacking = f"Without other arms, or without {rungs.reference}, at their size and budget"
+            yield f"{lacking}, so in no order and no trend: {listing(apart)}."
         yield (
             f"Gaps to {rungs.reference} are taken at one size and budget. What compares all arms at once, "
             f"as tokens to target, has them all against {results.reference.arm.label}."
