@@ -85,6 +85,16 @@ def test_a_cluster_needs_not_be_there(tmp_path):
     assert "wave" not in ended.stdout  # the cluster decides
 
 
+def test_a_sweep_s_file_leaves_settings_of_its_options_to_the_runs_without_m_too(tmp_path):
+    """pos=rope, which Hydra composes the study with, has no rate."""
+    (tmp_path / "sweep").mkdir()
+    swept = "hydra: {mode: MULTIRUN, sweeper: {params: {pos: 't5,kerple'}}}"
+    (tmp_path / "sweep" / "mine.yaml").write_text(f"# @package _global_\n{swept}\n")
+    asked = ["--config-dir", ".", "sweep=mine", "pos.rate=3.0", "reference=null", "plan=true"]
+    ended = called(*asked, *tiny(logger="local"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_poslab_train_takes_no_plan(tmp_path):
     with pytest.raises(ConfigError, match="plan"):
         poslab.train(planned(request()), tmp_path / "mine")

@@ -72,7 +72,7 @@ def _train(arguments: list[str], folder: str) -> int:
     conf = _conf(folder)
     arguments = read_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
-    several = not {"-m", "--multirun"}.isdisjoint(arguments)
+    several = any(text in ("-m", "--multirun") or text.startswith("sweep=") for text in arguments)
     OmegaConf.register_new_resolver("poslab_examples", _examples, replace=True)
     try:
         sys.argv[1:] = for_each_run(arguments, conf) if several else arguments  # which Hydra reads there
