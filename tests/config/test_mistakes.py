@@ -103,6 +103,7 @@ REFUSED = {
     "train.py status pos=rope": "'pos=rope' is not understood; the arguments are study=..., runs=...",
     "train.py status study=": "study= has no value",
     "train.py evaluate": "checkpoint=",
+    "train.py evaluate --config-dir": "--config-dir has no value",
     "train.py export checkpiont=x": "did you mean checkpoint=...?",
     "train.py export checkpoint=x format=gguf": "format=gguf: choose safetensors or transformers",
 }

@@ -1,6 +1,5 @@
 """What W&B's offline files hold of a run that is killed with SIGKILL, W&B's own process with it."""
 
-import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,22 +14,11 @@ from support.tasks import until
 from support.wandb_list import in_file
 
 LOST = 3.0  # seconds of points that a kill may cost
-# It sleeps between its steps, lest a test of seconds takes seconds of the processor.
-ENDLESS = [*tiny(trainer__max_steps=10**6, evaluate__validations=10**5), "+callbacks.slow._target_=slow.Slow"]
-SLOW = """
-import time
-from pytorch_lightning import Callback
-
-class Slow(Callback):
-    def on_train_batch_end(self, *given):
-        time.sleep(0.01)
-"""
+ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
 
 
-def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_path, monkeypatch):
+def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_path):
     """W&B's own process is killed too at first, then left: it ends by itself."""
-    (tmp_path / "slow.py").write_text(SLOW)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     command = begun(tmp_path)
     family: list[int] = []
     try:

@@ -53,10 +53,7 @@ KEYS = ("checkpoint", "evaluations", "hf", "lengths", "study", "runs")
 @verb("evaluate", USAGE)
 def main(arguments: list[str]) -> int:
     """Evaluate the model that the arguments name; return exit status 1 where that failed."""
-    folder, remaining = config_dir(arguments)
-    if not folder and remaining != arguments:
-        raise ArgumentError("--config-dir has no value")
-    arguments = remaining
+    folder, arguments = config_dir(arguments)
     settings = [argument for argument in arguments if argument.partition("=")[0] not in KEYS]
     options = read_options([argument for argument in arguments if argument not in settings], KEYS)
     if "hf" in options:

@@ -59,12 +59,16 @@ def refused(command: str, error: Exception) -> int:
 
 
 def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the folder that --config-dir names, "" for none, and the other arguments."""
+    """Return the folder that --config-dir names, "" for none, and the other arguments. Raise ConfigError."""
     from poslab.config.compose import config_flags
+    from poslab.config.schema import ConfigError
 
     flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
     named = flags[-1] if flags else ""
-    return (named.partition("=")[2] if named.startswith("-") else named), remaining
+    folder = named.partition("=")[2] if named.startswith("-") else named
+    if flags and not folder:
+        raise ConfigError("--config-dir has no value: name a folder with option files")
+    return folder, remaining
 
 
 def conf_with(names: Iterable[str]) -> "Conf":
