@@ -81,5 +81,5 @@ def test_the_changelog_begins_with_the_projects_version():
 
 
 def test_names_in_the_code_are_no_pronouns():
-    """`python dev/words.py src` finds their files; `Draw.some` is part of a task's contract."""
-    assert {name for path in files(["src"], ".py") for name in pronouns(path.read_text())} == {"some"}
+    """`python dev/words.py src` finds their files."""
+    assert not {name for path in files(["src"], ".py") for name in pronouns(path.read_text())}

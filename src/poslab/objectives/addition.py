@@ -25,7 +25,7 @@ class Addition(Task):
     predicts = "the digits of a sum"
 
     def sample(self, size: int, draw: Draw) -> Sample:
-        first, second = draw.some(DIGITS, size), draw.some(DIGITS, size)
+        first, second = draw.choices(DIGITS, size), draw.choices(DIGITS, size)
         total = int(first[::-1]) + int(second[::-1])
         result = str(total).zfill(size + 1).encode()[::-1]
         first, second, result = (self._written(number) for number in (first, second, result))

@@ -7,5 +7,5 @@ class Copy(Task):
     predicts = "a copy of letters"
 
     def sample(self, size: int, draw: Draw) -> Sample:
-        letters = draw.some(LETTERS, size)
+        letters = draw.choices(LETTERS, size)
         return asked(letters + b"=", letters)

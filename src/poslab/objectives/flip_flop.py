@@ -14,7 +14,7 @@ class FlipFlop(Task):
     predicts = "the bit that was written last"
 
     def sample(self, size: int, draw: Draw) -> Sample:
-        instructions = b"w" + draw.some(MIDDLE, max(0, size - 2)) + b"r"
+        instructions = b"w" + draw.choices(MIDDLE, max(0, size - 2)) + b"r"
         memory, text, answer = 0, b"", []
         for instruction in instructions:
             bit = draw.below(2)

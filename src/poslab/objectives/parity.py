@@ -7,5 +7,5 @@ class Parity(Task):
     predicts = "the parity of bits"
 
     def sample(self, size: int, draw: Draw) -> Sample:
-        bits = draw.some(b"01", size)
+        bits = draw.choices(b"01", size)
         return asked(bits + b"=", b"%d" % (bits.count(b"1") % 2))

@@ -25,7 +25,7 @@ class Recall(Task):
 
     def sample(self, size: int, draw: Draw) -> Sample:
         keys = draw.order(KEYS)[:size]
-        value = dict(zip(keys, draw.some(VALUES, size), strict=True))
+        value = dict(zip(keys, draw.choices(VALUES, size), strict=True))
         stated = bytes(byte for key in keys for byte in (key, value[key])) + b"|"
         asked = bytes(byte for key in draw.order(keys) for byte in (key, value[key]))
         return Sample(stated + asked, range(len(stated) + 1, len(stated + asked), 2))

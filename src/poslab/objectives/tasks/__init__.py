@@ -36,8 +36,8 @@ class Draw:
     def below(self, count: int) -> int:
         return int(self.random.random_raw()) % count
 
-    def some(self, symbols: bytes, count: int) -> bytes:
-        """Return so many of the symbols, each drawn from all of them."""
+    def choices(self, symbols: bytes, count: int) -> bytes:
+        """Return so many of the symbols, each drawn from all of them, as `random.choices`."""
         raw: Any = self.random.random_raw(count)
         return bytes(symbols[number % len(symbols)] for number in raw.tolist())
 
