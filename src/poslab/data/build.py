@@ -2,22 +2,19 @@
 
 DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     plan.npz            the documents and which part of each is to train on
-    text                their text, where it may be a download (documents.py)
+    text                their text (documents.py)
     tokenizer.json      of a BPE that was trained on them
-    written.jsonl       a line per shard, once its tokens are written: where the next one begins, how long
-                        the files are, and the SHA-256 of both and of what the shard has added to the files
+    written.json        how much of the text is written as tokens, and how long the files then were
 """
 
-import hashlib
 import io
 import json
 import os
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from zipfile import BadZipFile
@@ -27,14 +24,13 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
 from poslab.data.corpus import FILES, FORMAT, MANIFEST
-from poslab.data.documents import Survey, copied, read_again, survey
+from poslab.data.documents import copied, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
 from poslab.data.tokenizer_file import read_tokenizer
 from poslab.data.tokens import (
     Bytes,
     Encoded,
-    Text,
     Tokenizer,
     character_start,
     chunks,
@@ -49,21 +45,18 @@ from poslab.record.seal import sealed
 # encoded takes some 45 times as much.
 SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.jsonl"
+PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.json"
+SYNCED = 10.0  # seconds of work that a kill may lose
 DUPLICATE = -1  # in place of where the training part of a document ends
 
-Place = tuple[int, int]  # a document, by its number, and the bytes of it that are before
 Shard = list["Piece"]  # that are encoded by one thread and written at once
-Documents = Callable[[int], Iterator[tuple[int, Text]]]  # from a number on, with their numbers
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """Which documents a text has, and which part of each is to train on."""
 
     sizes: NDArray[np.int64]  # (n,) bytes of each document
     ends: NDArray[np.int64]  # (n,) where its training part ends, from 0 to its size; or DUPLICATE
-    content: str  # SHA-256 of the text
 
 
 class Piece(NamedTuple):
@@ -73,23 +66,18 @@ class Piece(NamedTuple):
     validating: bool
     begins: bool  # the document, or the part of it that is held out
     ends: bool
-    after: Place  # the place behind it
 
 
-def build(
-    source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
-) -> None:
+def build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
     """Fill `directory`, which may hold what a killed process has left of the same text.
 
-    `content` is the digest of the text and `surveyed` what is known of it, where it was read already. Raises
-    ConfigError and OSError.
+    `content` is the digest of the text, where no options fix it. Raises ConfigError and OSError.
     """
-    plan = _stored_plan(source, directory) or _make_plan(source, content, surveyed, directory)
-    documents = _documents(source, plan, directory)
-    tokenizer = _tokenizer(source, plan, documents, directory)
+    plan = _stored_plan(directory) or _make_plan(source, content, directory)
+    tokenizer = _tokenizer(source.vocabulary, plan, directory)
     with ExitStack() as stack:
         parts = Parts(directory, tokenizer, stack)
-        shards = _shards(_pieces(plan, documents, parts.place))
+        shards = _shards(_pieces(plan, directory, parts.text))
         for shard, (tokens, counts) in _encoded(shards, tokenizer):
             parts.append(shard, tokens, counts)
         parts.sync()
@@ -117,28 +105,18 @@ def build(
         (directory / name).unlink(missing_ok=True)
 
 
-def _documents(source: TextSource, plan: Plan, directory: Path) -> Documents:
-    if source.pinned:
-        return partial(copied, directory / TEXT, plan.sizes)
-    return partial(read_again, source, plan.sizes, plan.content)
-
-
-def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None, directory: Path) -> Plan:
-    """Decide what is held out, and write that; read the text first where it was not."""
-    if source.pinned:
-        with (directory / TEXT).open("wb") as copy:
-            found = survey(source, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
-    else:
-        found = surveyed or survey(source)
+def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan:
+    """Copy the text, decide which part of it is held out, and write that."""
+    with (directory / TEXT).open("wb") as copy:
+        found = survey(source, copy)
+        copy.flush()
+        os.fsync(copy.fileno())
     if content not in (None, found.digest):
         raise ConfigError(f"{source.label()} changed while it was read; try again")
     sizes, hashes = found.sizes, found.hashes
     given = len(sizes) if found.given is None else found.given
     first = np.concatenate([first_of_each(hashes[:given]), first_of_each(hashes[given:])])
     ends = np.where(first, sizes, DUPLICATE)
-    plan = Plan(sizes, ends, found.digest)
     if found.given is not None:
         if source.held_out != HELD_OUT:
             raise ConfigError(
@@ -149,32 +127,29 @@ def _make_plan(source: TextSource, content: str | None, surveyed: Survey | None,
     else:
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)
-        if ((ends > 0) & (ends < sizes)).any():
-            for number, document in _documents(source, plan, directory)(0):
-                ends[number] = character_start(document, int(ends[number]))
+        for number, document in enumerate(copied(directory / TEXT, sizes)):
+            ends[number] = character_start(document, int(ends[number]))
     stored = io.BytesIO()
-    np.savez(stored, sizes=sizes, ends=ends, content=found.digest)
+    np.savez(stored, sizes=sizes, ends=ends)
     _write(directory / PLAN, stored.getvalue())
-    return plan
+    return Plan(sizes, ends)
 
 
-def _stored_plan(source: TextSource, directory: Path) -> Plan | None:
+def _stored_plan(directory: Path) -> Plan | None:
     """Return the plan that a killed process has left, None where there is none or it is damaged.
 
-    None also where the text of a download is not all there.
+    None also where the text is not all there.
     """
     try:
         with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
-            plan = Plan(stored["sizes"], stored["ends"], str(stored["content"]))
-        whole = not source.pinned or (directory / TEXT).stat().st_size == plan.sizes.sum()
-        return plan if whole else None
+            plan = Plan(stored["sizes"], stored["ends"])
+        return plan if (directory / TEXT).stat().st_size == plan.sizes.sum() else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
 
 
-def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: Path) -> Tokenizer:
+def _tokenizer(vocabulary: int | str, plan: Plan, directory: Path) -> Tokenizer:
     """Return the tokenizer of `data.vocabulary`; a BPE is trained unless a killed process has done that."""
-    vocabulary = source.vocabulary
     if vocabulary == "bytes":
         return Bytes()
     if is_tokenizer_file(vocabulary):
@@ -182,26 +157,23 @@ def _tokenizer(source: TextSource, plan: Plan, documents: Documents, directory: 
     path, entries = directory / TOKENIZER, int(vocabulary)
     if not path.exists():
         size = int(np.maximum(plan.ends, 0).sum())
-        training = (piece.text for piece in _pieces(plan, documents, (0, 0)) if not piece.validating)
+        training = (piece.text for piece in _pieces(plan, directory) if not piece.validating)
         _write(path, train_bpe(sample_of(training, size), entries).encode())
     return read_tokenizer(path)
 
 
-def _pieces(plan: Plan, documents: Documents, place: Place) -> Iterator[Piece]:
-    """Yield all text from `place` on, without duplicates."""
-    first, behind = place
-    for number, document in documents(first):
-        cut, size = int(plan.ends[number]), int(plan.sizes[number])
+def _pieces(plan: Plan, directory: Path, written: int = 0) -> Iterator[Piece]:
+    """Yield the text without duplicates, in pieces, from behind its first `written` bytes on."""
+    for document, cut in zip(copied(directory / TEXT, plan.sizes), plan.ends.tolist(), strict=True):
         if cut == DUPLICATE:
             continue
-        behind = behind if number == first else 0
-        for validating, begin, end in ((False, 0, cut), (True, cut, size)):
-            start = max(begin, behind)
-            for text in chunks(document, start, end):
+        for validating, begin, end in ((False, 0, cut), (True, cut, len(document))):
+            start = begin
+            for text in chunks(document, begin, end):
                 stop = start + len(text)
-                after = (number, stop) if stop < size else (number + 1, 0)
-                yield Piece(text, validating, start == begin, stop == end, after)
-                start = stop
+                if written <= 0:
+                    yield Piece(text, validating, start == begin, stop == end)
+                start, written = stop, written - len(text)
 
 
 def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
@@ -245,85 +217,56 @@ class Parts:
     """The files of tokens and of where validation documents begin and end, appended to shard by shard."""
 
     def __init__(self, directory: Path, tokenizer: Tokenizer, stack: ExitStack) -> None:
-        """Open the files, in `stack`, behind the last shard that a killed process has written in full."""
-        self.place: Place = (0, 0)  # where the next shard begins
+        """Open the files, in `stack`, behind what a killed process has synced."""
+        self._directory = directory
         self._itemsize = tokenizer.dtype.itemsize
         self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
-        self._sizes = [0, 0, 0]  # bytes of each file
-        self._log = stack.enter_context(_opened(directory / WRITTEN))
-        self._files = [stack.enter_context(_opened(directory / name)) for name in PARTS]
-        end = 0
-        for line in self._log:
-            if not self._resumed(line):
-                break
-            end += len(line)
-        for file, size in zip((self._log, *self._files), (end, *self._sizes), strict=True):
-            file.seek(size)
-            file.truncate()
-
-    def _resumed(self, line: bytes) -> bool:
-        """Return whether what a line of the log says is in the files, and count it as written if so."""
-        with suppress(ValueError, KeyError, TypeError, OverflowError):  # a line that is cut off or damaged
-            entry = json.loads(line)
-            place, sizes = entry["place"], entry["sizes"]
-            added = [
-                file.read(size - before)
-                for file, size, before in zip(self._files, sizes, self._sizes, strict=True)
-            ]
-            if line.endswith(b"\n") and entry["sha256"] == _digest(place, sizes, added):
-                self._sizes, self.place = sizes, (place[0], place[1])
-                return True
-        return False
+        self.text, sizes = _synced(directory)  # bytes of the text that are written; of each file
+        self._files: list[BinaryIO] = []
+        for name, size in zip(PARTS, sizes, strict=True):
+            (directory / name).touch()
+            self._files.append(stack.enter_context((directory / name).open("r+b")))
+            self._files[-1].seek(size)
+            self._files[-1].truncate()
+        self._synced = time.monotonic()
 
     def append(self, pieces: Shard, tokens: NDArray[Any], counts: NDArray[np.int64]) -> None:
         """Write the tokens of a shard, of which each piece has as many as `counts` says."""
-        added: list[list[bytes]] = [[], [], []]
-        sizes = [*self._sizes]
-        encoded = tokens.tobytes()
-        begin = 0
-        for piece, count in zip(pieces, counts.tolist(), strict=True):
-            part = int(piece.validating)
-            end = begin + count * self._itemsize
-            if piece.begins and sizes[part]:
-                added[part].append(self._separator)
-                sizes[part] += self._itemsize
+        for piece, part in zip(pieces, np.split(tokens, np.cumsum(counts)[:-1]), strict=True):
+            file = self._files[piece.validating]
+            if piece.begins and file.tell():
+                file.write(self._separator)
             if piece.begins and piece.validating:
-                added[2].append(self._position(sizes[part]))
-            added[part].append(encoded[begin:end])
-            sizes[part] += end - begin
+                self._mark_document()
+            file.write(part.tobytes())
             if piece.ends and piece.validating:
-                added[2].append(self._position(sizes[part]))
-            begin = end
-        joined = [b"".join(part) for part in added]
-        for file, content in zip(self._files, joined, strict=True):
-            file.write(content)
-            file.flush()
-        self._sizes = [size + len(part) for size, part in zip(self._sizes, joined, strict=True)]
-        self.place = pieces[-1].after
-        entry = {
-            "place": self.place,
-            "sizes": self._sizes,
-            "sha256": _digest(self.place, self._sizes, joined),
-        }
-        self._log.write(json.dumps(entry).encode() + b"\n")
-        self._log.flush()
+                self._mark_document()
+            self.text += len(piece.text)
+        if time.monotonic() - self._synced >= SYNCED:
+            self.sync()
 
     def sync(self) -> None:
-        """Wait until the files have reached the disk."""
+        """Wait until the files have reached the disk, and write down how much there is."""
         for file in self._files:
+            file.flush()
             os.fsync(file.fileno())
+        entry = {"text": self.text, "sizes": [file.tell() for file in self._files]}
+        _write(self._directory / WRITTEN, json.dumps(entry).encode())
+        self._synced = time.monotonic()
 
-    def _position(self, size: int) -> bytes:
-        return np.array([size // self._itemsize], dtype="<i8").tobytes()
+    def _mark_document(self) -> None:
+        _, validation, documents = self._files
+        documents.write(np.array([validation.tell() // self._itemsize], dtype="<i8").tobytes())
 
 
-def _opened(path: Path) -> BinaryIO:
-    path.touch()
-    return path.open("r+b")
-
-
-def _digest(place: Sequence[int], sizes: Sequence[int], added: list[bytes]) -> str:
-    return hashlib.sha256(json.dumps([place, sizes]).encode() + b"".join(added)).hexdigest()
+def _synced(directory: Path) -> tuple[int, list[int]]:
+    """Return how many bytes of the text a killed process has written, and how long the files then were."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        entry = json.loads((directory / WRITTEN).read_bytes())
+        text, sizes = entry["text"], entry["sizes"]
+        if all((directory / name).stat().st_size >= size for name, size in zip(PARTS, sizes, strict=True)):
+            return text, sizes
+    return 0, [0, 0, 0]
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,7 +12,7 @@ from poslab.config.schema import HELD_OUT, is_tokenizer_file
 from poslab.data import sources, tokenizer_file
 from poslab.data.corpus import FORMAT, Corpus, load
 from poslab.data.directories import cache_directory, planning_directory
-from poslab.data.documents import Survey, survey
+from poslab.data.documents import survey
 from poslab.data.unfinished import write
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
@@ -24,35 +24,31 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     """Return the corpus that the section `data` of a configuration describes. Raises ConfigError."""
     source = sources.find(data)
     name = source.label()
-    content, surveyed = (None, None) if source.pinned else _content(source)
+    content = None if source.pinned else _content(source)
     key = _key(source, content)
     directory = cache_directory() / key[:32]
     with contextlib.suppress(DamagedError):  # another process may be writing it again
         if corpus := load(directory, name):
             return corpus
-    return write(source, key, content, surveyed, directory)
+    return write(source, key, content, directory)
 
 
-def _content(source: sources.TextSource) -> tuple[str, Survey | None]:
-    """Return the SHA-256 of a text and, where it was read for that, what is known of it.
-
-    A text in files that are as they were is not read again.
-    """
+def _content(source: sources.TextSource) -> str:
+    """Return the SHA-256 of a text. One in files that are as they were is not read again."""
     before = source.files_state()
     if before is None:
-        surveyed = survey(source)
-        return surveyed.digest, surveyed
+        return survey(source).digest
     options = source.model_dump(mode="json", exclude={"path", "vocabulary", "windows", "held_out"})
     about = [FORMAT, platform.node(), source.label(), options, before]
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     known = Remembered(planning_directory() / "texts.json", TEXTS)
-    if digest := known.get(key):
-        return str(digest), None
-    surveyed = survey(source)
-    if source.files_state() == before:
-        known.put(key, surveyed.digest)
+    if known.get(key) is None:
+        content = survey(source).digest
+        if source.files_state() != before:
+            return content
+        known.put(key, content)
         known.save()
-    return surveyed.digest, surveyed
+    return str(known.get(key))
 
 
 def _key(source: sources.TextSource, content: str | None) -> str:

@@ -1,7 +1,6 @@
-"""The documents of a text: read once for what is known of each, and again for their content.
+"""The documents of a text, read once: into a file, and for what is known of each.
 
-A text that its options fix (`pinned`) may be a download: it is read once, and lies in a file until its tokens
-are written. Any other is read again from its source, which must give the same.
+The file lies there until the tokens are written: a text may be a download, or change meanwhile.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
-from poslab.data.tokens import Text
+from poslab.data.tokens import FileText, Text
 
 PIECE = 2**20  # bytes of a document in a file that are in memory at once
 
@@ -29,85 +28,39 @@ class Survey(NamedTuple):
     digest: str  # SHA-256 of the whole
 
 
-class Reading:
-    """One reading of a source, in which `digest` becomes the SHA-256 of the whole and `given` is counted."""
-
-    def __init__(self, source: TextSource) -> None:
-        self._source = source
-        self._digest = hashlib.sha256()
-        self.given: int | None = None
-
-    def __iter__(self) -> Iterator[Text]:
-        """Yield the documents to train on, then those to validate on, without empty ones."""
-        count = 0
-        for validating, documents in enumerate((self._source.read(), self._source.read_validation())):
-            self._digest.update(b"held out" if documents is None else b"documents")
-            if validating and documents is not None:
-                self.given = count
-            for document in documents or ():
-                self._digest.update(len(document).to_bytes(8, "big"))
-                for piece in pieces(document):
-                    self._digest.update(piece)
-                if len(document):
-                    count += 1
-                    yield document
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
-
-
-def pieces(document: Text) -> Iterator[bytes]:
-    """Yield a document in pieces, of which one of a file is read at a time."""
-    for begin in range(0, len(document), PIECE):
-        yield document[begin : begin + PIECE]
-
-
 def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
-    """Read a source once, and write its text to the file `copy` if there is one.
+    """Read the documents of a source, and write them to the file `copy` if there is one.
 
     Raises ConfigError where it holds no text.
     """
-    reading = Reading(source)
+    whole, given = hashlib.sha256(), None
     sizes, hashes = array("q"), array("Q")
-    for document in reading:
-        digest = hashlib.sha256()
-        for piece in pieces(document):
-            digest.update(piece)
-            if copy is not None:
-                copy.write(piece)
-        sizes.append(len(document))
-        hashes.append(int.from_bytes(digest.digest()[:8], "big"))
+    for validating, documents in enumerate((source.read(), source.read_validation())):
+        whole.update(b"held out" if documents is None else b"documents")
+        if validating and documents is not None:
+            given = len(sizes)
+        for document in documents or ():
+            whole.update(len(document).to_bytes(8, "big"))
+            single = hashlib.sha256()
+            for begin in range(0, len(document), PIECE):
+                piece = document[begin : begin + PIECE]
+                whole.update(piece)
+                single.update(piece)
+                if copy is not None:
+                    copy.write(piece)
+            if len(document):
+                sizes.append(len(document))
+                hashes.append(int.from_bytes(single.digest()[:8], "big"))
     if not sizes:
         raise ConfigError(f"{source.label()} holds no text")
-    return Survey(
-        np.array(sizes, dtype=np.int64), np.array(hashes, dtype=np.uint64), reading.given, reading.digest
-    )
+    known = np.array(sizes, dtype=np.int64), np.array(hashes, dtype=np.uint64)
+    return Survey(*known, given, whole.hexdigest())
 
 
-def copied(path: Path, sizes: NDArray[np.int64], first: int) -> Iterator[tuple[int, Text]]:
-    """Yield documents of a file that `survey` has written from the number `first` on, with their numbers."""
+def copied(path: Path, sizes: NDArray[np.int64]) -> Iterator[Text]:
+    """Yield the documents of a file that `survey` has written. Large ones stay on the disk."""
+    begin = 0
     with path.open("rb") as file:
-        file.seek(int(sizes[:first].sum()))
-        for number in range(first, len(sizes)):
-            yield number, file.read(int(sizes[number]))
-
-
-def read_again(
-    source: TextSource, sizes: NDArray[np.int64], digest: str, first: int
-) -> Iterator[tuple[int, Text]]:
-    """Yield documents of a source from the number `first` on, with their numbers.
-
-    Raises ConfigError where it is not what it was by the survey, at the end if not before.
-    """
-    changed = ConfigError(f"{source.label()} changed while it was read; try again")
-    reading = Reading(source)
-    count = 0
-    for number, document in enumerate(reading):
-        if number >= len(sizes) or len(document) != sizes[number]:
-            raise changed
-        count += 1
-        if number >= first:
-            yield number, document
-    if count != len(sizes) or reading.digest != digest:
-        raise changed
+        for size in sizes.tolist():
+            yield file.read(size) if size <= PIECE else FileText(path, begin, size)
+            begin = file.seek(begin + size)

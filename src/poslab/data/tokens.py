@@ -7,6 +7,7 @@ separator stands between documents; it counts as the one byte that it would be i
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +30,27 @@ class Text(Protocol):
         """Return its bytes."""
 
     def __getitem__(self, part: slice, /) -> bytes: ...
+
+
+class FileText:
+    """Text of `size` bytes in a file, from `begin` on, of which parts are read when used."""
+
+    def __init__(self, path: Path, begin: int, size: int) -> None:
+        self._path = path
+        self._begin = begin
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        begin, end, _ = part.indices(self._size)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._begin + begin)
+                return file.read(max(end - begin, 0))
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be read: {error.strerror}") from None
 
 
 class Bytes:

@@ -17,7 +17,6 @@ from pathlib import Path
 from poslab.config.schema import ConfigError
 from poslab.data.build import build
 from poslab.data.corpus import Corpus, load
-from poslab.data.documents import Survey
 from poslab.data.sources import TextSource
 from poslab.record.seal import DamagedError
 
@@ -25,13 +24,10 @@ UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
 ABANDONED = 7 * 24 * 3600  # seconds; an older unfinished directory was left by a process that was killed
 
 
-def write(
-    source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
-) -> Corpus:
+def write(source: TextSource, key: str, content: str | None, directory: Path) -> Corpus:
     """Prepare a text in `directory` unless another process does, and return it.
 
-    `content` is the text's digest and `surveyed` what is known of it, where it was read already. Raises
-    ConfigError.
+    `content` is the text's digest, where no options fix it. Raises ConfigError.
     """
     name, root = source.label(), directory.parent
     try:
@@ -44,7 +40,7 @@ def write(
             except DamagedError as error:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
-            _build(source, key, content, surveyed, directory)
+            _build(source, key, content, directory)
             corpus = load(directory, name)
     except OSError as error:
         raise ConfigError(
@@ -57,9 +53,7 @@ def write(
     return corpus
 
 
-def _build(
-    source: TextSource, key: str, content: str | None, surveyed: Survey | None, directory: Path
-) -> None:
+def _build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
     """Prepare a text in an unfinished directory and rename that to `directory`.
 
     A stop or a kill leaves it to the next command, an error leaves nothing. Each machine has one of its own,
@@ -71,7 +65,7 @@ def _build(
     os.utime(unfinished)
     _remove_abandoned(directory.parent)
     try:
-        build(source, key, content, surveyed, unfinished)
+        build(source, key, content, unfinished)
         try:
             unfinished.rename(directory)
         except OSError:

@@ -7,11 +7,11 @@ fields; it overrides
     label            the text's name in reports
     read             the documents, each as bytes
     read_validation  documents to validate on, where the source has such a part
-    pinned           True where its options fix the text, such as a commit hash; it is read once
+    pinned           True where its options fix the text, such as a commit hash
     files_state      for files that need not be read again while they are as they were
 
-A text that is not pinned is read up to three times, and must be the same each time. Texts are split, turned
-into tokens and cached by poslab.data.cache; a source knows nothing of that.
+A text that is not pinned is read twice, and must be the same each time. Texts are split, turned into tokens
+and cached by poslab.data.cache; a source knows nothing of that.
 """
 
 from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from pydantic import Field
 from poslab.config.schema import ConfigError
 from poslab.data import rows
 from poslab.data.sources import TextSource
-from poslab.data.tokens import Text
+from poslab.data.tokens import FileText, Text
 from poslab.data.verification import files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
@@ -88,27 +88,6 @@ class Source(TextSource):
         return path
 
 
-class FileText:
-    """The UTF-8 text of a file that is not compressed, from `begin` on, of which parts are read when used."""
-
-    def __init__(self, path: Path, begin: int) -> None:
-        self._path = path
-        self._begin = begin
-        self._size = path.stat().st_size - begin
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice, /) -> bytes:
-        begin, end, _ = part.indices(self._size)
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._begin + begin)
-                return file.read(max(end - begin, 0))
-        except OSError as error:
-            raise ConfigError(f"data.path={self._path} cannot be read: {error.strerror}") from None
-
-
 def read_text(path: Path) -> Text:
     """Return the UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError.
 
@@ -116,13 +95,13 @@ def read_text(path: Path) -> Text:
     """
     with rows.opened(path) as file:
         head = file.read(len(rows.BOM))
-        large = os.fstat(file.fileno()).st_size > LARGE and not isinstance(file, gzip.GzipFile)
+        size = os.fstat(file.fileno()).st_size
+        large = size > LARGE and not isinstance(file, gzip.GzipFile)
         content = head if large else head + file.read()
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError(f"data.path={path} is UTF-16, not UTF-8; {_conversion('UTF-16')}")
-    text = (
-        FileText(path, len(rows.BOM) if head == rows.BOM else 0) if large else content.removeprefix(rows.BOM)
-    )
+    mark = len(rows.BOM) if head == rows.BOM else 0
+    text = FileText(path, mark, size - mark) if large else content[mark:]
     _check(text, path)
     return text
 
