@@ -14,7 +14,7 @@ from poslab.data.windows import windows_at
 from poslab.model.gpt import build
 from poslab.model.positions.randomised import Randomised
 from poslab.study.run.plan import resolve
-from poslab.training.batches import Loader, Prefetcher, TrainingBatches
+from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel, learning_rate_share
 from support.models import ATTENTIONS, CONF, POSITIONS, SCHEMES, make_gpt
 from support.runs import request, trained
@@ -147,14 +147,13 @@ def test_processes_and_microbatches_share_one_batch(objective, windows, document
 
 
 def test_batches_made_ahead_are_the_same_and_end_with_the_training():
-    batches = TrainingBatches(request(trainer__accumulate=2).config, prepare(request().config.data))
-    ahead = Prefetcher(batches, pinned=False)
+    ahead, stopped = (batches_of(2, 0, 0, 1, True) for _ in range(2))
     assert len(ahead) == 40
-    for batch, same in zip(Loader(batches), ahead, strict=True):
+    for batch, same in zip(batches_of(2), ahead, strict=True):
         assert torch.equal(batch.tokens, same.tokens)
         assert torch.equal(batch.targets, same.targets)
         assert batch.digest == same.digest
-    stopped = iter(Prefetcher(batches, pinned=False))
+    stopped = iter(stopped)
     next(stopped)
     assert [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
     stopped.close()
@@ -170,7 +169,7 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
 
     made = []
     with pytest.raises(OSError, match="the file is gone"):
-        made.extend(Prefetcher(Broken(request().config, prepare(request().config.data)), pinned=False))
+        made.extend(Broken(request().config, prepare(request().config.data), prefetch=True))
     assert len(made) == 5
 
 

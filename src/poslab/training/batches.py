@@ -38,12 +38,20 @@ class TrainingBatches:
     """Item i is this process's share of microbatch i % accumulate of step `first_step` + i // accumulate.
 
     The batch of a step depends only on the seed and the step. It is split into accumulate * world parts, and
-    every one of the `world` processes reads and takes each `world`th part.
+    every one of the `world` processes reads and takes each `world`th part. An iteration begins at the item
+    `position`, which Lightning saves in checkpoints and restores.
     """
 
     def __init__(
-        self, config: RunConfig, corpus: Corpus, first_step: int = 0, rank: int = 0, world: int = 1
+        self,
+        config: RunConfig,
+        corpus: Corpus,
+        first_step: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        prefetch: bool = False,
     ) -> None:
+        """With `prefetch`, items are drawn in a thread while earlier ones are trained on."""
         self.config = config
         self.corpus = corpus
         self.objective = build_objective(config.objective)
@@ -56,6 +64,8 @@ class TrainingBatches:
         parts = np.arange(config.trainer.batch_size).reshape(config.trainer.accumulate, world, -1)
         self.read = parts[:, rank].ravel()
         self.last: tuple[int, Windows, Windows, Windows] | None = None  # the last step, and its batch
+        self.prefetch = prefetch
+        self.position = 0  # of the next item
 
     def __len__(self) -> int:
         return self.config.trainer.max_steps * self.config.trainer.accumulate
@@ -93,6 +103,38 @@ class TrainingBatches:
             windows = with_questions(windows, list(probe.tasks), probe.share, seed, number)
         return windows, *self.objective.of_step(windows, self.corpus.vocabulary, seed, number)
 
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+    def __iter__(self) -> Iterator[Batch]:
+        rest = range(self.position, len(self))
+        for batch in self._prefetched(iter(rest)) if self.prefetch else map(self.__getitem__, rest):
+            self.position += 1
+            yield batch
+
+    def _prefetched(self, rest: Iterator[int]) -> Iterator[Batch]:
+        """Yield these items. An error in drawing one is raised where it is requested."""
+        thread = ThreadPoolExecutor(1, "batches")
+        waiting = deque(thread.submit(self._pinned, index) for index in islice(rest, AHEAD))
+        try:
+            while waiting:
+                batch = waiting.popleft().result()
+                waiting.extend(thread.submit(self._pinned, index) for index in islice(rest, 1))
+                yield batch
+        finally:  # also where training stops before the last batch
+            thread.shutdown(cancel_futures=True)
+
+    def _pinned(self, index: int) -> Batch:
+        """Return an item in memory that a GPU copies from by itself: training does not wait for the copy."""
+        batch = self[index]
+        if not torch.cuda.is_available():
+            return batch
+        return batch._replace(tokens=batch.tokens.pin_memory(), targets=batch.targets.pin_memory())
+
+
 
 def documents_apart(
     tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], separator: int
@@ -111,59 +153,3 @@ def documents_apart(
     rows, scored = np.full(shape, separator), np.full(shape, UNSCORED)
     rows[places], scored[places] = tokens.ravel(), targets.ravel()
     return rows, scored
-
-
-class Loader:
-    """The items of `batches` in order. Lightning saves its `position` in checkpoints, and restores it."""
-
-    def __init__(self, batches: TrainingBatches) -> None:
-        self.batches = batches
-        self.position = 0  # of the next item
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def state_dict(self) -> dict[str, int]:
-        return {"position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.position = state["position"]
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self._items():
-            self.position += 1
-            yield batch
-
-    def _items(self) -> Iterator[Batch]:
-        """Yield the items, each drawn on request."""
-        return (self.batches[index] for index in range(self.position, len(self)))
-
-
-class Prefetcher(Loader):
-    """A loader that draws items in a thread while earlier ones are trained on.
-
-    With `pinned`, in memory that a GPU copies from by itself, so that training does not wait for the copy. An
-    error in drawing a batch is raised where the batch is requested.
-    """
-
-    def __init__(self, batches: TrainingBatches, pinned: bool) -> None:
-        super().__init__(batches)
-        self.pinned = pinned
-
-    def _items(self) -> Iterator[Batch]:
-        rest = iter(range(self.position, len(self)))
-        thread = ThreadPoolExecutor(1, "batches")
-        waiting = deque(thread.submit(self._item, index) for index in islice(rest, AHEAD))
-        try:
-            while waiting:
-                batch = waiting.popleft().result()
-                waiting.extend(thread.submit(self._item, index) for index in islice(rest, 1))
-                yield batch
-        finally:  # also where training stops before the last batch
-            thread.shutdown(cancel_futures=True)
-
-    def _item(self, index: int) -> Batch:
-        batch = self.batches[index]
-        if not self.pinned:
-            return batch
-        return batch._replace(tokens=batch.tokens.pin_memory(), targets=batch.targets.pin_memory())

@@ -30,7 +30,7 @@ from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 from poslab.model.rescaling import Rescaling
 from poslab.objectives import UNSCORED, build_objective
-from poslab.training.batches import Loader, Prefetcher, TrainingBatches
+from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
@@ -286,14 +286,10 @@ def _fit(
             raise RuntimeError(
                 f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
             )
-        batches = TrainingBatches(config, corpus, module.first_step, trainer.global_rank, trainer.world_size)
+        share = module.first_step, trainer.global_rank, trainer.world_size
         # On a CPU a prefetching thread would take time from the steps.
-        cuda = trainer.strategy.root_device.type == "cuda"
-        trainer.fit(
-            module,
-            Prefetcher(batches, pinned=True) if cuda else Loader(batches),
-            ckpt_path=None if recorder.io.state is None else StateInMemory.PATH,
-        )
+        batches = TrainingBatches(config, corpus, *share, trainer.strategy.root_device.type == "cuda")
+        trainer.fit(module, batches, ckpt_path=None if recorder.io.state is None else StateInMemory.PATH)
     if module.gpt is not gpt:
         from poslab.training.sharded import take_weights
 
