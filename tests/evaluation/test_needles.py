@@ -11,8 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from poslab.analysis.results import gather
 from poslab.analysis.statistics import estimate
-from poslab.data.needles import KINDS, ROOM, needles
+from poslab.data.needles import KINDS, ROOM, hidden, needles
+from poslab.data.tokens import Bytes
 from poslab.measures import needles as measure
+from poslab.objectives import UNSCORED
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
 from support.runs import make, request
@@ -28,11 +30,15 @@ def text(count, size):
 @pytest.mark.parametrize("size", [ROOM, 300])
 def test_the_text_has_one_right_answer_and_it_is_the_same_at_every_depth_and_length(kind, size):
     stated = 4 if kind == "several" else 1
-    expected = needles(text(20, 200), kind, 0.5).answers
+    asked = needles(kind, 20, Bytes())
+    expected = np.array([needle.answers for needle in asked])
     for depth, place in ((0.0, 0), (1.0, size - 22 - 23 * stated)):
-        windows, answers = needles(text(20, size), kind, depth)
-        np.testing.assert_array_equal(answers, expected)
-        for window, candidates in zip(windows.astype(np.uint8), answers.astype(np.uint8), strict=True):
+        windows, scored = hidden(text(20, size), asked, depth)
+        np.testing.assert_array_equal(scored[..., -5:], expected)
+        assert (scored[..., :-5] == UNSCORED).all()
+        assert (windows[..., -5:] == expected).all()
+        of_right = windows[:, 0].astype(np.uint8)
+        for window, candidates in zip(of_right, expected.astype(np.uint8), strict=True):
             *facts, (name, key) = LINE.findall(bytes(window))
             assert LINE.search(bytes(window)).start() == place
             assert len(facts) == stated
@@ -47,7 +53,7 @@ def test_the_text_has_one_right_answer_and_it_is_the_same_at_every_depth_and_len
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_likes_some_digits_and_reads_nothing_is_right_as_often_as_guessing(kind):
     liked = np.random.default_rng(0).normal(size=256)
-    likely = liked[needles(text(32, 200), kind, 0.5).answers].sum(axis=-1)
+    likely = np.array([liked[needle.answers].sum(axis=-1) for needle in needles(kind, 32, Bytes())])
     assert (likely[:, 0] > likely[:, 1:].max(axis=1)).sum() == 8
 
 
@@ -94,7 +100,8 @@ def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
         corpus=SimpleNamespace(vocabulary=256),
     )
     for kind in KINDS:
-        assert measure.right_answers(measure._losses(trained, text(8, 150), kind, 0.5)) == right[kind]
+        first, *wrong = measure.answer_losses(trained, text(8, 150), needles(kind, 8, Bytes()), 0.5).T
+        assert (first < np.min(wrong, axis=0)).sum() == right[kind]
 
 
 def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):

@@ -18,8 +18,9 @@ from poslab.analysis.results import gather
 from poslab.commands.evaluate import main as evaluate
 from poslab.config.schema import ConfigError
 from poslab.data.cache import prepare
+from poslab.data.needles import Needle, room
 from poslab.data.segments import extrapolation_segments
-from poslab.library import from_transformers, needles_in_tokens
+from poslab.library import from_transformers
 from poslab.library.evaluate_transformers import evaluate_transformers, show
 from poslab.measures import Trained
 from poslab.measures.needles import Needles
@@ -203,11 +204,12 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
         asked.append((np.append(tokens, targets[:, -1:], axis=1), targets[:, -last:]))
         return np.zeros((len(tokens), last))
 
-    monkeypatch.setattr(needles_in_tokens, "token_losses", spied)
-    config = poslab.compose("context_length=128", "evaluate.longest=1", "evaluate.needles=4").config
-    model = SimpleNamespace(scheme=SimpleNamespace(max_length=None))
+    monkeypatch.setattr("poslab.evaluation.losses.token_losses", spied)
+    settings = "context_length=128", "evaluate.longest=1", "evaluate.needles=4", f"data.vocabulary={path}"
+    config = poslab.compose(*settings).config
+    model = SimpleNamespace(scheme=SimpleNamespace(max_length=None), to=lambda device: None)
     trained = Trained(model, resolve(config), corpus, RunDisplay("", quiet=True), lambda: None)
-    drawn = [row for row in needles_in_tokens.needle_rows(trained, path) if row["multiple"] == "1"]
+    drawn = [row for row in Needles().measure(trained) if row["multiple"] == "1"]
     assert len(drawn) == len(asked) == 2 * 5
     assert not any(row["right"] for row in drawn)  # all are as likely: a draw is wrong
     for windows, scored in asked[5:]:  # several facts
@@ -217,20 +219,6 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
             *facts, (name, _) = re.findall(rb"\nThe key of (\w) is (\d+)", spelled)
             assert len(facts) == 4
             assert (dict(facts)[name].decode() == answer.strip()) == (number % 4 == 0)
-
-
-def test_needles_in_bytes_are_those_of_runs(folder, text):
-    request = poslab.compose(
-        "data=text", f"data.path={text}", *FEW, "evaluate.longest=2", "evaluate.needles=6",
-        "context_length=128", "trainer.accelerator=cpu", "trainer.precision=float32", "logger=local",
-    )  # fmt: skip
-    path = str(folder("llama"))
-    model = from_transformers.open_model(path, from_transformers.read_config(path), "float32", 128)
-    corpus = corpus_of(text)
-    trained = Trained(model, request.config, corpus, RunDisplay("", quiet=True), lambda: None)
-    expected = [*Needles().measure(trained)]
-    assert [*needles_in_tokens.needle_rows(trained, None)] == expected
-    assert len(expected) == 2 * 2 * 5
 
 
 def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_of_training(
@@ -343,6 +331,6 @@ def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folde
 
 
 def test_room_for_needles_is_that_of_the_widest_answer():
-    narrow = needles_in_tokens.Question(np.arange(9), np.arange(3), np.zeros((4, 1), int))
-    wide = needles_in_tokens.Question(np.arange(5), np.arange(3), np.zeros((4, 4), int))
-    assert needles_in_tokens.room([narrow, wide]) == 9 + 3 + 4
+    narrow = Needle(np.arange(9), np.arange(3), np.zeros((4, 1), int))
+    wide = Needle(np.arange(5), np.arange(3), np.zeros((4, 4), int))
+    assert room([narrow, wide]) == 1 + 9 + 3 + 4

@@ -11,35 +11,40 @@ choices, above one in CANDIDATES or not. In `one` the other answers stand nowher
 key of another name, so that it takes the name to find the right one (Hsieh et al. 2024, arXiv 2404.06654).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
+from poslab.data.tokens import Bytes, Tokenizer
+from poslab.objectives import UNSCORED
+
 KINDS = ("one", "several")
 CANDIDATES = 4
 NAMES, DIGITS = b"ABCD", 5
 LINE = len(b"\nThe key of A is ") + DIGITS  # bytes
-ROOM = (CANDIDATES + 1) * (LINE + 1)  # that statements and question take
+ROOM = (CANDIDATES + 1) * (LINE + 1)  # bytes that statements and question take
 
 
-class Needles(NamedTuple):
-    """Windows that end with the right answer, and all answers of each, the right one first."""
+class Needle(NamedTuple):
+    """Facts and a question about one of them, in tokens."""
 
-    windows: Int[np.ndarray, "N T"]
-    answers: Int[np.ndarray, "N CANDIDATES DIGITS"]
+    stated: Int[np.ndarray, "N"]
+    asked: Int[np.ndarray, "Q"]
+    answers: Int[np.ndarray, "C A"]  # the right one first; UNSCORED behind those with fewer tokens
 
 
-def needles(texts: Int[np.ndarray, "N T"], kind: str, depth: float) -> Needles:
-    """Put a fact into each text, and a question for it at its end; T >= ROOM bytes.
+def needles(kind: str, count: int, tokenizer: Tokenizer) -> list[Needle]:
+    """Return so many of a kind, the same in every run.
 
-    At depth 0 the fact stands at the start of the window, at 1 right before the question. Names and keys are
-    the same at every length and depth, and in every run. Four texts in a row have the same keys and each asks
-    for another: of these, a model that only likes some keys more than others has one right.
+    Four in a row have the same keys and each asks for another: of these, a model that only likes some keys
+    more than others has one right.
     """
-    windows, answers = texts.copy(), []
-    size = texts.shape[1]
-    for number, window in enumerate(windows):
+    # A tokenizer may join the space before a number to it.
+    begin = LINE - DIGITS - (0 if isinstance(tokenizer, Bytes) else 1)
+    found = []
+    for number in range(count):
         group, asked = divmod(number, CANDIDATES)
         random = np.random.Philox(key=np.array([group, 0], dtype=np.uint64), counter=[0, 0, 0, 5])
         raw = random.random_raw(1 + CANDIDATES).tolist()
@@ -50,9 +55,42 @@ def needles(texts: Int[np.ndarray, "N T"], kind: str, depth: float) -> Needles:
         ]
         lines = [b"\nThe key of %c is %s" % pair for pair in zip(NAMES, keys, strict=True)]
         stated = b"".join(line + b"." for line in (lines if kind == "several" else lines[asked : asked + 1]))
-        start = round(depth * (size - len(stated) - LINE))
-        window[start : start + len(stated)] = np.frombuffer(stated, dtype=np.uint8)
-        window[size - LINE :] = np.frombuffer(lines[asked], dtype=np.uint8)
         wrong = [key for place, key in enumerate(keys) if place != asked]
-        answers.append([list(key) for key in (keys[asked], *wrong)])
-    return Needles(windows, np.array(answers))
+        ends = [(lines[asked][:-DIGITS] + key)[begin:] for key in (keys[asked], *wrong)]
+        facts, question, *spelled = (
+            tokenizer.encode([text])[0].astype(np.int64) for text in (stated, lines[asked][:begin], *ends)
+        )
+        answers = np.full((CANDIDATES, max(map(len, spelled))), UNSCORED)
+        for answer, tokens in zip(answers, spelled, strict=True):
+            answer[: len(tokens)] = tokens
+        found.append(Needle(facts, question, answers))
+    return found
+
+
+def widest(needles: Sequence[Needle]) -> int:
+    """Return the tokens of the longest answer, for which each window leaves room."""
+    return max(answers.shape[1] for *_, answers in needles)
+
+
+def room(needles: Sequence[Needle]) -> int:
+    """Return the fewest tokens of a window that has room for any of them, and one of text."""
+    return 1 + widest(needles) + max(len(stated) + len(asked) for stated, asked, _ in needles)
+
+
+def hidden(
+    texts: Int[np.ndarray, "N T"], needles: Sequence[Needle], depth: float
+) -> tuple[Int[np.ndarray, "N C T"], Int[np.ndarray, "N C T"]]:
+    """Return each text with its facts, its question and each answer; and the answers, all else UNSCORED.
+
+    At depth 0 the facts stand at the start of the window, at 1 right before the question.
+    """
+    given = np.repeat(texts[:, None], CANDIDATES, axis=1)
+    scored = np.full_like(given, UNSCORED)
+    end = texts.shape[1] - widest(needles)
+    for windows, targets, (stated, asked, answers) in zip(given, scored, needles, strict=True):
+        start = round(depth * (end - len(asked) - len(stated)))
+        windows[:, start : start + len(stated)] = stated
+        windows[:, end - len(asked) : end] = asked
+        targets[:, end : end + answers.shape[1]] = answers
+        windows[:, end:] = np.where(targets[:, end:] == UNSCORED, asked[-1], targets[:, end:])
+    return given, scored

@@ -37,7 +37,6 @@ from poslab.library.from_transformers import (
     tokenizer_path,
     trained_length,
 )
-from poslab.library.needles_in_tokens import needle_rows
 from poslab.measures import Row, Trained
 from poslab.measures.lengths import Lengths
 from poslab.measures.needles import CHANCE, TITLES, Needles
@@ -114,7 +113,7 @@ def evaluate_transformers(
     if finished is not None and finished.status == "done" and not damaged_files(directory, finished.files):
         return directory
     started, began = now(), time.perf_counter()
-    tables = _measured(model, config, corpus, tokenizer, RunDisplay(label))
+    tables = _measured(model, config, corpus, RunDisplay(label))
     record = RunRecord(directory)
     record.write_table(METRICS, [])  # it has no curve of training
     for schema, rows in tables:
@@ -266,16 +265,10 @@ def _name_separators(model: TransformersModel, corpus: Corpus, documents: str) -
 
 
 def _measured(
-    model: TransformersModel, config: Config, corpus: Corpus, tokenizer: Path | None, display: RunDisplay
+    model: TransformersModel, config: Config, corpus: Corpus, display: RunDisplay
 ) -> list[tuple[Any, list[Row]]]:
     """Return the tables of a record."""
     gpt = cast("GPT", model)  # it has what these measurements ask of one
     trained = Trained(gpt, config, corpus, display, lambda: None)
-    tables: list[tuple[Any, list[Row]]] = []
-    if config.evaluate.needles:  # first, as it may be refused
-        model.to(config.trainer.accelerator)
-        tables.append((Needles.table, list(needle_rows(trained, tokenizer))))
-    for measurement in (Lengths(), Position(), Rescaled(), RescaledPosition()):
-        if measurement.wanted(config):
-            tables.append((measurement.table, list(measurement.measure(trained))))
-    return tables
+    measured = Needles(), Lengths(), Position(), Rescaled(), RescaledPosition()  # the first may be refused
+    return [(kind.table, list(kind.measure(trained))) for kind in measured if kind.wanted(config)]

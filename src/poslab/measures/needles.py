@@ -1,18 +1,20 @@
 """Whether a model that never trained on questions finds a fact in its window, by length and depth."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from poslab.analysis.estimates import estimates
 from poslab.analysis.statistics import CONFIDENCE, Estimate, grouped
-from poslab.config.schema import RunConfig, longest_length
+from poslab.config.schema import ConfigError, RunConfig, longest_length
 from poslab.config.text import counted, listing
-from poslab.data.needles import CANDIDATES, DIGITS, KINDS, ROOM, needles
+from poslab.data.needles import CANDIDATES, KINDS, Needle, hidden, needles, room, widest
 from poslab.measures import Measurement, Row, Trained
+from poslab.objectives import UNSCORED
 from poslab.record.frames import DataFrame
 from poslab.report import formatting
 from poslab.report.cells import half_widths
@@ -37,20 +39,41 @@ class Needles(Measurement):
         return config.evaluate.needles > 0
 
     def measure(self, trained: Trained) -> Iterator[Row]:
-        """Return a row per kind, length and depth; lengths without room for the facts are left out."""
+        """Yield a row per kind, length and depth; lengths without room for the facts are left out.
+
+        The answers of a question may differ in tokens; each begins at the same place, and is scored by the
+        sum of its tokens' losses. Raise ConfigError where no length has room.
+        """
         from poslab.data.segments import extrapolation_segments
+        from poslab.data.tokenizer_file import read_tokenizer
+        from poslab.data.tokens import Bytes
         from poslab.evaluation.extrapolation import lengths_up_to
 
         gpt, config = trained.gpt, trained.config
         longest, count = longest_length(config), config.evaluate.needles
         segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
+        vocabulary = config.data["vocabulary"]
+        tokenizer = Bytes() if vocabulary == "bytes" else read_tokenizer(Path(vocabulary))
+        asked = {kind: needles(kind, len(segments), tokenizer) for kind in KINDS}
+        needed = max(map(room, asked.values()))
         reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
-        lengths = [(multiple, length) for multiple, length in reached if length >= ROOM]
-        return answered(
-            trained,
-            lengths,
-            lambda kind, length, depth: _losses(trained, segments[:, -length:], kind, depth),
-        )
+        lengths = [(multiple, length) for multiple, length in reached if length >= needed]
+        if not lengths:
+            raise ConfigError(
+                f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window has "
+                "them: leave it out, or choose longer windows"
+            )
+        gpt.to(config.trainer.accelerator)
+        for kind, multiple, length, depth in at_depths(trained, "needles", KINDS, lengths, DEPTHS):
+            right, *wrong = answer_losses(trained, segments[:, -length:], asked[kind], depth).T
+            yield {
+                "kind": kind,
+                "multiple": f"{multiple:g}",
+                "length": length,
+                "depth": depth,
+                "samples": len(right),
+                "right": int((right < np.min(wrong, axis=0)).sum()),  # a draw is wrong
+            }
 
     def summarise(self, table: DataFrame) -> DataFrame:
         sums = table.groupby(["run", "kind", "multiple"], sort=False)[["right", "samples"]].sum()
@@ -128,28 +151,6 @@ def _heat(study: StudyTables, table: DataFrame, title: str) -> HeatPanels:
     return study.heat(words, axes, cells.right / cells.samples, titles, shares=True)
 
 
-def answered(
-    trained: Trained,
-    lengths: Sequence[tuple[float, int]],
-    losses_of: Callable[[str, int, float], list[Float[np.ndarray, "N"]]],
-) -> Iterator[Row]:
-    """Yield a row per kind, length (as a multiple of L, and in tokens) and depth.
-
-    `losses_of` returns the losses in nats of each answer to the questions of a kind, in windows of so many
-    tokens, about facts at a depth: those of the right answer first.
-    """
-    for kind, multiple, length, depth in at_depths(trained, "needles", KINDS, lengths, DEPTHS):
-        losses = losses_of(kind, length, depth)
-        yield {
-            "kind": kind,
-            "multiple": f"{multiple:g}",
-            "length": length,
-            "depth": depth,
-            "samples": len(losses[0]),
-            "right": right_answers(losses),
-        }
-
-
 def at_depths(
     trained: Trained,
     name: str,
@@ -169,29 +170,17 @@ def at_depths(
             trained.progress.share(f"{name} at {multiple:g} L", done / work)
 
 
-def right_answers(losses: list[Float[np.ndarray, "N"]]) -> int:
-    """Return how often the first answer is the likeliest, by the losses of all; a draw is wrong."""
-    right, *wrong = losses
-    return int((right < np.min(wrong, axis=0)).sum())
-
-
-def _losses(
-    trained: Trained, texts: Int[np.ndarray, "N T"], kind: str, depth: float
-) -> list[Float[np.ndarray, "N"]]:
-    """Return the losses in nats of each answer to the question in each text, those of the right one first."""
+def answer_losses(
+    trained: Trained, texts: Int[np.ndarray, "N T"], asked: Sequence[Needle], depth: float
+) -> Float[np.ndarray, "N C"]:
+    """Return the loss in nats of each answer to the question in each text, that of the right one first."""
     from poslab.evaluation.losses import token_losses
     from poslab.objectives import build_objective
 
-    windows, answers = needles(texts, kind, depth)
-    causal = build_objective(trained.config.objective).causal
-    losses = []
-    for answer in answers.transpose(1, 0, 2):
-        windows[:, -DIGITS:] = answer
-        given = windows.copy()
-        if causal:
-            tokens, targets = given[:, :-1], windows[:, 1:]
-        else:  # the answer is hidden, as tokens are in training
-            given[:, -DIGITS:] = trained.corpus.vocabulary
-            tokens, targets = given, windows
-        losses.append(token_losses(trained.gpt, tokens, targets, DIGITS).sum(axis=1))
-    return losses
+    given, scored = (side.reshape(-1, texts.shape[1]) for side in hidden(texts, asked, depth))
+    if build_objective(trained.config.objective).causal:
+        given, scored = given[:, :-1], scored[:, 1:]
+    else:  # the answer is hidden, as tokens are in training
+        given = np.where(scored == UNSCORED, given, trained.corpus.vocabulary)
+    losses = token_losses(trained.gpt, given, scored, widest(asked))
+    return losses.sum(axis=1).reshape(-1, CANDIDATES)
