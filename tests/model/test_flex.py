@@ -11,27 +11,20 @@ import pytest
 import torch
 import torch.nn.attention.flex_attention
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.autograd.graph import saved_tensors_hooks
 
 from poslab.model.attention import Site, build_attention, flash
 from poslab.model.kernels import flex
 from poslab.model.positions import Geometry, build_scheme
-from support.attentions import BiasAndGates, Case, parts
+from support.attentions import Case
 from support.models import ATTENTIONS, SCHEMES
 from support.pairwise import pairwise
 
 HEADS, WIDTH = 2, 8
 RANDOMISED = {"scheme": "randomised", "stretch": 2, "of": SCHEMES["t5"]}
-AROUND_FIRE = {"scheme": "ssmax", "rate": 1.0, "of": SCHEMES["fire"]}
 SINKS = torch.tensor([-1.0, 2.0], dtype=torch.float64)
-LENGTH = flex.BLOCK + 2  # two blocks, each a strip
+LENGTH = flex.BLOCK + 2  # two blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-
-
-@pytest.fixture(autouse=True)
-def strips_of_a_block(monkeypatch):
-    monkeypatch.setattr(flex, "STRIP", flex.BLOCK)
 
 
 @pytest.fixture
@@ -65,9 +58,9 @@ def by_flex(attend, q, k, v, site):
 @pytest.mark.parametrize(
     ("pos", "sinks", "window"),
     [
-        *((pos, None, None) for pos in ("none", "inkling", RANDOMISED, BiasAndGates)),
+        *((pos, None, None) for pos in ("none", "inkling", RANDOMISED)),
         *((pos, None, 50) for pos in ("t5", "fox")),
-        *((pos, SINKS, 50) for pos in (AROUND_FIRE, "inkling")),
+        ("inkling", SINKS, 50),
     ],
 )
 def test_it_is_softmax_with_every_gradient(pos, sinks, window, backward_on_cpus, refused_as_on_cuda):
@@ -85,32 +78,17 @@ def test_sums_of_gates_keep_their_digits_far_from_the_start():
         torch.testing.assert_close(split.double(), sums[..., near:] - sums[..., :-near], atol=4e-5, rtol=0)
 
 
-@pairwise(
-    "first, queries, keys, window",
-    [(0, 1, 1), (0, 128, 128), (0, 300, 300), (512, 88, 600), (256, 896, 1152)],
-    [None, 1, 2, 128, 129, 130, 200, 512, 5000],
-)
-def test_blocks_hold_all_keys_that_each_query_sees_and_no_more_blocks(first, queries, keys, window):
-    mask = flex._blocks(torch.tensor([first], dtype=torch.int32), queries, keys, window, lambda *index: None)
-    row, key = torch.arange(first, first + queries)[:, None], torch.arange(keys)
-    seen = (row >= key) & (row - key < (window or keys))
-    blocks = torch.nn.functional.pad(seen, (0, -keys % flex.BLOCK, 0, -queries % flex.BLOCK))
+@pairwise("length, window", [1, 128, 300, 600, 1152], [None, 1, 2, 128, 129, 130, 200, 512, 5000])
+def test_blocks_hold_all_keys_that_each_query_sees_and_no_more_blocks(length, window):
+    mask = flex._blocks(length, torch.device("cpu"), window, lambda *index: None)
+    row, key = torch.arange(length)[:, None], torch.arange(length)
+    seen = (row >= key) & (row - key < (window or length))
+    blocks = torch.nn.functional.pad(seen, (0, -length % flex.BLOCK, 0, -length % flex.BLOCK))
     blocks = blocks.unflatten(1, (-1, flex.BLOCK)).unflatten(0, (-1, flex.BLOCK))
     assert torch.equal(mask.to_dense()[0, 0] > 0, blocks.any(-1).any(1))
     if window is None:  # only the last block is asked key by key
-        whole = first // flex.BLOCK + torch.arange(len(blocks), dtype=torch.int32)
+        whole = torch.arange(len(blocks), dtype=torch.int32)
         assert torch.equal(mask.full_kv_num_blocks[0, 0], whole)
-
-
-def test_strips_keep_no_square_matrix():
-    _, scheme, whole = parts("fire", "softmax", HEADS)
-    sizes = []
-    q, k, v = torch.randn(3, 1, HEADS, LENGTH, WIDTH, dtype=torch.float64)
-    with saved_tensors_hooks(lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        site = Site(scheme, whole.place(LENGTH, None))
-        flex.attend(q, k, v, site, WIDTH**-0.5)
-    assert sizes
-    assert max(sizes) < LENGTH**2
 
 
 def test_it_is_one_graph_of_as_many_forms_as_layers_have(monkeypatch):
@@ -123,8 +101,7 @@ def test_it_is_one_graph_of_as_many_forms_as_layers_have(monkeypatch):
     profiles = torch.randn(1, HEADS, 130, 9, generator=generator)
     compiled = flex._compiled.__wrapped__()
     for sinks in (None, torch.ones(HEADS)):
-        first = torch.zeros(1, dtype=torch.int32)
-        given = (q, k, v, table, None, None, profiles, sinks, torch.arange(130), first, None, 0.25)
+        given = (q, k, v, table, None, None, profiles, sinks, torch.arange(130), None, 0.25)
         torch.testing.assert_close(compiled(*given), flex.attend_with(*given))
 
 

@@ -13,7 +13,8 @@ another one, and named in the run record:
     torch flash, sliding bias
                         a bias by distance or a window, and no gates, positions 0, 1, 2, ...: CPU
                         (kernels/sliding.py)
-    flex attention      CUDA: the rest, where heads are 16 to 256 wide (kernels/flex.py)
+    flex attention      CUDA: the rest, where heads are 16 to 256 wide, but for a bias by both positions
+                        (kernels/flex.py)
     torch flash, near bias
                         only a content bias: CPU, but not in half precision (kernels/near.py)
     strips              the rest, among them sinks on a CPU: a strip of queries at a time, formed again in
@@ -74,7 +75,7 @@ class Flash(Attention):
             self.kernel = "strips, checkpointed"
             return pairwise_strips(q, k, v, site, scale)
         if not scheme.by_distance:
-            if flex.takes(q, v) and not (scheme.overrides("pairwise_bias") and site.content_bias):
+            if flex.takes(q, v) and not scheme.overrides("pairwise_bias"):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
             if _ends_near(q, site) and _has_blocks():
