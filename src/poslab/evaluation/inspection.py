@@ -1,17 +1,18 @@
 """What a scheme does in a trained model: what it adds to logits, how its pairs turn, how far heads attend."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Int
 from torch import Tensor
 
 from poslab.evaluation.losses import evaluating
-from poslab.model.attention import Attention, Site, cumulative_log_gates
+from poslab.model.attention import Attention, cumulative_log_gates
 from poslab.model.attention.linear import Linear
 from poslab.model.gpt import GPT
 from poslab.model.positions import Scheme
@@ -119,15 +120,44 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
     Each attention also forms its weights. A mixer that is no Attention has no matrix of weights, and there is
     nothing to watch.
     """
-    sums = _AttentionSums(windows.shape[1] - 1)
-    denominators = _DenominatorCounts(gpt)
+    count, length = len(windows), windows.shape[1] - 1
+    half = length // 2  # the first of the queries that distances and additions are summed over
+    places = torch.arange(length)
+    back = (places[:, None] - places).abs().double()  # tokens from query to key
+    distances = spaced(length - half)
+    # Sums over windows, by layer.
+    attended: defaultdict[int, Any] = defaultdict(int)  # (H,)
+    added: defaultdict[int, Any] = defaultdict(int)  # (distances, H)
+    # Of linear attention under a rotation. There the numerator of the weights is rotated and the denominator
+    # is not, so a query's weights sum to the rotated denominator over the plain one.
+    rotated = {
+        layer
+        for layer, block in enumerate(gpt.blocks)
+        if isinstance(block.attention, Linear) and _rotates(gpt.scheme.layer(layer))
+    }
+    denominators: defaultdict[int, Any] = defaultdict(int)  # (H, 3): vanished, weights, negative ones
+    lowest: dict[int, Tensor] = {}  # (H,)
 
     def watch(layer: int, attention: Attention, inputs: Any, output: Tensor) -> None:
         q, k, _, site = attention.projected(*inputs)
         with torch.autocast(q.device.type, enabled=False):
             weights = attention.weights(q, k, site)
-            sums.add(layer, weights, site)
-            denominators.add(layer, weights)
+        # Weights below 0 (linear attention under a rotation) count by their size.
+        size = weights[0, :, half:].abs().double().cpu()
+        attended[layer] += ((size * back[half:]).sum(dim=-1) / size.sum(dim=-1)).sum(dim=-1)
+        if site.log_gates is not None:
+            sums = cumulative_log_gates(site.log_gates)[0].cpu()
+            gates = [(sums[:, half:] - sums[:, half - t : length - t]).mean(dim=-1) for t in distances]
+            added[layer] += torch.stack(gates)
+        if site.content_bias is not None:
+            profiles = site.content_bias.profiles(half, length)[0].mean(dim=-2).double().cpu()
+            added[layer] += profiles[:, torch.tensor(distances).clamp(max=profiles.shape[1] - 1)].T
+        if layer in rotated:
+            wide = weights[0].double().cpu()
+            sums = wide.sum(dim=-1)
+            counts = (sums <= 0).sum(dim=-1), (wide != 0).sum(dim=(1, 2)), (wide < 0).sum(dim=(1, 2))
+            denominators[layer] += torch.stack(counts, dim=1)
+            lowest[layer] = torch.minimum(lowest.get(layer, sums[:, 0]), sums.amin(dim=-1))
 
     hooks = [
         block.attention.register_forward_hook(partial(watch, layer))
@@ -138,86 +168,27 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
     with evaluating(gpt, hooks):
         for window in windows:
             gpt(torch.from_numpy(window[None, :-1]).to(device))
-    count = len(windows)
-    return sums.content_rows(count), sums.distance_rows(count), denominators.rows()
-
-
-class _AttentionSums:
-    """Sums over windows of how far each head attends and what content adds, on the second half's queries."""
-
-    def __init__(self, length: int) -> None:
-        self.length, self.half = length, length // 2
-        places = torch.arange(length)
-        self.back = (places[:, None] - places).abs().double()  # tokens from query to key
-        self.attended: dict[int, Tensor] = {}  # by layer: (H,)
-        self.distances = spaced(length - self.half)
-        self.added: dict[int, Tensor] = {}  # by layer: (distances, H)
-
-    def add(self, layer: int, weights: Float[Tensor, "1 H T T"], site: Site) -> None:
-        """A window; weights below 0 (linear attention under a rotation) count by their size."""
-        size = weights[0, :, self.half :].abs().double().cpu()
-        means = (size * self.back[self.half :]).sum(dim=-1) / size.sum(dim=-1)
-        self.attended[layer] = self.attended.get(layer, 0) + means.sum(dim=-1)
-        if site.log_gates is not None:
-            gate_sums = cumulative_log_gates(site.log_gates)[0].cpu()
-            keys = [gate_sums[:, self.half - back : self.length - back] for back in self.distances]
-            gates = torch.stack([(gate_sums[:, self.half :] - of_keys).mean(dim=-1) for of_keys in keys])
-            self.added[layer] = self.added.get(layer, 0) + gates
-        if site.content_bias is not None:
-            profiles = site.content_bias.profiles(self.half, self.length)[0].mean(dim=-2).double().cpu()
-            places = torch.tensor(self.distances).clamp(max=profiles.shape[1] - 1)
-            self.added[layer] = self.added.get(layer, 0) + profiles[:, places].T
-
-    def distance_rows(self, windows: int) -> Rows:
-        queries = windows * (self.length - self.half)
-        return [
-            {"layer": layer, "head": head, "queries": queries, "distance": total}
-            for layer, totals in self.attended.items()
-            for head, total in enumerate(totals.tolist())
+    by_content = {
+        layer: [
+            {"layer": layer, "head": head, "distance": distance, "bias": value}
+            for distance, heads in zip(distances, (sums / count).tolist(), strict=True)
+            for head, value in enumerate(heads)
         ]
-
-    def content_rows(self, windows: int) -> dict[int, Rows]:
-        return {
-            layer: [
-                {"layer": layer, "head": head, "distance": distance, "bias": value}
-                for distance, heads in zip(self.distances, (sums / windows).tolist(), strict=True)
-                for head, value in enumerate(heads)
-            ]
-            for layer, sums in self.added.items()
-        }
-
-
-class _DenominatorCounts:
-    """Counts over all queries of windows, in the layers with linear attention under a rotation.
-
-    There the numerator of the weights is rotated and the denominator is not, so a query's weights sum to the
-    rotated denominator over the plain one.
-    """
-
-    def __init__(self, gpt: GPT) -> None:
-        self.layers = {
-            index
-            for index, block in enumerate(gpt.blocks)
-            if isinstance(block.attention, Linear) and _rotates(gpt.scheme.layer(index))
-        }
-        self.heads: dict[tuple[int, int], dict[str, Any]] = {}
-
-    def add(self, layer: int, weights: Float[Tensor, "1 H T T"]) -> None:
-        if layer not in self.layers:
-            return
-        queries = weights.shape[-2]
-        for head, matrix in enumerate(weights[0].double().cpu()):
-            sums = matrix.sum(dim=-1)
-            row = {"layer": layer, "head": head, "queries": 0, "vanished": 0, "lowest": math.inf}
-            row = self.heads.setdefault((layer, head), row | {"weights": 0, "negative": 0})
-            row["queries"] += queries
-            row["vanished"] += int((sums <= 0).sum())
-            row["lowest"] = min(row["lowest"], float(sums.min()))
-            row["weights"] += int((matrix != 0).sum())  # those that the mask leaves
-            row["negative"] += int((matrix < 0).sum())
-
-    def rows(self) -> Rows:
-        return [row for _, row in sorted(self.heads.items())]
+        for layer, sums in added.items()
+    }
+    by_distance = [
+        {"layer": layer, "head": head, "queries": count * (length - half), "distance": total}
+        for layer, totals in attended.items()
+        for head, total in enumerate(totals.tolist())
+    ]
+    of_sums = [
+        {"layer": layer, "head": head, "queries": count * length}
+        | {"vanished": vanished, "lowest": float(lowest[layer][head])}
+        | {"weights": unmasked, "negative": negative}
+        for layer, heads in denominators.items()
+        for head, (vanished, unmasked, negative) in enumerate(heads.tolist())
+    ]
+    return by_content, by_distance, of_sums
 
 
 def _rotates(layer: Scheme) -> bool:

@@ -135,7 +135,6 @@ class TrainingBatches:
         return batch._replace(tokens=batch.tokens.pin_memory(), targets=batch.targets.pin_memory())
 
 
-
 def documents_apart(
     tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], separator: int
 ) -> Examples:
