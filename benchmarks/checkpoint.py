@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from poslab.config.arguments import ArgumentError, read_options, refuse
-from poslab.training.checkpoints import FACTS, STATE_FORMAT, STATE_KEYS, newest_checkpoint, write_checkpoint
+from poslab.training.checkpoints import STATE_FORMAT, newest_checkpoint, write_checkpoint
 
 DEFAULTS = {"millions": "350", "tensors": "200", "folder": tempfile.gettempdir()}
 
@@ -31,13 +31,7 @@ def main(arguments: list[str]) -> None:
     size = int(float(chosen["millions"]) * 1e6) // count
     before = peak()
     tensors = {f"{kind}/{number}": torch.ones(size) for kind in range(3) for number in range(count)}
-    state = {
-        **dict.fromkeys(FACTS | STATE_KEYS),
-        "format": STATE_FORMAT,
-        "identity": "benchmark",
-        "global_step": 1,
-    }
-    state["state_dict"] = tensors
+    state = {"format": STATE_FORMAT, "identity": "benchmark", "global_step": 1, "state_dict": tensors}
     total = sum(tensor.nbytes for tensor in tensors.values())
     with tempfile.TemporaryDirectory(dir=chosen["folder"]) as folder:
         write_checkpoint(Path(folder), 1, state)

@@ -64,8 +64,6 @@ FOREIGN = {
         "has format 2, which this version does not read",
     ),
     "another run": (lambda state: {**state, "identity": "0123456789ab"}, "is a state of another run"),
-    "no weights": (lambda state: without(state, "state_dict"), "lacks a part of the state"),
-    "another step": (lambda state: {**state, "global_step": 3}, "is the state after step 3"),
 }
 
 

@@ -20,23 +20,13 @@ from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.seal import DamagedError, UnreadableError
 
 FORMAT = 2  # of the final weights
-STATE_FORMAT = 3  # of a state: Lightning's checkpoint, with the keys below
+STATE_FORMAT = 3  # of a state: Lightning's checkpoint
 STATES = 2  # of a run: if the newest is damaged, the run resumes from the one before
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
 ASIDE = ".other"  # after the name of a file that is named as a state but belongs to another run
 
-# In both kinds of files, beside the format and the run's identity: the settings, PyTorch's threads, the rows
-# of metrics.csv so far, and the kernel of the attention.
-FACTS = {"config", "threads", "rows", "kernel"}
-STATE_KEYS = {
-    "global_step",
-    "state_dict",
-    "optimizer_states",
-    "lr_schedulers",
-    "loops",
-    "callbacks",
-    "sums",
-}
+# In both kinds of files, beside the format and the run's identity: `config`, the settings; `threads` of
+# PyTorch; `rows` of metrics.csv so far; and `kernel`, of the attention.
 
 
 def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
@@ -97,10 +87,7 @@ def newest_checkpoint(
             path.unlink(missing_ok=True)
             continue
         try:
-            state = _content(path, identity, STATE_FORMAT, STATE_KEYS)
-            if state["global_step"] == int(name[1]):
-                return state
-            raise DamagedError(f"is the state after step {state['global_step']}")
+            return _content(path, identity, STATE_FORMAT)
         except UnreadableError as error:
             note(f"{path} {error}: it is left out, as {path.name}{ASIDE}")
             with suppress(OSError):
@@ -109,14 +96,14 @@ def newest_checkpoint(
 
 
 def trained_state(path: Path, identity: str) -> dict[str, Any]:
-    """Return the content of a run's final file: FACTS, `step`, `weights`, `validation_seconds`, `sums`.
+    """Return the content of a run's final file, with `step`, `weights`, `validation_seconds` and `sums`.
 
     Raise UnreadableError, with a message that continues the file's name.
     """
-    return _content(path, identity, FORMAT, {"step", "weights", "validation_seconds", "sums"})
+    return _content(path, identity, FORMAT)
 
 
-def _content(path: Path, identity: str, number: int, keys: set[str]) -> dict[str, Any]:
+def _content(path: Path, identity: str, number: int) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         found, owner = content["format"], content["identity"]
@@ -126,8 +113,6 @@ def _content(path: Path, identity: str, number: int, keys: set[str]) -> dict[str
         raise UnreadableError(f"has format {found}, which this version does not read")
     if owner != identity:
         raise UnreadableError("is a state of another run")
-    if not content.keys() >= FACTS | keys:
-        raise DamagedError("lacks a part of the state of its run")
     return content
 
 
