@@ -62,12 +62,11 @@ def test_a_length_without_answers_is_a_dash_and_a_seed_without_them_counted_out(
     assert rope[2].text.endswith("(n = 2)")
 
 
-def test_an_arm_that_has_not_learned_the_task_says_nothing_past_L(tmp_path):
+def test_the_findings_say_what_an_arm_has_at_L_and_from_where_it_says_nothing(tmp_path):
     nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
     write_scheme(tmp_path, "a", answers(nothing))
-    assert retrieval(tmp_path).findings[0].startswith("Pass-key: no arm learned the task at L")
     write_scheme(tmp_path, "b", answers({(1.0, 0.0): 1, (2.0, 0.0): 0}), pos="alibi")
-    said = retrieval(tmp_path).findings[0]
-    assert said.index("alibi (10.0 and 0.0)") < said.index("Not learned at L") < said.index("rope")
     write_scheme(tmp_path, "c", answers({(2.0, 0.0): 10}, "copy"), pos="t5")
-    assert any(said.startswith("Copy: not measured at L") for said in retrieval(tmp_path).findings)
+    passkey, copy, *_ = retrieval(tmp_path).findings
+    assert "alibi (10.0 and 0.0) and rope (0.0 and 100.0). An arm with less than 5 % at L has not" in passkey
+    assert copy.startswith("Copy, percent exact at L and at 2 L: t5 (not defined and 100.0)")

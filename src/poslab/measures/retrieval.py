@@ -6,13 +6,12 @@ a `probe`, with questions for something that stands at a given depth of the wind
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from poslab.analysis.estimates import ESTIMATE
 from poslab.analysis.sheets import Rows, sheet
 from poslab.analysis.statistics import grouped
 from poslab.config.schema import RunConfig, longest_length
@@ -21,7 +20,7 @@ from poslab.data.questions import TASKS as QUESTIONS
 from poslab.measures import Measurement, Row, Trained
 from poslab.measures.needles import LENGTH, at_depths
 from poslab.record.frames import DataFrame
-from poslab.record.measures import Value, name
+from poslab.record.measures import name
 from poslab.record.schema import TableSchema
 from poslab.report import formatting
 from poslab.report.cells import figure, half_widths, looks, loss, named, percent, span, words
@@ -115,7 +114,8 @@ class Retrieval(Measurement):
         share = shares.pop() if len(shares) == 1 else None
         trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
         tasks = {task: table[table.task == task] for task in TITLES if (table.task == task).any()}
-        by_arm = [row for task, asked in tasks.items() for row in _by_length(study, task, asked)]
+        figures = {task: _over_depths(asked) for task, asked in tasks.items()}
+        by_arm = [row for task, of_task in figures.items() for row in _by_length(study, task, of_task)]
         by_run = table.assign(training_share=table.run.map(held), **_figures(table))
         columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
         columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
@@ -127,7 +127,7 @@ class Retrieval(Measurement):
             f"those of the whole window; L is the training length.{trained_on}",
             _findings(study, by_arm),
             tuple(_heat(study, task, asked) for task, asked in tasks.items()),
-            (_table(study, by_arm),),
+            (_table(study, figures),),
             {"retrieval": sheet(study.records(by_run[columns])), "retrieval_arms": sheet(by_arm)},
         )
 
@@ -164,10 +164,14 @@ def _figures(sums: DataFrame) -> dict[str, Any]:
     }
 
 
-def _by_length(study: StudyTables, task: str, asked: DataFrame) -> Rows:
-    """retrieval_arms.csv: a row per length and arm, over all depths and seeds."""
+def _over_depths(asked: DataFrame) -> DataFrame:
+    """FIGURES of each length and run."""
     sums = asked.groupby(["multiple", "run"])[COUNTS].sum(skipna=False)
-    figures = sums[[]].assign(**_figures(sums))
+    return sums[[]].assign(**_figures(sums))
+
+
+def _by_length(study: StudyTables, task: str, figures: DataFrame) -> Rows:
+    """retrieval_arms.csv: a row per length and arm, over all depths and seeds."""
     guess = {"guess_nats": math.log(SYMBOLS[task])}
     return [
         {"task": TITLES[task], "arm": row["arm"], "multiple": length, **guess, **row}
@@ -176,9 +180,9 @@ def _by_length(study: StudyTables, task: str, asked: DataFrame) -> Rows:
     ]
 
 
-def _table(study: StudyTables, rows: Rows) -> Table:
-    """A row per task and arm, with the rows of retrieval_arms.csv on its lengths beside each other."""
-    lengths = sorted({float(str(row["multiple"])) for row in rows})
+def _table(study: StudyTables, tasks: Mapping[str, DataFrame]) -> Table:
+    """A row per task and arm, with the figures of all lengths beside each other."""
+    lengths = sorted({length for figures in tasks.values() for length in figures.index.unique("multiple")})
     exact, answer = "Exact, percent", "Answer, nats per token"
     columns = (
         words("task", "Task"),
@@ -186,21 +190,19 @@ def _table(study: StudyTables, rows: Rows) -> Table:
         *(Column(f"exact_share_{name(k)}", formatting.multiple(k), percent, exact) for k in lengths),
         *(Column(f"nats_per_token_{name(k)}", formatting.multiple(k), loss, answer) for k in lengths),
     )
-    records: dict[tuple[Value, Value], dict[str, Value]] = {}
-    for row in rows:
-        shared = {key: row[key] for key in ("task", "arm", "seeds_finished")}
-        record = records.setdefault((row["task"], row["arm"]), shared)
-        end = name(float(str(row["multiple"])))
-        record |= {f"{key}_{end}_{part}": row[f"{key}_{part}"] for key in SHOWN for part in ESTIMATE}
-    guesses = {str(row["task"]).lower(): figure(row, "guess_nats") for row in rows}
-    losses = [f"{formatting.number(nats)} ({task})" for task, nats in guesses.items()]
+    records = []
+    for task, figures in tasks.items():
+        wide = figures[[*SHOWN]].unstack("multiple")
+        wide.columns = [f"{figure}_{name(k)}" for figure, k in wide.columns]
+        records += [{"task": TITLES[task], **row} for row in study.by_arm(wide)]
+    losses = [f"{formatting.number(math.log(SYMBOLS[task]))} ({TITLES[task].lower()})" for task in tasks]
     caption = (
         "Over all depths. Nats per token is the loss on the answer only, which moves before an answer "
         f"becomes exact; guessing among the symbols of the answer loses {listing(losses)}. A dash: the "
         "scheme is not defined at that length, or it was not measured."
     )
     sources = "retrieval_arms.csv", "retrieval.csv"
-    return Table("By task and arm", caption, columns, list(records.values()), sources, grouped=True)
+    return Table("By task and arm", caption, columns, records, sources, grouped=True)
 
 
 def _heat(study: StudyTables, task: str, asked: DataFrame) -> HeatPanels:
@@ -243,29 +245,18 @@ def _findings(study: StudyTables, rows: Rows) -> tuple[str, ...]:
 
 
 def _finding(title: str, rows: Rows) -> str:
-    """Who learned the task at L, and what is left of it at the longest length."""
+    """How much of a task each arm has exact, at L and at the longest length."""
     shares = {(row["arm"], row["multiple"]): figure(row, "exact_share_mean") for row in rows}
-    longest, limit = max(float(str(row["multiple"])) for row in rows), f"{100 * LEARNED:g} %"
-    # At L and at the longest length, by arm.
-    exact = {
-        arm: (share, shares.get((arm, longest)))
-        for (arm, length), share in shares.items()
-        if length == 1 and share is not None
-    }
-    if not exact:
-        return f"{title}: not measured at L, so what happens past L says nothing."
-    learned = {label: means for label, means in exact.items() if means[0] >= LEARNED}
-    if not learned:
-        none = f"{title}: no arm learned the task at L (less than {limit} exact)"
-        return f"{none}, so what happens past L says nothing."
-    past = f" and at {formatting.multiple(longest)}" if longest > 1 else ""
-    learners = []
-    for label, means in learned.items():
-        ends = ["not defined" if mean is None else formatting.share(mean) for mean in means]
-        learners.append(f"{label} ({' and '.join(ends if past else ends[:1])})")
-    words = f"{title}, percent exact at L{past}: {listing(learners)}."
-    rest = [str(label) for label in exact if label not in learned]
-    if not rest:
-        return words
-    subject = "its figures say" if len(rest) == 1 else "their figures say"
-    return f"{words} Not learned at L (less than {limit} exact): {listing(rest)}; past L, {subject} nothing."
+    lengths = dict.fromkeys((1.0, max(float(str(row["multiple"])) for row in rows)))
+    exact = [
+        f"{arm} ({' and '.join(map(_share, (shares.get((arm, length)) for length in lengths)))})"
+        for arm in dict.fromkeys(arm for arm, _ in shares)
+    ]
+    return (
+        f"{title}, percent exact at {' and at '.join(map(formatting.multiple, lengths))}: {listing(exact)}. "
+        f"An arm with less than {100 * LEARNED:g} % at L has not learned the task, and says nothing past L."
+    )
+
+
+def _share(share: float | None) -> str:
+    return "not defined" if share is None else formatting.share(share)
