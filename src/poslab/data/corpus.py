@@ -122,7 +122,7 @@ def load(directory: Path, name: str) -> Corpus | None:
     if not directory.is_dir():
         return None
     manifest = _read_manifest(directory)
-    verify(directory, manifest["sizes"], manifest["blocks"])
+    verify(directory, manifest["blocks"])
     try:
         dtype = np.dtype(manifest["dtype"])
         return Corpus(

@@ -54,55 +54,39 @@ def content_digest(directory: Path, names: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def verify(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> None:
+def verify(directory: Path, blocks: Blocks) -> None:
     """Raise DamagedError, which names the file, where a file differs from the manifest."""
-    state = _state(directory, sizes, blocks)
+    state = files_state((directory / name for name in blocks), written_once=True)
+    key = hashlib.sha256(json.dumps([platform.node(), state, blocks], sort_keys=True).encode()).hexdigest()
     verified = Remembered(directory / VERIFIED, MACHINES)
-    if verified.get(state) is True:
+    if verified.get(key) is True:
         return
     try:
         found = block_digests(directory, list(blocks))
     except OSError as error:
-        raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
+        raise DamagedError(f"{error.filename} cannot be read: {error.strerror}") from None
     for name, digests in blocks.items():
         if found[name] != digests:
             raise DamagedError(f"{directory / name} is damaged")
-    verified.put(state, True)
+    verified.put(key, True)
     verified.save()
 
 
-def _state(directory: Path, sizes: Mapping[str, int], blocks: Blocks) -> str:
-    """Return a key for the files as they are on this machine, of the sizes that the manifest lists."""
-    states = {}
-    for name, size in sizes.items():
-        try:
-            states[name] = file_state(directory / name)
-        except OSError:
-            raise DamagedError(f"{directory / name} is missing") from None
-        if states[name][0] != size:
-            raise DamagedError(f"{directory / name} is damaged: {states[name][0]} bytes instead of {size}")
-    about = [platform.node(), str(directory), states, blocks]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+def files_state(paths: Iterable[str | os.PathLike[str]], written_once: bool = False) -> str | None:
+    """Return SHA-256 over what differs once a file has been changed or replaced, in an order of theirs.
 
-
-def file_state(path: str | os.PathLike[str]) -> tuple[int, ...]:
-    """Return what differs once a file has been changed or replaced. Raises OSError."""
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
-
-
-def files_state(paths: Iterable[str | os.PathLike[str]]) -> str | None:
-    """Return SHA-256 over the states of files in an order of theirs.
-
-    None where one cannot be seen, or was changed so shortly ago that another change might not show.
+    None where one cannot be seen. Also where one that others may write was changed so shortly ago that
+    another change might not show.
     """
     digest = hashlib.sha256()
     newest = 0
     try:
         for path in paths:
-            state = file_state(path)
+            found = os.stat(path)
+            state = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
             digest.update(f"{os.path.abspath(path)}\0{state}\0".encode(errors="surrogateescape"))
-            newest = max(newest, state[1], state[2])
+            newest = max(newest, *state[1:3])
     except OSError:
         return None
-    return digest.hexdigest() if time.time() - newest / 1e9 > SETTLED else None
+    settled = time.time() - newest / 1e9 > SETTLED
+    return digest.hexdigest() if settled or written_once else None

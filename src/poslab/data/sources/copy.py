@@ -9,13 +9,12 @@ found `span` + 1 tokens earlier. A model that cannot look that far back stays at
 
 import string
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from poslab.data.sources import TextSource
-from poslab.data.verification import files_state
 
 SEPARATOR, END = b"|", b"\n"
 LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
@@ -28,6 +27,8 @@ class Source(TextSource):
     tokens: int = Field(ge=20, le=2**33, description="bytes in all; a tenth of them to validate on")
     seed: int = Field(ge=0, lt=2**63, description="of the random letters")
 
+    pinned: ClassVar[bool] = True
+
     def label(self) -> str:
         return f"copy of {self.span} letters out of {self.symbols}"
 
@@ -38,10 +39,6 @@ class Source(TextSource):
     def read_validation(self) -> Iterator[bytes]:
         """Yield one stream, drawn apart from that of `read`."""
         yield self._stream(1, self.tokens // 10)
-
-    def files_state(self) -> str | None:
-        """Return the state of this module, which makes the text of its options."""
-        return files_state([__file__])
 
     def _stream(self, part: int, size: int) -> bytes:
         record = 2 * self.span + 2
