@@ -76,7 +76,6 @@ def resident(process: subprocess.Popen[str]) -> Iterator[int]:
 def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
     """Prepare the documents, the first time and again."""
     from poslab.data import build, cache
-    from poslab.data.stored_tokenizer import tokenizer_of
 
     seconds = {"training": 0.0}
     train = build.train_bpe
@@ -96,7 +95,7 @@ def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
         corpus = cache.prepare(data)
         seconds[name] = time.perf_counter() - begun
     if vocabulary.isdigit() and not seconds["training"]:
-        (folder.parent / "tokenizer.json").write_bytes(tokenizer_of(entries, corpus))
+        (folder.parent / "tokenizer.json").write_bytes(corpus.tokenizer())
     of_process, of_children = (
         resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )

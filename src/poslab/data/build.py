@@ -3,13 +3,13 @@
 DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     plan.npz            the documents and which part of each is to train on
     text                their text (documents.py)
-    tokenizer.json      of a BPE that was trained on them
     written.json        how much of the text is written as tokens, and how long the files then were
 """
 
 import io
 import json
 import os
+import shutil
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
-from poslab.data.corpus import FILES, FORMAT, MANIFEST
+from poslab.data.corpus import FILES, FORMAT, MANIFEST, TOKENIZER
 from poslab.data.documents import copied, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
@@ -45,7 +45,7 @@ from poslab.record.seal import sealed
 # encoded takes some 45 times as much.
 SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
-PLAN, TEXT, TOKENIZER, WRITTEN = "plan.npz", "text", "tokenizer.json", "written.json"
+PLAN, TEXT, WRITTEN = "plan.npz", "text", "written.json"
 SYNCED = 10.0  # seconds of work that a kill may lose
 DUPLICATE = -1  # in place of where the training part of a document ends
 
@@ -91,17 +91,18 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
+    kept = [TOKENIZER] if (directory / TOKENIZER).exists() else []  # which is no part of the fingerprint
     manifest = {
         "format": FORMAT,
         "key": key,
         **facts,
         "sizes": sizes,
-        "blocks": blocks,
+        "blocks": blocks | block_digests(directory, kept),
         "content": content_digest(directory, FILES),
         "fingerprint": fingerprint(facts, sizes, blocks),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
-    for name in (WRITTEN, TOKENIZER, PLAN, TEXT):
+    for name in (WRITTEN, PLAN, TEXT):
         (directory / name).unlink(missing_ok=True)
 
 
@@ -149,12 +150,18 @@ def _stored_plan(directory: Path) -> Plan | None:
 
 
 def _tokenizer(vocabulary: int | str, plan: Plan, directory: Path) -> Tokenizer:
-    """Return the tokenizer of `data.vocabulary`; a BPE is trained unless a killed process has done that."""
+    """Return the tokenizer of `data.vocabulary`, and store its file unless it is that of bytes.
+
+    A BPE is trained unless a killed process has done that.
+    """
     if vocabulary == "bytes":
         return Bytes()
+    path = directory / TOKENIZER
     if is_tokenizer_file(vocabulary):
-        return read_tokenizer(Path(str(vocabulary)))
-    path, entries = directory / TOKENIZER, int(vocabulary)
+        tokenizer = read_tokenizer(Path(str(vocabulary)))
+        shutil.copyfile(Path(str(vocabulary)).expanduser(), path)
+        return tokenizer
+    entries = int(vocabulary)
     if not path.exists():
         size = int(np.maximum(plan.ends, 0).sum())
         training = (piece.text for piece in _pieces(plan, directory) if not piece.validating)

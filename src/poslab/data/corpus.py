@@ -5,6 +5,7 @@ DIRECTORY/
     documents.bin               (n, 2) int64: where each validation document begins and ends
     lengths.bin                 int64: the bytes that each token of the vocabulary stands for
     spellings.bin               these bytes, one token after the other
+    tokenizer.json              what cut the text into tokens that are no bytes
     manifest.json               how to read them, checksums and the fingerprint; sealed, written last
     verified.json               as which files they were verified, on which machines
 """
@@ -26,6 +27,7 @@ FORMAT = 3  # in every cache key: raise it when prepared data would look differe
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,10 @@ class Corpus:
         ends = np.cumsum(self.token_bytes)
         starts = ends - self.token_bytes
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
+
+    def tokenizer(self) -> bytes:
+        """Return the tokenizer.json that cut the text into tokens that are no bytes. Raise OSError."""
+        return (self.directory / TOKENIZER).read_bytes()
 
     def for_tuning(self) -> "Corpus":
         """Return the training text only, its last tenth held out: tuning never sees the validation text."""

@@ -118,10 +118,11 @@ def train_bpe(sample: Iterable[str], entries: int) -> str:
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # as above
     from tokenizers import Tokenizer as Library
-    from tokenizers import models, pre_tokenizers, trainers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
 
     tokenizer = Library(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(vocab_size=entries - 1, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(sample, trainer)
@@ -130,6 +131,17 @@ def train_bpe(sample: Iterable[str], entries: int) -> str:
         raise ConfigError(
             f"data.vocabulary={entries} is more than this text gives; use at most {learned + 1} or bytes"
         )
+    return str(tokenizer.to_str())
+
+
+def tokenizer_of_bytes() -> str:
+    """Return the tokenizer.json of a byte-level BPE in which each byte is a token."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers
+
+    tokenizer = Library(models.BPE(byte_of_letter(), []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     return str(tokenizer.to_str())
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from poslab.config.checking import check
 from poslab.config.request import Config
 from poslab.config.schema import CAUSAL, ConfigError
-from poslab.data.stored_tokenizer import BYTES, bpe_of
+from poslab.data.tokens import tokenizer_of_bytes
 from poslab.model.gpt import GPT
 from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
@@ -112,7 +112,7 @@ def run_directory(run: str | PathLike[str]) -> Path:
 def tokenizer_json(directory: Path, config: Config) -> bytes:
     """Return the tokenizer.json of a run: that of its text, or one in which each byte is a token."""
     if config.data.get("vocabulary") in ("bytes", None):
-        return bpe_of([bytes([byte]) for byte in range(BYTES)])
+        return tokenizer_of_bytes().encode()
     return (directory / TOKENIZER).read_bytes()
 
 

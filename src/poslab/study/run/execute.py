@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from poslab.config.schema import ConfigError
-from poslab.data.stored_tokenizer import tokenizer_of
 from poslab.model.gpt import GPT, build
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
@@ -232,8 +231,8 @@ class RunExecutor(Observer):
             max_length=gpt.scheme.max_length,
             untrained_from=gpt.scheme.untrained_from,
         )
-        if (vocabulary := config.data["vocabulary"]) != "bytes":
-            record.write_file(TOKENIZER, tokenizer_of(vocabulary, corpus))
+        if config.data["vocabulary"] != "bytes":
+            record.write_file(TOKENIZER, corpus.tokenizer())
         with self.display.phase("training", config.trainer.max_steps), self.stopper.deferred():
             trained = self._train(gpt, self)
         self.stopper.check()
