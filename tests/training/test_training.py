@@ -155,9 +155,9 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
         assert batch.digest == same.digest
     stopped = iter(stopped)
     next(stopped)
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
     stopped.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
 def test_a_batch_that_cannot_be_made_ahead_raises_its_error():

@@ -11,9 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -23,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
+from poslab.data.ahead import ahead
 from poslab.data.corpus import FILES, FORMAT, MANIFEST, TOKENIZER
 from poslab.data.documents import copied, survey
 from poslab.data.sources import TextSource
@@ -196,21 +195,14 @@ def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
         yield shard
 
 
-def _encoded(shards: Iterator[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
+def _encoded(shards: Iterable[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
     """Yield the shards with their tokens, encoded in threads: the library leaves Python's lock."""
     count = _cores()
-    pool = ThreadPoolExecutor(count)
-    waiting: deque[tuple[Shard, Future[Encoded]]] = deque()
-    try:
-        for shard in shards:
-            waiting.append((shard, pool.submit(tokenizer.encode, [piece.text for piece in shard])))
-            if len(waiting) > count + count // 2 + 1:
-                shard, future = waiting.popleft()
-                yield shard, future.result()
-        for shard, future in waiting:
-            yield shard, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def encoded(shard: Shard) -> tuple[Shard, Encoded]:
+        return shard, tokenizer.encode([piece.text for piece in shard])
+
+    return ahead(encoded, shards, count, count + count // 2 + 1)
 
 
 def _cores() -> int:

@@ -41,16 +41,13 @@ def write(source: TextSource, key: str, content: str | None, directory: Path) ->
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
             _build(source, key, content, directory)
-            corpus = load(directory, name)
+            if corpus := load(directory, name):
+                return corpus
     except OSError as error:
         raise ConfigError(
             f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
         ) from error
-    except DamagedError as error:
-        raise ConfigError(f"{error} as soon as it is written: set POSLAB_CACHE to another drive") from None
-    if corpus is None:
-        raise ConfigError(f"{directory} was removed while it was written: give the command again")
-    return corpus
+    raise ConfigError(f"{directory} was removed while it was written: give the command again")
 
 
 def _build(source: TextSource, key: str, content: str | None, directory: Path) -> None:

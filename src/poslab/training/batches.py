@@ -1,10 +1,7 @@
 """The batches of a training, drawn by the seed and the step, and prefetched for a GPU."""
 
 import hashlib
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from poslab.config.schema import RunConfig
+from poslab.data.ahead import ahead
 from poslab.data.corpus import Corpus
 from poslab.data.questions import with_questions
 from poslab.data.windows import Starts, training_batch
@@ -111,21 +109,9 @@ class TrainingBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         rest = range(self.position, len(self))
-        for batch in self._prefetched(iter(rest)) if self.prefetch else map(self.__getitem__, rest):
+        for batch in ahead(self._pinned, rest, 1, AHEAD) if self.prefetch else map(self.__getitem__, rest):
             self.position += 1
             yield batch
-
-    def _prefetched(self, rest: Iterator[int]) -> Iterator[Batch]:
-        """Yield these items. An error in drawing one is raised where it is requested."""
-        thread = ThreadPoolExecutor(1, "batches")
-        waiting = deque(thread.submit(self._pinned, index) for index in islice(rest, AHEAD))
-        try:
-            while waiting:
-                batch = waiting.popleft().result()
-                waiting.extend(thread.submit(self._pinned, index) for index in islice(rest, 1))
-                yield batch
-        finally:  # also where training stops before the last batch
-            thread.shutdown(cancel_futures=True)
 
     def _pinned(self, index: int) -> Batch:
         """Return an item in memory that a GPU copies from by itself: training does not wait for the copy."""
