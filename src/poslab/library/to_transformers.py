@@ -186,34 +186,32 @@ def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
     The former is empty where no family fits.
     """
     block, pos = config.model, config.pos
-    named = ("qk_norm", "output_gate", "bias")
-    has = tuple(name for name in named if getattr(block, name))
-    if pos["scheme"] == "rope":
-        if has in ((), ("bias",)):
+    has = tuple(name for name in ("qk_norm", "output_gate", "bias") if getattr(block, name))
+    full = {"layer_types": ["full_attention"] * block.layers}
+    match {**pos, "has": has}:
+        case {"scheme": "rope", "has": () | ("bias",)}:
             return {"model_type": "llama", "mlp_bias": block.bias}, pos
-        return ({"model_type": "qwen3"} if has == ("qk_norm",) else {}), pos
-    if pos["scheme"] == "rope_partial" and has == ("qk_norm", "output_gate") and pos["pairing"] == "half":
-        layers = {"layer_types": ["full_attention"] * block.layers, "num_experts": 0}
-        return {"model_type": "qwen3_next", **layers}, pos
-    if pos["scheme"] != "schedule" or has:
-        return {}, pos
-    sections = [pos["schemes"][pos["layers"][at % len(pos["layers"])]] for at in range(block.layers)]
-    turned = {"no_rope_layers": [int(section["scheme"] == "rope") for section in sections]}
-    rotations = [section for section in pos["schemes"].values() if section["scheme"] == "rope"]
-    rest = [section for section in pos["schemes"].values() if section["scheme"] != "rope"]
-    if len(rotations) != 1 or len(rest) != 1 or "window" in rotations[0] or "window" in rest[0]:
-        return {}, pos
-    (rotation,), (still,) = rotations, rest
-    if still["scheme"] == "none":
-        return {"model_type": "smollm3", **turned}, rotation
-    scaled = (
-        still["scheme"] == "log_scaled" and still["rule"] == "llama4" and still["of"] == {"scheme": "none"}
-    )
-    if not scaled or rotation["pairing"] != "interleaved":
-        return {}, pos
-    dense = {"moe_layers": [], "use_qk_norm": False, "layer_types": ["full_attention"] * block.layers}
-    grows = {"attn_scale": float(still["strength"]), "floor_scale": still["start"]}
-    return {"model_type": "llama4_text", **turned, **dense, **grows}, rotation
+        case {"scheme": "rope", "has": ("qk_norm",)}:
+            return {"model_type": "qwen3"}, pos
+        case {"scheme": "rope_partial", "pairing": "half", "has": ("qk_norm", "output_gate")}:
+            return {"model_type": "qwen3_next", "num_experts": 0, **full}, pos
+        case {"scheme": "schedule", "has": (), "schemes": schemes, "layers": cycle}:
+            pair = sorted(schemes.values(), key=lambda section: section["scheme"] != "rope")
+            names = [cycle[at % len(cycle)] for at in range(block.layers)]
+            turned = {"no_rope_layers": [int(schemes[name]["scheme"] == "rope") for name in names]}
+            if any("window" in section for section in pair):
+                return {}, pos
+            match pair:
+                case [{"scheme": "rope"} as rotation, {"scheme": "none"}]:
+                    return {"model_type": "smollm3", **turned}, rotation
+                case [
+                    {"scheme": "rope", "pairing": "interleaved"} as rotation,
+                    {"scheme": "log_scaled", "rule": "llama4", "of": {"scheme": "none"}} as still,
+                ]:
+                    dense = {"moe_layers": [], "use_qk_norm": False, **full}
+                    grows = {"attn_scale": float(still["strength"]), "floor_scale": still["start"]}
+                    return {"model_type": "llama4_text", **turned, **dense, **grows}, rotation
+    return {}, pos
 
 
 CLASSES = {  # of the families with RMSNorm and SwiGLU
