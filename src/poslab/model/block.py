@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from poslab.config.schema import BlockOptions, PairError
 from poslab.model.attention import Attention, Mixer, Site
-from poslab.model.canon import CANON_KERNEL, canon_at
+from poslab.model.canon import CANON_KERNEL, Canon
 from poslab.model.kernels.matmul import GeluLinear, Linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme
@@ -20,7 +20,7 @@ class Perceptron(nn.Module):
         kind = Linear if self.convolved else GeluLinear
         self.expand = kind(width, 4 * width, bias=options.bias)
         if self.convolved:
-            self.canon_hidden = canon_at("d", 4 * width, options)
+            self.canon_hidden = Canon(4 * width)
         self.project_perceptron = Linear(4 * width, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -38,7 +38,7 @@ class SwiGLU(nn.Module):
         hidden = max(8, 8 * round(width / 3))  # 8/3 D, to the nearest multiple of 8
         self.expand = Linear(width, 2 * hidden, bias=options.bias)
         self.expand.rows = hidden, hidden  # W, then V
-        self.canon_hidden = canon_at("d", 2 * hidden, options)
+        self.canon_hidden = Canon(2 * hidden) if "d" in options.canon else nn.Identity()
         self.project_perceptron = Linear(hidden, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -78,10 +78,10 @@ class Block(nn.Module):
             )
         # The last bit of the gradients' norm depends on this order.
         self.norm_attention = norm_of(geometry.width, options)
-        self.canon_attention = canon_at("a", geometry.width, options)
+        self.canon_attention = Canon(geometry.width) if "a" in options.canon else nn.Identity()
         self.attention = attention
         self.norm_perceptron = norm_of(geometry.width, options)
-        self.canon_perceptron = canon_at("c", geometry.width, options)
+        self.canon_perceptron = Canon(geometry.width) if "c" in options.canon else nn.Identity()
         kind = SwiGLU if options.mlp == "swiglu" else Perceptron
         self.perceptron = kind(geometry.width, options)
         # How many tokens before its own the second half of the block looks at.

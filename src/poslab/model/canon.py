@@ -9,8 +9,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from poslab.config.schema import BlockOptions
-
 CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
 
 
@@ -35,8 +33,3 @@ class Canon(nn.Module):
         """Draw U(-1/2, 1/2), PyTorch's values for a convolution, which the authors' code keeps."""
         bound = CANON_KERNEL**-0.5
         self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=stream))
-
-
-def canon_at(letter: str, channels: int, options: BlockOptions) -> nn.Module:
-    """Return the Canon layer of a place in the block (a, b, c or d), or the identity where it has none."""
-    return Canon(channels) if letter in options.canon else nn.Identity()

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from poslab.config.registry import find, options_of, part_name
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, Options, PairError
-from poslab.model.canon import canon_at
+from poslab.model.canon import Canon
 from poslab.model.kernels.matmul import Linear
 from poslab.model.kernels.rotation import turn
 from poslab.model.norms import rms_norm
@@ -170,7 +170,7 @@ class Attention(Mixer):
         of_keys = self.groups * head_width
         self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
         self.query_key_value.rows = width, of_keys, of_keys
-        self.canon_projections = canon_at("b", width + 2 * of_keys, block)
+        self.canon_projections = Canon(width + 2 * of_keys) if "b" in block.canon else nn.Identity()
         self.norm_queries = rms_norm(head_width) if block.qk_norm else None
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
         self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
