@@ -40,11 +40,9 @@ def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path):
     assert len(section.findings) == 2
 
 
-def test_a_length_without_answers_is_a_dash_and_a_seed_without_them_counted_out(tmp_path):
+def test_a_length_that_was_not_asked_is_a_dash_and_a_seed_without_answers_counted_out(tmp_path):
     write_scheme(tmp_path, "a", answers({(1.0, 0.0): 10, (4.0, 0.0): 2}))
-    nothing = {**answers({(4.0, 0.0): 0})[0], "samples": 0, "tokens": 0, "nll": ""}
-    ends = [*answers({(1.0, 0.0): 9}), nothing]
-    write_scheme(tmp_path, "b", ends, pos="learned", sliding={1.0: 2.0}, max_length=L)
+    write_scheme(tmp_path, "b", answers({(1.0, 0.0): 9}), pos="learned", sliding={1.0: 2.0}, max_length=L)
     section = retrieval(tmp_path)
     by_arm = {row[1].text: [cell.text for cell in row[2:]] for row in section.tables[0].rows}
     assert by_arm["learned"] == ["90.0", "–", "1.000", "–"]

@@ -101,14 +101,14 @@ class Retrieval(Measurement):
             }
 
     def curve(self, table: DataFrame) -> DataFrame:
-        table = _defined(table)
-        line = table.task + "_" + table.multiple.map("{:g}x".format)
+        line = table.task + "_" + table.multiple.astype(float).map("{:g}x".format)
         return (table.exact / table.samples).groupby([table.depth, line]).first().unstack()
 
     def section(self, study: StudyTables) -> Section | None:
         table = study.table(self)
-        if table is None or (table := _defined(table)).empty:
+        if table is None:
             return None
+        table = table.astype({"multiple": float, "depth": float})
         held = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
         shares = {held[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
@@ -147,12 +147,6 @@ def answers(
 
     found = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
     return found[..., 0], found[..., 1] == 1
-
-
-def _defined(table: DataFrame) -> DataFrame:
-    """The rows in which anything was asked."""
-    asked = table.task.isin([*TITLES]) & (table.samples > 0) & (table.tokens > 0)
-    return table[asked].astype({"multiple": float, "depth": float})
 
 
 def _figures(sums: DataFrame) -> dict[str, Any]:

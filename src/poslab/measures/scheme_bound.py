@@ -44,18 +44,15 @@ class Bound(Measurement):
 def _chart(study: StudyTables, table: DataFrame) -> LineChart | None:
     """Return a line per arm that turns queries and keys, or None where none does."""
     results = study.results
-    table = table.dropna(subset="bound")
-    layers = table.groupby("run").layer.nunique()
-    means = table.groupby(["arm", "run", "distance"], sort=False).bound.agg(bound="mean", layers="count")
-    means = means.reset_index()
-    shared = means[means.layers == means.run.map(layers)]  # distances that all layers on record have
-    if not (series := study.means(shared, "bound")):
+    several = (table.groupby("run").layer.nunique() > 1).any()
+    means = table.groupby(["arm", "run", "distance"], sort=False).bound.mean().reset_index()
+    if not (series := study.means(means, "bound")):
         return None
     caption = (
         "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
         f"{OVER}: the mean over pairs of |S_j|, S_j being the sum of the first j pairs' "
         f"exp(i t theta) ({SOURCE})"
-        + ("; the mean over layers that have one of their own. " if (layers > 1).any() else ". ")
+        + ("; the mean over layers that have one of their own. " if several else ". ")
         + bars(results)
     )
     return LineChart(
