@@ -111,7 +111,7 @@ def test_no_forward_pass_looks_for_flash_attn(monkeypatch):
         geometry = Geometry(HEADS * WIDTH, HEADS, LENGTH, layers=1)
         scheme = build_scheme(SCHEMES["rope"], geometry)
         attend = build_attention(ATTENTIONS["flash"], geometry, scheme)
-        monkeypatch.setattr(flash, "_has_flash_attn", None)
+        monkeypatch.setattr("poslab.model.kernels.flash_attn.installed", None)
         monkeypatch.setattr(flash, "_fused", lambda backend, q, k, v, scale: v)
         q, k, v = torch.empty(3, 1, HEADS, LENGTH, WIDTH, dtype=torch.bfloat16)
         attend.attend(q, k, v, Site(scheme, torch.arange(LENGTH)))

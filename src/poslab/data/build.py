@@ -6,6 +6,7 @@ DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
     written.json        how much of the text is written as tokens, and how long the files then were
 """
 
+import hashlib
 import io
 import json
 import os
@@ -37,7 +38,7 @@ from poslab.data.tokens import (
     sample_of,
     train_bpe,
 )
-from poslab.data.verification import block_digests, content_digest, fingerprint
+from poslab.data.verification import BLOCK, block_digests
 from poslab.record.seal import sealed
 
 # Bytes of text, of a shard at least. Each core has one or two; what the library returns of the one that is
@@ -90,6 +91,7 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
+    identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # of the text and how it is read
     kept = [TOKENIZER] if (directory / TOKENIZER).exists() else []  # which is no part of the fingerprint
     manifest = {
         "format": FORMAT,
@@ -97,12 +99,23 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
         **facts,
         "sizes": sizes,
         "blocks": blocks | block_digests(directory, kept),
-        "content": content_digest(directory, FILES),
-        "fingerprint": fingerprint(facts, sizes, blocks),
+        "content": _content_digest(directory),
+        "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
     for name in (WRITTEN, PLAN, TEXT):
         (directory / name).unlink(missing_ok=True)
+
+
+def _content_digest(directory: Path) -> str:
+    """Return SHA-256 over the files only: the fingerprint in records of older corpora. Raises OSError."""
+    digest = hashlib.sha256()
+    for name in FILES:
+        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
+        with (directory / name).open("rb") as file:
+            for content in iter(lambda: file.read(BLOCK), b""):
+                digest.update(content)
+    return digest.hexdigest()
 
 
 def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan:

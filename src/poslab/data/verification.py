@@ -14,7 +14,6 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
@@ -35,23 +34,6 @@ def block_digests(directory: Path, names: Sequence[str]) -> dict[str, list[str]]
 def _digests(path: Path) -> list[str]:
     with path.open("rb") as file:
         return [hashlib.sha256(block).hexdigest() for block in iter(lambda: file.read(BLOCK), b"")]
-
-
-def fingerprint(facts: Mapping[str, Any], sizes: Mapping[str, int], blocks: Blocks) -> str:
-    """Return SHA-256 over the facts about a text and over all of its files."""
-    text = json.dumps([facts, sizes, blocks], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def content_digest(directory: Path, names: Sequence[str]) -> str:
-    """Return SHA-256 over the files only: the fingerprint in records of older corpora. Raises OSError."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        with (directory / name).open("rb") as file:
-            for content in iter(lambda: file.read(BLOCK), b""):
-                digest.update(content)
-    return digest.hexdigest()
 
 
 def verify(directory: Path, blocks: Blocks) -> None:

@@ -4,7 +4,7 @@ The kernel is chosen from the device, the dtype and the bias, pinned so that PyT
 another one, and named in the run record:
 
     flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one
-                        (ALiBi); in a window too
+                        (ALiBi); in a window too (kernels/flash_attn.py)
     torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
     torch flash, in one call
@@ -25,8 +25,6 @@ another one, and named in the run record:
                         a geometry that is not causal: PyTorch's choice of a kernel
 """
 
-from functools import cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -36,7 +34,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from poslab.config.schema import Options
 from poslab.model.attention import Attention, Site, added_to_logits, cumulative_log_gates
-from poslab.model.kernels import flex
+from poslab.model.kernels import flash_attn, flex
 from poslab.model.kernels.cpu_causal import BLOCK, Blocks, available, longest
 from poslab.model.kernels.near import NearBias
 from poslab.model.kernels.sliding import Sliding
@@ -55,7 +53,7 @@ class Flash(Attention):
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
         # Not asked in `attend`: an import that fails would break the graph of a compiled block.
-        self.has_flash_attn = torch.cuda.is_available() and _has_flash_attn()
+        self.has_flash_attn = torch.cuda.is_available() and flash_attn.installed()
 
     def attend(
         self,
@@ -93,13 +91,13 @@ class Flash(Attention):
         # The fused CUDA kernels take heads of up to 256 numbers.
         narrow = q.device.type == "cpu" or q.shape[-1] <= WIDEST_FUSED_HEAD
         half = q.dtype in (torch.float16, torch.bfloat16)
-        slopes = None if bias is None else _fixed_slopes(scheme, bias)
+        slopes = None if bias is None else flash_attn.fixed_slopes(scheme, bias)
         by_distance_only = log_gates is None and site.sinks is None
         plain = bias is None and by_distance_only
         sloped = slopes is not None and by_distance_only
         if q.is_cuda and narrow and half and (plain or sloped) and self.has_flash_attn:
             self.kernel = "flash-attn"
-            return _flash_attn(q, k, v, slopes, window, scale)
+            return flash_attn.attend(q, k, _as_wide(v, q), slopes, window, scale)[..., : v.shape[-1]]
         if plain and narrow and (q.device.type == "cpu" or half):
             whole = "" if q.is_cuda or _has_blocks() else ", in one call"
             self.kernel = f"torch flash{whole} ({q.device.type})"
@@ -176,36 +174,3 @@ def _as_wide(v: Tensor, q: Tensor) -> Tensor:
     """Return v padded with zeros to the width of q: fused kernels need equal widths; PoPE doubles q's."""
     missing = q.shape[-1] - v.shape[-1]
     return v if missing == 0 else pad(v, (0, missing))
-
-
-@cache
-def _has_flash_attn() -> bool:
-    try:
-        from flash_attn import flash_attn_func  # noqa: F401
-    except (ImportError, OSError):  # not installed, or built for another PyTorch
-        return False
-    return True
-
-
-def _fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
-    """(H,) slopes m_h of a bias -m_h t that is not learned, at consecutive positions; else None."""
-    tail = scheme.tail()
-    if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
-        return None
-    return -tail.log_decay
-
-
-def _flash_attn(
-    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None, window: int | None, scale: float
-) -> Tensor:
-    from flash_attn import flash_attn_func
-
-    if slopes is not None:
-        slopes = slopes.to(q.device, torch.float32)
-    # (B, H, T, K) here, (B, T, H, K) there
-    swapped = (tensor.transpose(1, 2) for tensor in (q, k, _as_wide(v, q)))
-    before = -1 if window is None else window - 1
-    mixed: Tensor = flash_attn_func(
-        *swapped, softmax_scale=scale, causal=True, window_size=(before, 0), alibi_slopes=slopes
-    )
-    return mixed.transpose(1, 2)[..., : v.shape[-1]]
