@@ -253,36 +253,38 @@ def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[s
         **{f"self_attn.{part}_proj": f"self_attn.{part}_proj" for part in "qkv"},
         **{f"mlp.{part}_proj": f"{perceptron}.{part}_proj" for part in ("gate", "up")},
     }
-    heads = model.heads, groups, groups
-    pairing = "half" if kind == "llama4_text" else rotation["pairing"]  # Llama 4 turns neighbours, too
-    tensors: dict[str, Tensor] = {}
+    width, pairing = settings["head_dim"], rotation["pairing"]
+    if kind == "llama4_text":  # which turns neighbours, too
+        pairing = "half"
     weights = dict(gpt.state_dict())
-    for name, tensor in weights.items():
+
+    def parts(name: str, tensor: Tensor) -> dict[str, Tensor]:
+        """Return what transformers has of a tensor, by names in between."""
         where, _, part = name.rpartition(".")
-        if re.search(r"(^|\.)norm(_\w+)?$", where) and kind == "qwen3_next":
-            tensors[name] = tensor - 1  # its norms multiply by 1 + weight
-            continue
-        if where.endswith("gate_attention"):
-            continue  # written with query_key_value, behind the queries of each head
-        if re.search("norm_(queries|keys)$", where):
-            tensors[name] = _half_pairs(tensor, 1, 0, settings["head_dim"], pairing)
-            continue
-        if where.endswith("query_key_value"):
-            width = settings["head_dim"]
-            q, k, v = torch.split(_half_pairs(tensor, *heads[:2], width, pairing), [n * width for n in heads])
-            if model.output_gate:
-                gates = weights[f"{where.removesuffix('query_key_value')}gate_attention.{part}"]
-                by_head = (rows.reshape(model.heads, width, -1) for rows in (q, gates))
-                q = torch.cat(tuple(by_head), dim=1).reshape(-1, *q.shape[1:])
-            rows = q, k, v
-            parts = dict(zip(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), rows, strict=True))
-        elif where.endswith("expand"):
-            parts = dict(zip(("mlp.gate_proj", "mlp.up_proj"), tensor.chunk(2), strict=True))
-        else:
-            tensors[name] = tensor
-            continue
-        block = where.rsplit(".", 2)[0]
-        tensors |= {f"{block}.{module}.{part}": rows for module, rows in parts.items()}
+        block, _, module = where.rsplit(".", 2) if where.startswith("blocks") else ("", "", where)
+        match module:
+            case "gate_attention":
+                return {}  # it is written with query_key_value, behind the queries of each head
+            case "norm_queries" | "norm_keys":
+                return {name: _half_pairs(tensor, 1, 0, width, pairing)}
+            case "query_key_value":
+                rows = _half_pairs(tensor, model.heads, groups, width, pairing)
+                q, k, v = torch.split(rows, [count * width for count in (model.heads, groups, groups)])
+                if model.output_gate:
+                    gates = weights[f"{block}.attention.gate_attention.{part}"]
+                    by_head = (side.reshape(model.heads, width, -1) for side in (q, gates))
+                    q = torch.cat(tuple(by_head), dim=1).reshape(-1, *q.shape[1:])
+                named = zip("qkv", (q, k, v), strict=True)
+                return {f"{block}.self_attn.{letter}_proj.{part}": rows for letter, rows in named}
+            case "expand":
+                sides = zip(("gate", "up"), tensor.chunk(2), strict=True)
+                return {f"{block}.mlp.{side}_proj.{part}": rows for side, rows in sides}
+        return {name: tensor}
+
+    tensors = {key: rows for name, tensor in weights.items() for key, rows in parts(name, tensor).items()}
+    if kind == "qwen3_next":  # its norms multiply by 1 + weight
+        norm = re.compile(r"(.+\.)?norm(_\w+)?\.weight")
+        tensors = {name: rows - 1 if norm.fullmatch(name) else rows for name, rows in tensors.items()}
     return settings, _renamed(tensors, names, "model.layers")
 
 
