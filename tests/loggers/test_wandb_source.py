@@ -231,7 +231,7 @@ def test_a_file_that_is_listed_and_not_given(study, said, tmp_path, monkeypatch,
         assert {row["run"]: row["status"] for row in rows}["alibi-1-aa03"] == "unreadable"
     else:
         assert err.count("\n") == 1
-        assert "W&B does not deliver record/metrics.csv of made-aa03" in err
+        assert "W&B failed at record/metrics.csv of made-aa03" in err
         assert not (tmp_path / "reports").exists()
 
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from poslab.analysis.results import gather
-from poslab.record.files import write_sealed
 from poslab.record.reader import ReportError
-from poslab.record.seal import read_sealed
 from poslab.record.study_list import enlist, read_study_list
 from poslab.report.sections.answer import answer, sentences
 from poslab.report.sections.contents import document
@@ -202,6 +200,3 @@ def test_a_study_list_keeps_its_figure_until_another_is_named(tmp_path):
     for primary, kept in ((None, None), ("loss_4x", "loss_4x"), (None, "loss_4x"), ("loss_8x", "loss_8x")):
         enlist(folder, ["rope"], "python train.py", primary=primary)
         assert read_study_list(folder).primary == kept
-    path = folder / "study.json"
-    write_sealed(path, {**read_sealed(path), "primary": 8})  # of a wrong type: as if it were not there
-    assert gather("made_up", tmp_path, None).primary == "sliding_8x"

@@ -1,10 +1,12 @@
 """Whether a positional scheme keeps its contract, under every attention."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poslab.commands.verb import conf_with, verb
-from poslab.config.arguments import ArgumentError
+from poslab.config.errors import UserError
+
+if TYPE_CHECKING:
+    from poslab.config.option_files import Conf
 
 USAGE = """\
 Check a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
@@ -28,30 +30,29 @@ def main(arguments: list[str]) -> int:
 
     names = [argument for argument in arguments if "=" not in argument]
     if len(names) != 1 or names[0].startswith("-"):
-        raise ArgumentError("give one scheme: an option of pos, or a module such as mypackage.module")
-    settings = [argument.partition("=") for argument in arguments if "=" in argument]
-    conf = conf_with(value for key, _, value in settings if key == "conf")
-    section = _section(names[0], conf, [(key, value) for key, _, value in settings if key != "conf"])
-    return _check(section, sections(conf, "attention"))
+        raise UserError("give one scheme: an option of pos, or a module such as mypackage.module")
+    folders = [argument for argument in arguments if argument.startswith("conf=")]
+    conf = conf_with(argument.removeprefix("conf=") for argument in folders)
+    settings = [argument for argument in arguments if argument not in (*names, *folders)]
+    return _check(_section(names[0], conf, settings), sections(conf, "attention"))
 
 
-def _section(name: str, conf: Any, settings: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Return the section `pos` that the arguments describe. Raise ConfigError."""
+def _section(name: str, conf: "Conf", settings: list[str]) -> dict[str, Any]:
+    """Return the section `pos` that the arguments describe. Raise UserError."""
     from omegaconf import OmegaConf
 
     from poslab.config.registry import find
-    from poslab.config.schema import ConfigError
     from poslab.library.parts import scheme_section
     from poslab.model import positions
 
-    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"{key}={value}" for key, value in settings]))
+    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
     part = name if name in conf.options("pos") else {"scheme": name}
     section = {**scheme_section(part, conf), **given}
     kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     fields = kind.options_class.model_fields
     if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:
         settings_to_add = " ".join(f"{key}=VALUE" for key in missing)
-        raise ConfigError(f"{name} has no option file that sets {', '.join(missing)}: add {settings_to_add}")
+        raise UserError(f"{name} has no option file that sets {', '.join(missing)}: add {settings_to_add}")
     return section
 
 

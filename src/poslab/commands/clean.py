@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import read_options
-from poslab.config.schema import ConfigError
+from poslab.config.errors import UserError
 from poslab.config.text import counted
 from poslab.record.study_list import studies
 from poslab.study.clean import removable, remove
@@ -24,16 +23,13 @@ unless they are named. Files that poslab has not written stay, too.
 """
 
 
-@verb("clean", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("clean", USAGE, ("study", "run", "runs", "yes"), flags=("yes",))
+def main(options: dict[str, str]) -> int:
     """Remove the runs that the options choose; return exit status 2 where nobody agrees."""
-    options = read_options(arguments, ("study", "run", "runs", "yes"))
     runs = Path(options.get("runs", "runs"))
     if "study" not in options:
-        raise ConfigError(f"give study=NAME; there are: {', '.join(studies(runs)) or 'none'}")
+        raise UserError(f"give study=NAME; there are: {', '.join(studies(runs)) or 'none'}")
     folder = study_folder(options["study"], runs)
-    if options.get("yes", "true") != "true":
-        raise ConfigError(f"yes={options['yes']} is unknown; there is yes=true, and a question without it")
     found = removable(folder, list(dict.fromkeys(options["run"].split(","))) if "run" in options else [])
     if not found:
         print(f"{folder.name} has no run that failed, was stopped or never began")
@@ -41,7 +37,7 @@ def main(arguments: list[str]) -> int:
     for directory, why in found.items():
         print(f"{directory}  {why}")
     if "yes" not in options and not _agreed(len(found)):
-        raise ConfigError("nothing was removed; yes=true removes them without a question")
+        raise UserError("nothing was removed; yes=true removes them without a question")
     removed, left = remove(folder, found)
     print(f"removed: {counted(len(removed), 'run')}")
     for line in left:

@@ -10,7 +10,8 @@ from types import FrameType
 from typing import NoReturn
 from weakref import finalize
 
-from poslab.config.arguments import FAILED, HELP, WRONG_COMMAND, refuse
+from poslab.config.arguments import HELP, refuse
+from poslab.config.errors import FAILED, WRONG_COMMAND
 from poslab.config.installation import SCRIPTS, typed
 from poslab.config.text import one_line
 

@@ -5,9 +5,9 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
-from poslab.config.installation import title
+from poslab.config.errors import UserError
 from poslab.config.text import IN_A_URL, NAME, one_line
+from poslab.record.study_list import studies
 
 if TYPE_CHECKING:
     from poslab.loggers.dashboard.contents import Contents
@@ -29,41 +29,34 @@ after more runs: it replaces both, and with them what was changed by hand.
 KEYS = ("study", "project", "entity", "runs", "reports")
 
 
-@verb("dashboard", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("dashboard", USAGE, KEYS)
+def main(options: dict[str, str]) -> int:
     """Save both documents in W&B, or without a login in files; return exit status 1 where W&B failed."""
-    options = read_options(arguments, KEYS)
-    runs = Path(options.get("runs", "runs"))
-    _check(options, runs)
+    study, runs = options.get("study", ""), Path(options.get("runs", "runs"))
+    known = studies(runs, recorded=True)
+    listed = f"studies with records: {', '.join(known[:8])}" if known else f"no study has records in {runs}"
+    if not NAME.fullmatch(study):
+        wrong = (
+            f"study={one_line(study, 100)!r} cannot be the name of a study" if study else "give study=NAME"
+        )
+        raise UserError(f"{wrong}; {listed}")
+    for key in ("project", "entity"):
+        if key in options and not IN_A_URL.fullmatch(options[key]):
+            raise UserError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.loggers.dashboard.contents import from_records
     from poslab.loggers.dashboard.publish import why_offline
-    from poslab.record.study_list import studies
 
-    study = options["study"]
-    recorded = from_records(study, runs) if study in studies(runs, recorded=True) else None
+    recorded = from_records(study, runs) if study in known else None
     offline = why_offline()
     if offline is None:
-        return _publish(recorded, runs, options)
-    if recorded is None:
-        raise ArgumentError(
-            f"study={study} has no records in {runs}, and W&B is not used ({offline}); {_known(runs)}"
-        )
-    _write(recorded, offline, options)
+        _publish(recorded, runs, options)
+    elif recorded is None:
+        raise UserError(f"study={study} has no records in {runs}, and W&B is not used ({offline}); {listed}")
+    else:
+        _write(recorded, offline, options)
     return 0
-
-
-def _check(options: dict[str, str], runs: Path) -> None:
-    """Raise ArgumentError for what is wrong with the arguments, if anything."""
-    if "study" not in options:
-        raise ArgumentError(f"give study=NAME; {_known(runs)}")
-    for key in ("project", "entity"):
-        if key in options and not IN_A_URL.fullmatch(options[key]):
-            raise ArgumentError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
-    if not NAME.fullmatch(options["study"]):
-        name = one_line(options["study"], 100)
-        raise ArgumentError(f"study={name!r} cannot be the name of a study; {_known(runs)}")
 
 
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
@@ -80,37 +73,23 @@ def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
     )
 
 
-def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> int:
+def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> None:
     """Save both documents in W&B; without records, from what W&B has of the study's runs."""
     from poslab.loggers.dashboard.contents import from_wandb
     from poslab.loggers.dashboard.publish import publish, training_runs
-    from poslab.loggers.fetch.account import SourceError, open_account
+    from poslab.loggers.fetch.account import asking, open_account
 
     study = options["study"]
-    try:
-        account = open_account(options.get("project"), options.get("entity"))
+    account = open_account(options.get("project"), options.get("entity"))
+    with asking(f"the dashboards of {study}"):
         tracked = training_runs(study, account)
         if recorded is None and not tracked:
-            raise ArgumentError(f"study={study} has no records in {runs} and no runs in W&B's {account.path}")
+            raise UserError(f"study={study} has no records in {runs} and no runs in W&B's {account.path}")
         contents = from_wandb(tracked) if recorded is None else recorded
         view, report = publish(study, contents, account)
-    except (ArgumentError, SourceError):
-        raise
-    except Exception as error:  # whatever the client raises: no network, no such entity
-        return refuse(
-            title("dashboard"), f"W&B failed: {one_line(f'{type(error).__name__}: {error}', 300)}", FAILED
-        )
     print(f"workspace: {view}\nreport: {report}")
     if not tracked:
         print(
             f"no run of the study is in {account.path} yet; to send them: "
             f"wandb sync {quote(str(runs / study))}/*/wandb/offline-run-*"
         )
-    return 0
-
-
-def _known(runs: Path) -> str:
-    from poslab.record.study_list import studies
-
-    known = studies(runs, recorded=True)[:8]
-    return f"studies with records: {', '.join(known)}" if known else f"no study has records in {runs}"

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from poslab.commands.verb import conf_with, config_dir, verb
-from poslab.config.arguments import FAILED, ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
+from poslab.config.errors import UserError
 from poslab.config.installation import title
 
 USAGE = """\
@@ -58,14 +59,14 @@ def main(arguments: list[str]) -> int:
     options = read_options([argument for argument in arguments if argument not in settings], KEYS)
     if "hf" in options:
         if folder:
-            raise ArgumentError(f"--config-dir {folder} is for a run of poslab: leave it or hf= out")
+            raise UserError(f"--config-dir {folder} is for a run of poslab: leave it or hf= out")
         return _of_transformers(options, settings)
     if "checkpoint" not in options:
-        raise ArgumentError(
+        raise UserError(
             "give one checkpoint=PATH: a run directory, its checkpoint.pt or a W&B artifact; or hf=NAME"
         )
     if unused := options.keys() & {"lengths", "study", "runs"}:
-        raise ArgumentError(f"{min(unused)}= is for a model of transformers: give hf=, or leave it out")
+        raise UserError(f"{min(unused)}= is for a model of transformers: give hf=, or leave it out")
 
     # After the arguments, so that a mistake in them is answered at once; PyTorch last, for the same reason.
     from poslab.config.overrides import evaluation_overrides
@@ -74,13 +75,11 @@ def main(arguments: list[str]) -> int:
     conf, overrides = conf_with([folder] if folder else []), evaluation_overrides(settings)
     directory, artifact = _model(options["checkpoint"], overrides)
 
-    from poslab.study.run.reevaluate import EvaluationFailedError, evaluate_again, show
+    from poslab.study.run.reevaluate import evaluate_again, show
 
     evaluations = Path(options.get("evaluations", "evaluations"))
     try:
         show(evaluate_again(directory, overrides, conf, evaluations, Stopper(), artifact))
-    except EvaluationFailedError as error:
-        return refuse(title("evaluate"), str(error), FAILED)
     except Stopped as stop:
         return refuse(title("evaluate"), "stopped; the same command starts the evaluation again", stop.status)
     return 0
@@ -88,10 +87,10 @@ def main(arguments: list[str]) -> int:
 
 def _of_transformers(options: Mapping[str, str], settings: list[str]) -> int:
     if unused := options.keys() & {"checkpoint", "evaluations"}:
-        raise ArgumentError(f"{min(unused)}= is for a run of poslab: leave it or hf= out")
+        raise UserError(f"{min(unused)}= is for a run of poslab: leave it or hf= out")
     lengths = options["lengths"].strip("[]").split(",") if "lengths" in options else []
     if len(lengths) > 2 or not all(length.strip().isdecimal() and int(length) for length in lengths):
-        raise ArgumentError(f"lengths={options['lengths']}: give L, or L and a longest length, in tokens")
+        raise UserError(f"lengths={options['lengths']}: give L, or L and a longest length, in tokens")
     from poslab.library.evaluate_transformers import evaluate_transformers, show
 
     runs, study = Path(options.get("runs", "runs")), options.get("study", "hf")

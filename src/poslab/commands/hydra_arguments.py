@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from poslab.config.schema import ConfigError
+from poslab.config.errors import UserError
 from poslab.config.text import override_text
 
 # Those of Hydra's settings that have their effect here.
@@ -14,11 +14,11 @@ SERVED = re.compile(
 
 
 def check_hydra_arguments(arguments: Sequence[str]) -> None:
-    """Raise ConfigError for the first of a training command's arguments that would not have its effect."""
+    """Raise UserError for the first of a training command's arguments that would not have its effect."""
     for argument in arguments:
         key = argument.lstrip("+~")
         if re.match(r"hydra[./@=]", key) and "=" in key and not SERVED.match(key):
-            raise ConfigError(
+            raise UserError(
                 f"{override_text(argument)}: it has no effect here. runs=DIR and reports=DIR name "
                 "folders, launcher=local, inline, ray or slurm starts runs, -m tries every combination of "
                 "the values given, and tune=learning_rate learning rates; of Hydra's settings these have an "
@@ -26,4 +26,4 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
             )
         name, _, value = key.partition("=")
         if name == "hydra.job.env_copy" and (missing := set(re.findall(r"\w+", value)) - os.environ.keys()):
-            raise ConfigError(f"{name}: {min(missing)} is no variable of the environment")
+            raise UserError(f"{name}: {min(missing)} is no variable of the environment")

@@ -1,10 +1,11 @@
 """Write the report of a study again, from its records."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.errors import UserError
 from poslab.config.installation import typed
 from poslab.record.study_list import UNNAMED
 
@@ -50,12 +51,11 @@ RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys
 KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
 
 
-@verb("report", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("report", USAGE, KEYS, flags=("earlier", "keep", "paper"))
+def main(options: dict[str, str]) -> int:
     """Write the report and show its table."""
-    options = read_options(arguments, KEYS)
-    if conflict := _conflict(options):
-        raise ArgumentError(conflict)
+    for conflict in _conflicts(options):
+        raise UserError(conflict)
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.report.render.terminal import show
@@ -118,15 +118,12 @@ def _paper(options: dict[str, str]) -> "Kit | None":
 
 def _directories(options: dict[str, str]) -> list[Path]:
     """Return the run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
-    from poslab.config.schema import ConfigError
     from poslab.loggers.fetch.model import fetch_run_of, resolve_checkpoint
 
     checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
     local = [checkpoint for checkpoint in checkpoints if isinstance(checkpoint, Path)]
     if {"project", "entity"} & options.keys() and len(local) == len(checkpoints):
-        raise ConfigError(
-            "project= and entity= are for W&B, and checkpoint= names directories of this machine"
-        )
+        raise UserError("project= and entity= are for W&B, and checkpoint= names directories of this machine")
     return [
         place
         if isinstance(place, Path)
@@ -148,25 +145,21 @@ def _download(options: dict[str, str]) -> Path:
     return runs[0]
 
 
-def _conflict(options: dict[str, str]) -> str | None:
-    """Return which options exclude or need another, if any do: no option is without effect."""
+def _conflicts(options: dict[str, str]) -> Iterator[str]:
+    """Yield which options exclude or need another: no option is without effect."""
+    of_wandb = [key for key in ("project", "entity") if key in options]
     if options.get("source", "wandb") != "wandb":
-        return f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
-    for key in ("earlier", "keep", "paper"):
-        if options.get(key, "true") != "true":
-            return f"{key}={options[key]} is unknown; there is {key}=true, and a report without it"
+        yield f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
     if "columns" in options and "paper" not in options:
-        return "columns= is for the table of a paper: give paper=true as well"
+        yield "columns= is for the table of a paper: give paper=true as well"
     if "keep" in options and "," in options.get("study", ""):
-        return "keep=true keeps the records of one study beside its report: give it with each study by itself"
+        yield "keep=true keeps the records of one study beside its report: give it with each study by itself"
     for key in ("study", "runs", "earlier", "source", "keep"):
         if "checkpoint" in options and key in options:
-            return f"checkpoint= names the runs itself: leave {key}= out"
+            yield f"checkpoint= names the runs itself: leave {key}= out"
     if "source" in options and "study" not in options:
-        return "source=wandb needs study=NAME, the group of its runs in W&B"
+        yield "source=wandb needs study=NAME, the group of its runs in W&B"
     if "source" in options and "runs" in options:
-        return "runs= is for records on this machine, source=wandb for those in W&B: leave one of them out"
-    for key in ("project", "entity"):
-        if key in options and not {"source", "checkpoint"} & options.keys():
-            return f"{key}= is for W&B: give source=wandb as well"
-    return None
+        yield "runs= is for records on this machine, source=wandb for those in W&B: leave one of them out"
+    if of_wandb and not {"source", "checkpoint"} & options.keys():
+        yield f"{of_wandb[0]}= is for W&B: give source=wandb as well"

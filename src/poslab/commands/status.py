@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from poslab.commands.verb import verb
-from poslab.config.arguments import ArgumentError, read_options
+from poslab.config.errors import UserError
 from poslab.config.installation import typed
 from poslab.record.study_list import studies
 from poslab.study.status import show_status, study_folder
@@ -24,17 +24,15 @@ The exit status is 1 where a run has failed.
 OTHERS = 5  # other studies that are named
 
 
-@verb("status", USAGE)
-def main(arguments: list[str]) -> int:
+@verb("status", USAGE, ("study", "runs"))
+def main(options: dict[str, str]) -> int:
     """Show a study and return exit status 1 where a run failed; without PyTorch, which takes seconds."""
-    options = read_options(arguments, ("study", "runs"))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
     runs = Path(options.get("runs", "runs"))
     known = studies(runs)
     if not known and "study" not in options:
-        raise ArgumentError(f"no studies in {runs}; begin one: {typed('train')} -m pos=rope,alibi")
+        raise UserError(f"no studies in {runs}; begin one: {typed('train')} -m pos=rope,alibi")
     folder = study_folder(options.get("study") or known[0], runs)
-    follow = sys.stdout.isatty()
     hints = [] if "study" in options else [f"study={name}" for name in known[1:]][:OTHERS]
     hint = f"; there are also {', '.join(hints)}" if hints else ""
-    return show_status(folder, follow, hint)
+    return show_status(folder, sys.stdout.isatty(), hint)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
-from poslab.commands.verb import config_dir, refused
+from poslab.commands.verb import answered, config_dir
 from poslab.config.arguments import HELP, refuse
 from poslab.config.installation import conf_folder, typed
 from poslab.config.text import without_secrets
@@ -21,19 +21,18 @@ def main(arguments: list[str]) -> int:
 
     Hydra ends the process itself where runs fail or are stopped.
     """
-    try:
-        if arguments == ["help"]:
-            arguments = ["--help"]  # which Hydra knows
-        folder, remaining = config_dir(arguments)
-        if topics := _topics(remaining):
-            from poslab.study.settings import help_text
+    return answered("poslab", lambda: _answer(["--help"] if arguments == ["help"] else arguments))
 
-            print(help_text(_conf(folder), topics), end="")
-            return 0
-        check_hydra_arguments(arguments)
-        return _train(arguments, folder)
-    except Exception as error:
-        return refused("poslab", error)
+
+def _answer(arguments: list[str]) -> int:
+    folder, remaining = config_dir(arguments)
+    if topics := _topics(remaining):
+        from poslab.study.settings import help_text
+
+        print(help_text(_conf(folder), topics), end="")
+        return 0
+    check_hydra_arguments(arguments)
+    return _train(arguments, folder)
 
 
 def _topics(arguments: list[str]) -> list[str]:

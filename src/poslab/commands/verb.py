@@ -1,11 +1,15 @@
 """The frame of commands: their help, and each error in one line with a status."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from poslab.config.arguments import FAILED, INTERRUPTED, ArgumentError, help_requested, refuse
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from poslab.config.arguments import help_requested, read_options, refuse
+from poslab.config.errors import FAILED, INTERRUPTED, WRONG_COMMAND, UserError
 from poslab.config.installation import title, typed
+from poslab.config.text import error_text
 
 if TYPE_CHECKING:
     from poslab.config.option_files import Conf
@@ -13,70 +17,62 @@ if TYPE_CHECKING:
 Main = Callable[[list[str]], int]
 
 
-def verb(name: str, usage: str) -> Callable[[Main], Main]:
-    """Return a decorator that makes the `main` of the command `name` of a function of its arguments."""
+def verb(
+    name: str, usage: str, keys: Sequence[str] = (), flags: Sequence[str] = ()
+) -> Callable[[Callable[[Any], int]], Main]:
+    """Return a decorator that makes the `main` of the command `name` of a function of its options.
 
-    def framed(act: Main) -> Main:
+    `keys` are the options that it takes, and `flags` those of them of which the only value is true; without
+    keys the function is given the arguments themselves.
+    """
+
+    def read(arguments: list[str]) -> Any:
+        return read_options(arguments, keys, flags) if keys else arguments
+
+    def framed(act: Callable[[Any], int]) -> Main:
         def main(arguments: list[str]) -> int:
             """Return the exit status; where it is 1, 2 or 130, a line on standard error says why."""
             if help_requested(arguments, usage.format(command=typed(name), train=typed("train"))):
                 return 0
-            try:
-                return act(arguments)
-            except ArgumentError as error:  # answered at once: nothing slow is imported
-                return refuse(title(name), str(error))
-            except KeyboardInterrupt:
-                return refuse(title(name), "stopped", INTERRUPTED)
-            except Exception as error:
-                return refused(title(name), error)
+            return answered(title(name), lambda: act(read(arguments)))
 
         return main
 
     return framed
 
 
-def refused(command: str, error: Exception) -> int:
-    """Print in one line why `command` ends, and return its exit status. Raise any unexpected error."""
-    from yaml import YAMLError  # type: ignore[import-untyped]
-
-    from poslab.config.schema import ConfigError
-    from poslab.config.text import error_text
-    from poslab.loggers.fetch.account import SourceError
-    from poslab.record.locks import TakenError
-    from poslab.record.reader import ReportError
-
-    match error:
-        case SourceError():
-            return refuse(command, str(error), error.status)
-        case ConfigError() | ReportError() | YAMLError():  # the last: of an option file of the user's own
-            return refuse(command, error_text(error))
-        case TakenError():
-            held = f"another command has had the lock {error} for long: has it stopped working?"
-            return refuse(command, held, FAILED)
-        case OSError() if not isinstance(error, BrokenPipeError):  # its reader has seen enough
-            return refuse(command, error_text(error), FAILED)
-    raise error
+def answered(command: str, act: Callable[[], int]) -> int:
+    """Return the exit status of `act`; where it raises, print in one line why `command` ends."""
+    try:
+        return act()
+    except KeyboardInterrupt:
+        return refuse(command, "stopped", INTERRUPTED)
+    except BrokenPipeError:  # its reader has seen enough
+        raise
+    except UserError as error:
+        return refuse(command, error_text(error), error.status)
+    except (OSError, YAMLError) as error:  # the latter: of an option file of the user's own
+        return refuse(command, error_text(error), FAILED if isinstance(error, OSError) else WRONG_COMMAND)
 
 
 def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the folder that --config-dir names, "" for none, and the other arguments. Raise ConfigError."""
+    """Return the folder that --config-dir names, "" for none, and the other arguments. Raise UserError."""
     from poslab.config.compose import config_flags
-    from poslab.config.schema import ConfigError
 
     flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
     named = flags[-1] if flags else ""
     folder = named.partition("=")[2] if named.startswith("-") else named
     if flags and not folder:
-        raise ConfigError("--config-dir has no value: name a folder with option files")
+        raise UserError("--config-dir has no value: name a folder with option files")
     return folder, remaining
 
 
 def conf_with(names: Iterable[str]) -> "Conf":
-    """Return poslab's option files and those in these folders. Raise ArgumentError."""
+    """Return poslab's option files and those in these folders. Raise UserError."""
     from poslab.config.option_files import Conf, installed_conf
 
     folders = list(map(Path, names))
     for folder in folders:
         if not folder.is_dir():
-            raise ArgumentError(f"{folder} is no folder: name one with option files")
+            raise UserError(f"{folder} is no folder: name one with option files")
     return Conf((*installed_conf().folders, *folders))

@@ -7,12 +7,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-FAILED, WRONG_COMMAND, INTERRUPTED = 1, 2, 130  # exit statuses
+from poslab.config.errors import WRONG_COMMAND, UserError
+
 HELP = {"-h", "--help", "help"}
-
-
-class ArgumentError(ValueError):
-    """An argument that is not understood; the message is one line."""
 
 
 def help_requested(arguments: Iterable[str], usage: str) -> bool:
@@ -23,10 +20,11 @@ def help_requested(arguments: Iterable[str], usage: str) -> bool:
     return requested
 
 
-def read_options(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str]:
+def read_options(arguments: Iterable[str], keys: Sequence[str], flags: Sequence[str] = ()) -> dict[str, str]:
     """Return the values of `key=value` arguments, by key.
 
-    Raises ArgumentError for an argument that is unknown, empty or given twice.
+    Raises UserError for an argument that is unknown, empty or given twice, and for one of the `flags` that is
+    not true.
     """
     options: dict[str, str] = {}
     for argument in arguments:
@@ -35,11 +33,13 @@ def read_options(arguments: Iterable[str], keys: Sequence[str]) -> dict[str, str
             known = ", ".join(f"{name}=..." for name in keys)
             near = get_close_matches(key.lower(), keys, n=1)
             meant = f" (did you mean {near[0]}=...?)" if near else ""
-            raise ArgumentError(f"{argument[:100]!r} is not understood{meant}; the arguments are {known}")
+            raise UserError(f"{argument[:100]!r} is not understood{meant}; the arguments are {known}")
         if not value:
-            raise ArgumentError(f"{key}= has no value")
+            raise UserError(f"{key}= has no value")
         if key in options:
-            raise ArgumentError(f"{key} is given twice")
+            raise UserError(f"{key} is given twice")
+        if key in flags and value != "true":
+            raise UserError(f"{key}={value} is unknown; there is {key}=true, and the command without it")
         options[key] = value
     return options
 

@@ -32,6 +32,7 @@ from poslab.record.study_list import recorded_runs, studies
 ARCHIVE = "records.tar.xz"
 # Of settings of xz that tables of digits were tried with, the ones that pack them tightest.
 FOR_TABLES = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 1}]
+DAMAGE = (tarfile.TarError, lzma.LZMAError, EOFError)
 
 
 def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Records, ...]:
@@ -63,18 +64,15 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
     With `several`, run names begin with the study. Raise ReportError where the file is damaged or holds no
     records of this study.
     """
+    try:
+        files = _files(packed)
+    except DAMAGE:
+        raise ReportError(f"{path} is damaged: its content has changed since it was written") from None
     with tempfile.TemporaryDirectory(prefix="poslab-records-") as temporary:
-        try:
-            with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
-                for entry in tar:  # tarfile's own filter came with Python 3.11.4
-                    file, parts = tar.extractfile(entry) if entry.isfile() else None, entry.name.split("/")
-                    if file is None or not all(map(is_file_name, parts)):
-                        raise tarfile.TarError
-                    place = Path(temporary, *parts)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.write_bytes(file.read())
-        except (tarfile.TarError, lzma.LZMAError, EOFError):
-            raise ReportError(f"{path} is damaged: its content has changed since it was written") from None
+        for name, content in files.items():
+            place = Path(temporary, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
         if not recorded_runs(Path(temporary, study)):
             raise ReportError(f"{path} holds no record of a run of study={study}")
         try:
@@ -87,17 +85,27 @@ def is_same(packed: bytes, path: Path) -> bool:
     """Whether the file `path` holds the same records, even if compressed by another version of xz."""
     try:
         return lzma.decompress(path.read_bytes()) == lzma.decompress(packed)
-    except (OSError, lzma.LZMAError, EOFError):
+    except (OSError, *DAMAGE):
         return False
 
 
 def archived_runs(packed: bytes) -> set[str]:
     """Return the names of the runs in the bytes of `pack`; none where they are damaged."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
-            return {name.split("/")[1] for name in tar.getnames() if name.count("/") > 1}
-    except (tarfile.TarError, lzma.LZMAError, EOFError):
-        return set()
+    with suppress(*DAMAGE):
+        return {name.split("/")[1] for name in _files(packed) if name.count("/") > 1}
+    return set()
+
+
+def _files(packed: bytes) -> dict[str, bytes]:
+    """Return the contents of the files in the bytes of `pack`, by their paths. Raise one of DAMAGE."""
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
+        for entry in tar:  # tarfile's own filter came with Python 3.11.4
+            file = tar.extractfile(entry) if entry.isfile() else None
+            if file is None or not all(map(is_file_name, entry.name.split("/"))):
+                raise tarfile.TarError
+            files[entry.name] = file.read()
+    return files
 
 
 def pack(folder: Path) -> bytes:

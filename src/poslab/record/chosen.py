@@ -1,10 +1,9 @@
 """Records of single run directories, of one study or of several."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from poslab.record.reader import Records, ReportError, Run, load_run, study_list_of
+from poslab.record.reader import Records, ReportError, load_run, study_list_of
 from poslab.record.schema import MANIFEST
 
 
@@ -13,26 +12,26 @@ def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
 
     Raise ReportError for a directory that is no run's, or is given twice.
     """
-    runs: dict[str, dict[str, Run]] = {}
-    commands: dict[str, list[str]] = {}
+    studies: dict[str, dict[str, Path]] = {}
     for directory in map(Path.resolve, directories):
         study, name = directory.parent.name, directory.name
         if not (directory / MANIFEST).exists():
             raise ReportError(f"{name} holds no record of a run: name a run directory such as runs/STUDY/RUN")
-        if name in runs.setdefault(study, {}):
+        if name in studies.setdefault(study, {}):
             raise ReportError(f"{name} of study={study} is named twice")
-        runs[study][name] = load_run(directory)
-        commands.setdefault(study, []).extend(study_list_of(directory.parent).commands)
+        studies[study][name] = directory
+    several = len(studies) > 1
     return tuple(
         Records(
             study,
-            tuple(
-                replace(run, name=f"{study}/{name}" if len(runs) > 1 else name, study=study)
-                for name, run in by_name.items()
-            ),
+            tuple(load_run(path, several) for path in chosen.values()),
             True,
             None,
-            tuple(dict.fromkeys(commands[study])),
+            tuple(
+                dict.fromkeys(
+                    line for path in chosen.values() for line in study_list_of(path.parent).commands
+                )
+            ),
         )
-        for study, by_name in runs.items()
+        for study, chosen in studies.items()
     )

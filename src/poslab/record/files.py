@@ -25,13 +25,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
 UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # tempfile's name of the later file `name`
 ROOM = 1.0  # seconds between two tries whether a full disk has room again
 
+Content = str | bytes | Callable[[BinaryIO], object]  # of a file, or what writes it
+Name = Callable[[str], str]  # of a file, by its SHA-256
 Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
 def write_atomic(
     path: Path,
-    content: str | bytes | Callable[[BinaryIO], object],
-    name: Callable[[str], str] | None = None,
+    content: Content,
+    name: Name | None = None,
     waiting: Callable[[], None] = lambda: None,
     mode: int = 0o644,
 ) -> str:
@@ -44,7 +46,7 @@ def write_atomic(
     waited = removed = False
     while True:
         try:
-            digest = _replace(path, content, name, mode)
+            digest = replace_file(path, content, name, mode)
         except FileNotFoundError:
             if removed:  # the first time, another command has removed the unfinished file as left behind
                 raise
@@ -68,12 +70,8 @@ def _print(line: str) -> None:
         print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
-def _replace(
-    path: Path,
-    content: str | bytes | Callable[[BinaryIO], object],
-    name: Callable[[str], str] | None,
-    mode: int,
-) -> str:
+def replace_file(path: Path, content: Content, name: Name | None = None, mode: int = 0o644) -> str:
+    """Replace `path` as `write_atomic` does, at once: raise OSError also where the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

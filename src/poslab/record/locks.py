@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from poslab.config.errors import FAILED, UserError
 from poslab.record.files import FULL, ROOM
 
 LOOK = 0.05  # seconds between two tries
@@ -16,8 +17,10 @@ WAY_OUT = "keep the records on a local disk, or on a network drive that is mount
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # the errors of a file system without locks
 
 
-class TakenError(RuntimeError):
+class TakenError(UserError):
     """Another process has the lock."""
+
+    status = FAILED
 
 
 def take(file: int, kind: int, path: Path, way_out: str = WAY_OUT) -> None:
@@ -46,7 +49,7 @@ def file_lock(path: Path, wait: float = GLANCE) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise TakenError(str(path)) from None
+                    raise TakenError(f"another command has held {path} for long: is it stuck?") from None
                 time.sleep(LOOK)
         yield
 

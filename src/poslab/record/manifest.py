@@ -5,14 +5,16 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from poslab.config.text import is_file_name, plain
 from poslab.record.facts import Manifest
 from poslab.record.schema import FORMAT, MANIFEST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError, UnreadableError, unsealed
+
+Kind = TypeVar("Kind")
 
 
 class OtherFormatError(UnreadableError):
@@ -21,7 +23,7 @@ class OtherFormatError(UnreadableError):
     def __init__(self, name: object, number: int) -> None:
         """`name` is the manifest's name in the message."""
         older = number < FORMAT
-        self.status: Literal["older", "newer"] = "older" if older else "newer"
+        self.age: Literal["older", "newer"] = "older" if older else "newer"
         advice = "train it again" if older else "use the version of poslab that wrote it"
         self.reason = f"its record has format {number}, which this version does not read: {advice}"
         super().__init__(f"{name}: {self.reason}")
@@ -58,18 +60,24 @@ def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
-    """Parse the manifest of a run from the bytes of its file; `name` is its name in messages.
+    """Parse the manifest of a run from the bytes of its file, as `parse_record` does."""
+    return parse_record(Manifest, data, name, range(FORMAT, FORMAT + 1))
 
-    Raise DamagedError, and OtherFormatError for a sound one of a format that this version does not read.
+
+def parse_record(kind: type[Kind], data: bytes, name: object, formats: range) -> Kind:
+    """Parse a sealed file from its bytes as `kind`; `name` is its name in messages.
+
+    Raise DamagedError, and OtherFormatError for a sound one of a format that this version does not read. The
+    earliest files have no number.
     """
     facts = unsealed(data, name)
-    number = facts.get("format")
-    if not isinstance(number, int) or isinstance(number, bool):
+    number = facts.get("format", 1)
+    if type(number) is not int:
         raise DamagedError(f"{name} has no valid format")
-    if number != FORMAT:
+    if number not in formats:
         raise OtherFormatError(name, number)
     try:
-        return Manifest.model_validate(facts)
+        return TypeAdapter(kind).validate_python(facts)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         raise DamagedError(f"{name} has no valid {plain(field, 80)}") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from poslab.config.errors import UserError
 from poslab.config.installation import typed
 from poslab.config.schema import CAUSAL
 from poslab.config.text import published
@@ -16,14 +17,14 @@ from poslab.record.files import Tables, read_tables, table_rows
 from poslab.record.losses import TRAINED, LossSum, RescaledMeasurement, Segments, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.schema import ENDED, MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
-from poslab.record.seal import UnreadableError
-from poslab.record.study_list import NewerListError, StudyList, read_study_list, recorded_runs, studies
+from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # the key of a run's purpose in its configuration
 TUNING = "tuning"  # for choosing a learning rate; any other value: for the comparison
 
 
-class ReportError(ValueError):
+class ReportError(UserError, ValueError):
     """A report that cannot be written; the message is one line with what to do."""
 
 
@@ -206,10 +207,7 @@ def load_study(folder: Path, several: bool = False) -> Records:
     listed = study_list_of(folder)
     latest = listed.latest  # where only the runs of the last command are compared
     names = dict.fromkeys([*latest, *listed.runs, *recorded_runs(folder)])
-    within = f"{folder.name}/" if several else ""
-    runs = tuple(
-        replace(load_run(folder / name), name=f"{within}{name}", study=folder.name) for name in names
-    )
+    runs = tuple(load_run(folder / name, several) for name in names)
     return Records(
         folder.name,
         tuple(run for run in runs if not latest or run.directory in latest),
@@ -240,41 +238,44 @@ def study_list_of(folder: Path) -> StudyList:
         return read_study_list(folder) or StudyList(folder.name)
     except UnreadableError as error:
         problem = str(error).replace(str(folder / STUDY_LIST), STUDY_LIST)
-        if isinstance(error, NewerListError):
+        if isinstance(error, OtherFormatError):
             raise ReportError(f"study={folder.name}: {problem}") from None
     except OSError as error:
         problem = f"{STUDY_LIST} cannot be read ({error.strerror})"
     raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")
 
 
-def load_run(folder: Path) -> Run:
-    """Load the record of one run directory; an unreadable one has a status and a reason."""
-    name = folder.name
+def load_run(folder: Path, several: bool = False) -> Run:
+    """Load the record of one run directory; an unreadable one has a status and a reason.
+
+    With `several` studies, its name begins with the study's.
+    """
+    study = folder.parent.name
+    run = Run(f"{study}/{folder.name}" if several else folder.name, "unreadable", study=study)
     try:
         manifest = parse_manifest((folder / MANIFEST).read_bytes())
         check_directory(manifest, folder)
+        _check_settings(manifest)
     except FileNotFoundError:
-        return Run(name, "not started", "no record yet")
+        return replace(run, status="not started", reason="no record yet")
     except OtherFormatError as error:
-        return Run(name, error.status, error.reason)
+        return replace(run, status=error.age, reason=error.reason)
     except UnreadableError as error:
-        return Run(name, "unreadable", str(error))
+        return replace(run, reason=str(error))
     except OSError:
-        return Run(name, "unreadable", f"{MANIFEST} cannot be read")
-    if (absent := _absent(manifest)) is not None:
-        return Run(name, "unreadable", f"{MANIFEST} has no valid {absent}")
+        return replace(run, reason=f"{MANIFEST} cannot be read")
     config = manifest.config or {}  # the path of a text is not part of an arm
     manifest = manifest.updated(config={**config, "data": published(config.get("data") or {})})
     try:
-        return load_evaluation(folder, manifest)
+        return replace(load_evaluation(folder, manifest), name=run.name, study=study)
     except UnreadableError as error:
         problem = str(error)
     except (ArithmeticError, ValueError, csv.Error):
         problem = "its CSV files cannot be read"
     if manifest.status == "diverged":
         reason = f"{manifest.reason or ''}; {problem}, so its curve is left out"
-        return Run(name, "diverged", reason, manifest)
-    return Run(name, "unreadable", problem, manifest)
+        return replace(run, status="diverged", reason=reason, manifest=manifest)
+    return replace(run, reason=problem, manifest=manifest)
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
@@ -316,8 +317,8 @@ def _rescalings(config: Mapping[str, Any]) -> list[str]:
     return [name for name in listed if isinstance(name, str) and name != TRAINED]
 
 
-def _absent(manifest: Manifest) -> str | None:
-    """Return the first missing field that an arm needs, or None."""
+def _check_settings(manifest: Manifest) -> None:
+    """Raise DamagedError where a field is missing that an arm needs."""
     config = manifest.config or {}
     trainer = config.get("trainer")
     checks = {
@@ -331,7 +332,9 @@ def _absent(manifest: Manifest) -> str | None:
         and _positive(trainer.get("max_steps"))
         and _positive(trainer.get("batch_size")),
     }
-    return next((name for name, valid in checks.items() if not valid), None)
+    for name, valid in checks.items():
+        if not valid:
+            raise DamagedError(f"{MANIFEST} has no valid {name}")
 
 
 def _positive(value: object) -> bool:

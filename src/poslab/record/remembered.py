@@ -1,16 +1,15 @@
 """Computed values in the user's cache, which can all be computed again.
 
-A file that is missing, damaged or old holds nothing. So, unlike the files of a record, it is not synced, and
-nothing waits for it on a full disk. The key of a value names all of its inputs, such as a SHA-256 of their
-content, so that changed inputs never find an old value.
+A file that is missing, damaged or old holds nothing, so nothing waits for it on a full disk. The key of a
+value names all of its inputs, such as a SHA-256 of their content, so that changed inputs never find an old
+value.
 """
 
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from poslab.record.files import replace_file
 from poslab.record.seal import DamagedError, read_sealed, sealed
 
 
@@ -39,15 +38,7 @@ class Remembered:
         newest = dict([*self._values.items()][-self.most :])
         self._saved = set(self._values)
         with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(handle, "w") as file:
-                    file.write(sealed({"values": newest}))
-                os.replace(name, self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            replace_file(self.path, sealed({"values": newest}))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,44 +5,45 @@ It holds no result: where it is lost, the study's command writes it again from t
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from poslab.config.text import NAME, is_file_name, plain
 from poslab.record.active_runs import active_runs
 from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.locks import file_lock
+from poslab.record.manifest import parse_record
 from poslab.record.schema import MANIFEST, STUDY_LIST
-from poslab.record.seal import DamagedError, UnreadableError, unsealed
+from poslab.record.seal import DamagedError
 
 FORMAT = 3  # of the lists that this version writes; the earliest have no number
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
 WAIT = 600.0  # seconds that a command waits for another command that writes the same list
+# Without those that would lead out of the study.
+Names = Annotated[tuple[str, ...], AfterValidator(lambda names: tuple(filter(is_file_name, names)))]
 
 
 @dataclass(frozen=True)
 class StudyList:
     """A study as requested by its commands."""
 
-    study: str
-    runs: tuple[str, ...] = ()  # names of directories in the study's folder, in the order requested
+    study: str = ""
+    runs: Names = ()  # names of directories in the study's folder, in the order requested
     reference: str | None = None  # the arm that the others are compared with
     question: str | None = None  # what the study is to answer
     commands: tuple[str, ...] = ()
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
-    latest: tuple[str, ...] = ()  # the runs of the last command, where the report is only on these
-
-
-class NewerListError(UnreadableError):
-    """A sound list of a version after this one."""
+    latest: Names = ()  # the runs of the last command, where the report is only on these
 
 
 def read_study_list(folder: Path) -> StudyList | None:
     """Read the list of the study in `folder`, None where it has none.
 
-    Raise NewerListError, DamagedError, also where it is the list of another study, and OSError.
+    Raise OtherFormatError, DamagedError, also where it is the list of another study, and OSError.
     """
     path = folder / STUDY_LIST
     try:
@@ -55,42 +56,8 @@ def read_study_list(folder: Path) -> StudyList | None:
 
 
 def parse_study_list(data: bytes, name: object) -> StudyList:
-    """Parse a list from the bytes of its file; `name` is its name in messages.
-
-    Raise DamagedError, and NewerListError for a sound list of a newer format.
-    """
-    facts = unsealed(data, name)
-    number = facts.get("format", 1)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise DamagedError(f"{name} has no valid format")
-    if number > FORMAT:
-        raise NewerListError(
-            f"{name} has format {number}, which this version does not read: "
-            "use the version of poslab that wrote it"
-        )
-    return _checked(facts)
-
-
-def _checked(facts: Mapping[str, Any]) -> StudyList:
-    """Leave out fields of the wrong type, and names of runs that would lead out of the study."""
-    commands = facts.get("commands")
-    return StudyList(
-        _text(facts.get("study")) or "",
-        _names(facts.get("runs")),
-        _text(facts.get("reference")),
-        _text(facts.get("question")),
-        tuple(line for line in commands if isinstance(line, str)) if isinstance(commands, list) else (),
-        _text(facts.get("primary")),
-        _names(facts.get("latest")),
-    )
-
-
-def _names(runs: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in runs if is_file_name(name))) if isinstance(runs, list) else ()
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    """Parse a list from the bytes of its file, as `parse_record` does."""
+    return parse_record(StudyList, data, name, range(1, FORMAT + 1))
 
 
 def enlist(
@@ -105,7 +72,7 @@ def enlist(
 
     Without a `reference`, `question` or `primary` those of the list stay. In the study of commands without a
     name, all three are those of the last command, and its runs are marked as the latest. Raise TakenError
-    where another command holds the list for more than WAIT seconds, and NewerListError.
+    where another command holds the list for more than WAIT seconds, and OtherFormatError.
     """
     with file_lock(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)

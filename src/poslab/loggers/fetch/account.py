@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.errors import FAILED, UserError
 from poslab.config.text import plain
 from poslab.data.directories import cache_directory
 from poslab.loggers.send.login import answers, forget_client, logged_in, server
@@ -14,14 +15,6 @@ from poslab.loggers.wandb import default_project
 
 REFUSED = (401, 403)  # HTTP statuses
 RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
-
-
-class SourceError(Exception):
-    """W&B does not deliver. Has one line for the user and the exit status: 2 if they can mend it, else 1."""
-
-    def __init__(self, line: str, status: int) -> None:
-        super().__init__(line)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -43,32 +36,32 @@ class Account:
 
 
 def open_account(project: str | None, entity: str | None) -> Account:
-    """Open a project, by default that of a run: WANDB_PROJECT, else `poslab`. Raise SourceError."""
+    """Open a project, by default that of a run: WANDB_PROJECT, else `poslab`. Raise UserError."""
     import wandb  # takes seconds
 
     try:
         if not logged_in():
-            raise SourceError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY", 2)
+            raise UserError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY")
         if not answers():  # W&B's own client may try for more than a minute
-            raise SourceError(f"W&B does not answer: {plain(server(), 200)}", 1)
+            raise UserError(f"W&B does not answer: {plain(server(), 200)}", 1)
         forget_client()  # which is silent only if it is so from the first reading of its settings, above
         wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity
-    except SourceError:
+    except UserError:
         raise
     except Exception as error:  # no address, no answer, a key that is refused
         forget_client()
         if http_status(error) in REFUSED:
-            raise SourceError("W&B refuses the key: run `wandb login --relogin`", 2) from None
-        raise SourceError(f"W&B does not answer: {_line(error)}", 1) from None
+            raise UserError("W&B refuses the key: run `wandb login --relogin`") from None
+        raise UserError(f"W&B does not answer: {_line(error)}", FAILED) from None
     atexit.register(forget_client)
     if not entity:
-        raise SourceError("the W&B account belongs to no entity: give entity=NAME", 2)
+        raise UserError("the W&B account belongs to no entity: give entity=NAME")
     project = project or default_project()
     for name in (entity, project):
         if Path(name).name != name or name.startswith("."):
-            raise SourceError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B", 2)
+            raise UserError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B")
     return Account(api, entity, project)
 
 
@@ -79,13 +72,13 @@ def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def asking(subject: str) -> Iterator[None]:
-    """Raise the client's errors as a SourceError that names the `subject` of the request."""
+    """Raise the client's errors as a UserError that names the `subject` of the request."""
     try:
         yield
-    except SourceError:
+    except UserError:
         raise
     except Exception as error:
-        raise SourceError(f"W&B does not deliver {subject}: {_line(error)}", 1) from None
+        raise UserError(f"W&B failed at {subject}: {_line(error)}", FAILED) from None
 
 
 def http_status(error: BaseException) -> int | None:

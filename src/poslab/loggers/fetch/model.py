@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from poslab.config.errors import UserError
 from poslab.config.schema import ConfigError
-from poslab.loggers.fetch.account import Account, SourceError, asking, open_account
+from poslab.loggers.fetch.account import Account, asking, open_account
 from poslab.loggers.fetch.study import fetch_run
 from poslab.record.locks import file_lock
 from poslab.record.schema import FINAL, MANIFEST, TOKENIZER
@@ -25,7 +26,7 @@ class ArtifactName:
     name: str  # with version or alias
 
     def account(self, project: str | None, entity: str | None) -> Account:
-        """Open the project in the name, else the one that the arguments give. Raise SourceError."""
+        """Open the project in the name, else the one that the arguments give. Raise UserError."""
         return open_account(self.project or project, self.entity or entity)
 
 
@@ -51,7 +52,7 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     """Download checkpoint, manifest and tokenizer of artifact `name`; return their folder and its full name.
 
-    The caller checks whether they belong together. Raise SourceError.
+    The caller checks whether they belong together. Raise UserError.
     """
     artifact = _artifact(account, name)
     with asking(f"{account.path}/{name}"):
@@ -64,18 +65,18 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
                 continue
             # A reference could make the client read any address.
             if file not in entries or any(entry.ref is not None for entry in entries.values()):
-                raise SourceError(f"W&B: {account.path}/{version} holds no {file} of a run", 2)
+                raise UserError(f"W&B: {account.path}/{version} holds no {file} of a run")
             artifact.download(root=str(folder), path_prefix=file, skip_cache=True)
     return folder, f"{account.path}/{version}"
 
 
 def fetch_run_of(account: Account, name: str) -> Path:
-    """Download the record of the run that logged the artifact; return its directory. Raise SourceError."""
+    """Download the record of the run that logged the artifact; return its directory. Raise UserError."""
     artifact = _artifact(account, name)
     with asking(f"{account.path}/{name}"):
         run = artifact.logged_by()
     if run is None:
-        raise SourceError(f"W&B: no run has logged {account.path}/{name}", 2)
+        raise UserError(f"W&B: no run has logged {account.path}/{name}")
     return fetch_run(account, run)
 
 
@@ -85,5 +86,5 @@ def _artifact(account: Account, name: str) -> Any:
             return account.api.artifact(f"{account.path}/{name}")
         except Exception as error:
             if isinstance(getattr(error, "exc", None), ValueError):
-                raise SourceError(f"W&B has no artifact {account.path}/{name}", 2) from None
+                raise UserError(f"W&B has no artifact {account.path}/{name}") from None
             raise

@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
+from poslab.config.errors import UserError
 from poslab.config.text import NAME, plain
-from poslab.loggers.fetch.account import Account, SourceError, asking, of_study
+from poslab.loggers.fetch.account import Account, asking, of_study
 from poslab.loggers.fetch.run_record import (
     RemoteRecord,
     download,
@@ -44,11 +45,11 @@ Result = TypeVar("Result")
 def fetch_study(account: Account, study: str, console: Console) -> Path:
     """Download a study into the cache, print on `console` what is missing; return the folder of the studies.
 
-    Raise SourceError, and TakenError where another command downloads the same study for more than
+    Raise UserError, and TakenError where another command downloads the same study for more than
     WAIT seconds.
     """
     if not NAME.fullmatch(study):
-        raise SourceError(f"study={plain(study, 60)!r} cannot be the name of a study", 2)
+        raise UserError(f"study={plain(study, 60)!r} cannot be the name of a study")
     root = account.folder / "runs"
     with file_lock(root / f".{study}.lock", WAIT):
         for line in _download(account, study, root / study, console):
@@ -57,14 +58,14 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
 
 def fetch_run(account: Account, run: Any) -> Path:
-    """Download one run's record; return its directory. Raise SourceError where the run has none."""
+    """Download one run's record; return its directory. Raise UserError where the run has none."""
     record = read_record(list_record(run), None)
     if record.problem:
-        raise SourceError(f"W&B: {plain(record.title)} {plain(record.problem)}", 2)
+        raise UserError(f"W&B: {plain(record.title)} {plain(record.problem)}")
     directory = account.folder / "runs" / str(record.manifest.study) / record.name
     _, problems = download_record(record, directory)
     if problems:
-        raise SourceError(f"W&B: {plain(problems[0])}", 2)
+        raise UserError(f"W&B: {plain(problems[0])}")
     return directory
 
 
@@ -86,7 +87,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
         if record.manifest.status == "running" and record.run.state != "running"
     ]
     if not chosen:
-        raise SourceError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}", 2)
+        raise UserError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}")
     folder.mkdir(parents=True, exist_ok=True)
     items = [(record, folder / record.name) for record in chosen.values()]
     downloads = _at_once(lambda item: download_record(*item), items, "downloading", console)
@@ -101,16 +102,16 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 
 def _listed(account: Account, study: str) -> list[Any]:
-    """Return the runs of a study in W&B. Raise SourceError where there are none."""
+    """Return the runs of a study in W&B. Raise UserError where there are none."""
     with asking(f"the runs of study={study} in {account.path}"):
         try:
             runs = list(
                 account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200)
             )
         except ValueError:
-            raise SourceError(f"W&B has no project {account.path}", 2) from None
+            raise UserError(f"W&B has no project {account.path}") from None
     if not runs:
-        raise SourceError(f"W&B has no run of study={study} in {account.path}", 2)
+        raise UserError(f"W&B has no run of study={study} in {account.path}")
     return runs
 
 

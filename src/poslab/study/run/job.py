@@ -63,7 +63,7 @@ class Job:
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:
-            return RunStatus(error.status, error.reason)
+            return RunStatus(error.age, error.reason)
         except DamagedError as error:
             return RunStatus(None, damage=(str(error),))
         if manifest is None:

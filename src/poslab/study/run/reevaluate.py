@@ -14,6 +14,7 @@ from shlex import quote
 from typing import Any
 
 from poslab.config.checking import check
+from poslab.config.errors import FAILED, UserError
 from poslab.config.installation import title as title_of
 from poslab.config.option_files import Conf
 from poslab.config.overrides import logger, with_overrides
@@ -55,8 +56,10 @@ class Evaluated:
     mirrored: Mapping[str, Any] | None
 
 
-class EvaluationFailedError(Exception):
+class EvaluationFailedError(UserError):
     """An evaluation ended with an error, its cause, and its record says so."""
+
+    status = FAILED
 
 
 def evaluate_again(
@@ -192,7 +195,7 @@ def _finished(directory: Path) -> Manifest | None:
     try:
         manifest = read_manifest(directory)
     except UnreadableError as error:
-        if isinstance(error, OtherFormatError) and error.status == "newer":
+        if isinstance(error, OtherFormatError) and error.age == "newer":
             raise
         print(f"{title_of('evaluate')}: {error}; the evaluation is repeated", file=sys.stderr)
         return None
