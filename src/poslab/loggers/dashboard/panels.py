@@ -7,8 +7,8 @@ summary.csv.
 
 import hashlib
 import re
-from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import wandb_workspaces.reports.v2.interface as wr
@@ -20,7 +20,7 @@ Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
 FAILURE = "failure_position"  # a run has it where its loss by position rose over 5 % above the plateau
 ARM = "arm"  # the configuration key that runs are grouped by
-LINES = 100  # or bars, the least limit of a panel; W&B's own is 10
+LEAST = 100  # lines or bars, the least limit of a panel; W&B's own is 10
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,17 @@ class Axis:
     metric: str
     title: str
     log: bool = False  # to base 10: W&B has no other
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Metrics drawn as lines, in a panel for each title, in which groups of the pattern may stand."""
+
+    title: str
+    unit: str
+    axis: Axis
+    pattern: str  # of the metrics
+    range_y: tuple[float | None, float | None] = (None, None)
 
 
 TOKENS = Axis("tokens", "training tokens, log scale", log=True)
@@ -47,18 +58,75 @@ GAIN = "loss at L less loss at the length (nats per token)"
 CURSE = "non-overlapping less sliding (nats per token)"
 ATTENDED = "mean distance of attention (tokens)"
 
+# Of each section the lines that are drawn where runs have such metrics.
+LINES: Mapping[str, tuple[Lines, ...]] = {
+    "Convergence": (
+        Lines("Validation loss by tokens", LOSS, TOKENS, "validation/loss"),
+        Lines("Validation loss by training time", LOSS, SECONDS, "validation/loss"),
+        Lines("Training loss by tokens", LOSS, TOKENS, "train/loss"),
+        Lines("Training loss by training time", LOSS, SECONDS, "train/loss"),
+        Lines("Validation bits per byte by tokens", BITS, TOKENS, "validation/bits_per_byte"),
+        Lines("Gradient norm by tokens", "norm, before clipping", TOKENS, "optimizer/gradient_norm"),
+        Lines("Learning rate by tokens", "learning rate", TOKENS, "optimizer/learning_rate"),
+    ),
+    "Extrapolation": (
+        Lines(
+            "Bits per byte by length, non-overlapping windows", BITS, LENGTH, "extrapolation/bits_per_byte"
+        ),
+        Lines("Loss by length, sliding windows", LOSS, LENGTH, "extrapolation/sliding_loss"),
+        Lines("Context gain by length", GAIN, LENGTH, "extrapolation/context_gain"),
+        Lines("Early-token curse by length", CURSE, LENGTH, "extrapolation/early_token_curse"),
+        Lines("Loss by position", LOSS, POSITION, "position/loss"),
+        Lines("Loss by length with a changed rotation", LOSS, RESCALED_LENGTH, r"rescaled/\w+/loss"),
+        Lines(
+            "Retrieval ({task}) by depth at {multiple} L",
+            "share answered right",
+            DEPTH,
+            r"retrieval/(?P<task>[^/]+)_(?P<multiple>\d+(?:_\d+)?)x",
+            (0.0, 1.0),
+        ),
+    ),
+    "Cost": (
+        Lines("Speed by tokens", "training tokens per second", TOKENS, "cost/tokens_per_second"),
+        Lines("Memory by tokens", "highest memory so far (gigabytes)", TOKENS, "cost/memory_gigabytes"),
+    ),
+    "Schemes": (
+        Lines(
+            "Bias by distance, layer {layer}",
+            "added to a logit, a line per head",
+            DISTANCE,
+            r"scheme/bias/layer(?P<layer>\d+)_head\d+",
+        ),
+        Lines(
+            "Upper bound of RoPE's decay by distance",
+            "bound, 1 at distance 0",
+            DISTANCE,
+            r"scheme/bound/layer\d+",
+        ),
+        Lines("Attention distance by layer, mean of the heads", ATTENDED, LAYER, "attention_distance/mean"),
+        Lines("Attention distance by layer, the nearest head", ATTENDED, LAYER, "attention_distance/least"),
+        Lines("Attention distance by layer, the farthest head", ATTENDED, LAYER, "attention_distance/most"),
+    ),
+}
+# What every run logs while it trains; a task has no bytes.
+TRAINING = {line.pattern for name in ("Convergence", "Cost") for line in LINES[name]}
+
 
 def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
     """Return the panels of a study with such contents, in the order of reading, by their section.
 
     `place` makes their ids unique.
     """
-    sections = {
-        "Convergence": list(_convergence(contents)),
-        "Extrapolation": list(_extrapolation(contents)),
-        "Cost": list(_cost(contents)),
-        "Schemes": list(_schemes(contents)),
+    known = contents.keys | TRAINING
+    if "task/exact" in contents.keys:
+        known = known - {"validation/bits_per_byte"}
+    sections: dict[str, list[Panel]] = {
+        name: [panel for line in lines for panel in _drawn(contents, line, known)]
+        for name, lines in LINES.items()
     }
+    figures = headline(contents)
+    sections["Extrapolation"] += [_bars(contents, *titled, key) for key, titled in figures.items()]
+    sections["Cost"] += _cost(contents)
     every = chain(*sections.values())
     drawn = {str(metric) for panel in every if isinstance(panel, wr.LinePlot) for metric in panel.y}
     sections["Other measurements"] = list(_remaining(contents, drawn))
@@ -92,43 +160,7 @@ def headline(contents: Contents) -> dict[str, tuple[str, str]]:
     return figures
 
 
-def _convergence(contents: Contents) -> Iterable[Panel]:
-    for name, metric in (("Validation", "validation/loss"), ("Training", "train/loss")):
-        yield _lines(contents, f"{name} loss by tokens", LOSS, TOKENS, [metric])
-        yield _lines(contents, f"{name} loss by training time", LOSS, SECONDS, [metric])
-    if "task/exact" not in contents.keys:  # a task has no bytes
-        title = "Validation bits per byte by tokens"
-        yield _lines(contents, title, BITS, TOKENS, ["validation/bits_per_byte"])
-    norm = "norm, before clipping"
-    yield _lines(contents, "Gradient norm by tokens", norm, TOKENS, ["optimizer/gradient_norm"])
-    yield _lines(contents, "Learning rate by tokens", "learning rate", TOKENS, ["optimizer/learning_rate"])
-
-
-def _extrapolation(contents: Contents) -> Iterable[Panel]:
-    if contents.longest is None:
-        return
-    by_length = {
-        "Bits per byte by length, non-overlapping windows": (BITS, "bits_per_byte"),
-        "Loss by length, sliding windows": (LOSS, "sliding_loss"),
-        "Context gain by length": (GAIN, "context_gain"),
-        "Early-token curse by length": (CURSE, "early_token_curse"),
-    }
-    for title, (unit, metric) in by_length.items():
-        yield _lines(contents, title, unit, LENGTH, [f"extrapolation/{metric}"])
-    yield _lines(contents, "Loss by position", LOSS, POSITION, ["position/loss"])
-    title = "Loss by length with a changed rotation"
-    yield from _matching(contents, title, LOSS, RESCALED_LENGTH, r"rescaled/\w+/loss")
-    pattern = r"retrieval/(?P<task>[^/]+)_(?P<multiple>\d+(?:_\d+)?)x"
-    title = "Retrieval ({task}) by depth at {multiple} L"
-    yield from _matching(contents, title, "share answered right", DEPTH, pattern, (0.0, 1.0))
-    for metric, (title, unit) in headline(contents).items():
-        yield _bars(contents, title, unit, metric)
-
-
 def _cost(contents: Contents) -> Iterable[Panel]:
-    speed, memory = "cost/tokens_per_second", "cost/memory_gigabytes"
-    yield _lines(contents, "Speed by tokens", "training tokens per second", TOKENS, [speed])
-    yield _lines(contents, "Memory by tokens", "highest memory so far (gigabytes)", TOKENS, [memory])
     figures = {
         "tokens_per_second": ("Speed over the whole training", "training tokens per second"),
         "seconds": ("Training time", "seconds"),
@@ -163,17 +195,6 @@ def _cost(contents: Contents) -> Iterable[Panel]:
     )
 
 
-def _schemes(contents: Contents) -> Iterable[Panel]:
-    unit, pattern = "added to a logit, a line per head", r"scheme/bias/layer(?P<layer>\d+)_head\d+"
-    yield from _matching(contents, "Bias by distance, layer {layer}", unit, DISTANCE, pattern)
-    title = "Upper bound of RoPE's decay by distance"
-    yield from _matching(contents, title, "bound, 1 at distance 0", DISTANCE, r"scheme/bound/layer\d+")
-    over = {"mean": "mean of the heads", "least": "the nearest head", "most": "the farthest head"}
-    for name, words in over.items():
-        title = f"Attention distance by layer, {words}"
-        yield from _matching(contents, title, ATTENDED, LAYER, f"attention_distance/{name}")
-
-
 def _remaining(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
     """Draw what measurements log that no other panel has, each line over its measurement's axis."""
     for measurement in measurements():
@@ -183,44 +204,30 @@ def _remaining(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
         for key in sorted(contents.keys - drawn):
             if axis and key != x and key.startswith(f"{family}/"):
                 line = key.removeprefix(f"{family}/").replace("_", " ")
-                yield _lines(contents, f"{title}: {line}", line, Axis(x, axis), [key])
+                yield _lines(contents, Lines(f"{title}: {line}", line, Axis(x, axis), key), [key])
 
 
-def _matching(
-    contents: Contents,
-    title: str,
-    unit: str,
-    axis: Axis,
-    pattern: str,
-    range_y: tuple[float | None, float | None] = (None, None),
-) -> Iterable[Panel]:
-    """Draw the metrics that match: a panel for each title, in which groups of the pattern may stand."""
-    lines: dict[str, list[str]] = {}
-    for key in sorted(contents.keys, key=lambda key: (len(key), key)):  # layer 10 after layer 9
-        if match := re.fullmatch(pattern, key):
+def _drawn(contents: Contents, lines: Lines, known: Set[str]) -> Iterable[Panel]:
+    """Draw those of the `known` metrics that match: a panel for each title."""
+    titles: dict[str, list[str]] = {}
+    for key in sorted(known, key=lambda key: (len(key), key)):  # layer 10 after layer 9
+        if match := re.fullmatch(lines.pattern, key):
             named = {name: text.replace("_", ".") for name, text in match.groupdict().items()}
-            lines.setdefault(title.format(**named), []).append(key)
-    for found, metrics in lines.items():
-        yield _lines(contents, found, unit, axis, metrics, range_y)
+            titles.setdefault(lines.title.format(**named), []).append(key)
+    for title, metrics in titles.items():
+        yield _lines(contents, replace(lines, title=title), metrics)
 
 
-def _lines(
-    contents: Contents,
-    title: str,
-    unit: str,
-    axis: Axis,
-    metrics: list[str],
-    range_y: tuple[float | None, float | None] = (None, None),
-) -> wr.LinePlot:
+def _lines(contents: Contents, lines: Lines, metrics: list[str]) -> wr.LinePlot:
     """Draw lines as measured: not smoothed, no point left out."""
     return wr.LinePlot(
-        title=title,
-        x=axis.metric,
+        title=lines.title,
+        x=lines.axis.metric,
         y=list(metrics),
-        range_y=range_y,
-        log_x=axis.log,
-        title_x=axis.title,
-        title_y=unit,
+        range_y=lines.range_y,
+        log_x=lines.axis.log,
+        title_x=lines.axis.title,
+        title_y=lines.unit,
         ignore_outliers=False,
         groupby=wr.Config(ARM),
         groupby_aggfunc="mean",
@@ -253,4 +260,4 @@ def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
 
 def limit(contents: Contents) -> int:
     """Return how many lines or bars a panel may show: all."""
-    return max(LINES, contents.runs)
+    return max(LEAST, contents.runs)
