@@ -158,7 +158,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
 
     root, said = fetched("bad")
     found = statuses(root, "bad")
-    assert found["rope-0-aa00"] == ("unreadable", "metrics.csv is missing")
+    assert found["rope-0-aa00"] == ("unreadable", "metrics.csv is damaged")
     assert found["rope-1-aa01"] == ("unreadable", "position.csv is missing")
     assert found["alibi-1-aa03"] == ("done", "")
     assert {found[name][0] for name in found if name[-4:] in ("aa02", "aa04", "aa05", "aa06", "aa07")} == {

@@ -71,13 +71,18 @@ def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def asking(subject: str) -> Iterator[None]:
-    """Raise the client's errors as a UserError that names the `subject` of the request."""
+def asking(subject: str, absent: str = "") -> Iterator[None]:
+    """Raise the client's errors as a UserError that names the `subject` of the request.
+
+    `absent` is the line for what W&B does not have.
+    """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
+        if absent and isinstance(getattr(error, "exc", error), ValueError):
+            raise UserError(absent) from None
         raise UserError(f"W&B failed at {subject}: {_line(error)}", FAILED) from None
 
 

@@ -81,10 +81,6 @@ def fetch_run_of(account: Account, name: str) -> Path:
 
 
 def _artifact(account: Account, name: str) -> Any:
-    with asking(f"{account.path}/{name}"):
-        try:
-            return account.api.artifact(f"{account.path}/{name}")
-        except Exception as error:
-            if isinstance(getattr(error, "exc", None), ValueError):
-                raise UserError(f"W&B has no artifact {account.path}/{name}") from None
-            raise
+    path = f"{account.path}/{name}"
+    with asking(path, f"W&B has no artifact {path}"):
+        return account.api.artifact(path)

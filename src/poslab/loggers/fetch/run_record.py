@@ -4,10 +4,9 @@ Names and contents come from outside: only files with the right seal and checksu
 lead out of its folder.
 """
 
-import hashlib
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -25,76 +24,71 @@ PREFIX = "record/"  # of the record among the files of a run
 
 @dataclass(frozen=True)
 class RemoteRecord:
-    """A run in W&B. `files` are those of its record, by their names in its directory."""
+    """A run's record in W&B, with a right seal. `files` are its files, by their names in its directory."""
 
     run: Any  # of wandb.Api
     title: str
     files: Mapping[str, Any]
-    content: bytes = b""  # of the manifest
-    manifest: Manifest = field(default_factory=Manifest)  # empty where there is a problem
-    problem: str = ""
+    content: bytes  # of the manifest
+    manifest: Manifest
 
     @property
     def name(self) -> str:
         """The name of its directory."""
         return str(self.manifest.run)
 
-    @property
-    def tables(self) -> dict[str, str]:
-        """The SHA-256 of each table that a report reads, by its name."""
-        return self.manifest.tables if self.manifest.status in ENDED else {}
 
-
-def list_record(run: Any) -> RemoteRecord:
-    """List the files of a run's record in W&B, without downloading any."""
+def record_files(run: Any) -> dict[str, Any]:
+    """Return the files of a run's record in W&B by name, without downloading any."""
     with asking(f"the files of {run.id}"):
         files = {str(file.name): file for file in run.files(per_page=500)}
-    record = {name.removeprefix(PREFIX): file for name, file in files.items() if name.startswith(PREFIX)}
-    return RemoteRecord(run, f"{run.name} ({run.id})", record)
+    return {name.removeprefix(PREFIX): file for name, file in files.items() if name.startswith(PREFIX)}
 
 
-def read_record(remote: RemoteRecord, study: str | None) -> RemoteRecord:
-    """Return the record with its manifest, or with a problem where W&B has none of a run of `study`."""
-    content = download(remote.files.get(MANIFEST))
+def read_record(
+    run: Any, study: str | None, title: str = "", files: Mapping[str, Any] | None = None
+) -> RemoteRecord | str:
+    """Read a record of a run of `study` in W&B; return a line where W&B has none that can be used.
+
+    `files` are those of the run where they are not listed yet.
+    """
+    title = title or f"{run.name} ({run.id})"
+    files = record_files(run) if files is None else files
+    content = download(files.get(MANIFEST))
     if content is None:
-        return replace(remote, problem=f"has no record: {remote.run.state} in W&B")
+        return f"{title} has no record: {run.state} in W&B"
     try:
         manifest = parse_manifest(content)
     except OtherFormatError as error:
-        return replace(remote, problem=f"is not read: {error.reason}")
+        return f"{title} is not read: {error.reason}"
     except DamagedError:
-        return replace(remote, problem=f"has a damaged {MANIFEST}")
-    problem = _misuse(manifest, study)
-    return replace(remote, content=content, manifest=Manifest() if problem else manifest, problem=problem)
-
-
-def _misuse(manifest: Manifest, study: str | None) -> str:
-    """Return why a manifest with a right seal is not used; empty where it is used."""
+        return f"{title} has a damaged {MANIFEST}"
     if study is not None and manifest.study != study:
-        return f"names the study {str(manifest.study)[:60]!r}"
-    names = (manifest.study, manifest.run, *(manifest.files or {}))
-    return "" if all(map(is_file_name, names)) else "names a file outside its folder"
+        return f"{title} names the study {str(manifest.study)[:60]!r}"
+    if not all(map(is_file_name, (manifest.study, manifest.run, *(manifest.files or {})))):
+        return f"{title} names a file outside its folder"
+    return RemoteRecord(run, title, files, content, manifest)
 
 
 def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
     """Make `directory` equal to W&B's record; return the number of tables downloaded and a line per bad one.
 
-    A table that is missing or damaged in W&B is missing in `directory`: a report names the run.
+    A report names a run with a table that is missing or damaged.
     """
-    tables, problems, count = remote.tables, [], 0
+    tables, count = remote.manifest.tables if remote.manifest.status in ENDED else {}, 0
     for name in damaged_files(directory, tables):
         (directory / name).unlink(missing_ok=True)
-        content = download(remote.files.get(name))
-        count += content is not None
-        if content is not None and hashlib.sha256(content).hexdigest() == tables[name]:
+        if (content := download(remote.files.get(name))) is not None:
             write_atomic(directory / name, content)
-        else:
-            problems.append(f"{remote.title}: {name} is {'missing' if content is None else 'damaged'} in W&B")
+            count += 1
     write_atomic(directory / MANIFEST, remote.content)
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
         if path.name not in tables:  # of another state of the run
             path.unlink()
-    return count, problems
+    return count, [
+        f"{remote.title}: {name} is {'damaged' if (directory / name).exists() else 'missing'} in W&B"
+        for name in damaged_files(directory, tables)
+    ]
 
 
 def download(file: Any | None) -> bytes | None:

@@ -9,9 +9,8 @@ they began, or copied from another study.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +24,8 @@ from poslab.loggers.fetch.run_record import (
     RemoteRecord,
     download,
     download_record,
-    list_record,
     read_record,
+    record_files,
 )
 from poslab.record.files import write_atomic
 from poslab.record.locks import file_lock
@@ -59,9 +58,9 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
 def fetch_run(account: Account, run: Any) -> Path:
     """Download one run's record; return its directory. Raise UserError where the run has none."""
-    record = read_record(list_record(run), None)
-    if record.problem:
-        raise UserError(f"W&B: {plain(record.title)} {plain(record.problem)}")
+    record = read_record(run, None)
+    if isinstance(record, str):
+        raise UserError(f"W&B: {plain(record)}")
     directory = account.folder / "runs" / str(record.manifest.study) / record.name
     _, problems = download_record(record, directory)
     if problems:
@@ -72,15 +71,15 @@ def fetch_run(account: Account, run: Any) -> Path:
 def _download(account: Account, study: str, folder: Path, console: Console) -> list[str]:
     """Download the study into `folder`; return a line for each missing, damaged or ambiguous record."""
     runs = _listed(account, study)
-    listed = _at_once(list_record, runs, "listing", console)
-    reports = [record for record in listed if record.run.job_type == REPORT]
-    reports.sort(key=_created, reverse=True)
-    names, lines = _plan(reports[0] if reports else None, study, folder)
-    records = [record for record in listed if record.run.job_type == TRAIN]
-    read = partial(read_record, study=study)
-    records = _at_once(read, [*records, *_records_of_report(reports)], "downloading", console)
-    chosen, choices = _newest_records(record for record in records if not record.problem)
-    lines += [f"{record.title} {record.problem}" for record in records if record.problem] + choices
+    report = max((run for run in runs if run.job_type == REPORT), key=_created, default=None)
+    report_files = record_files(report) if report else {}
+    names, lines = _plan(report_files, study, folder)
+    wanted: list[tuple[Any, ...]] = [(run, study) for run in runs if run.job_type == TRAIN]
+    wanted += _of_report(report, report_files, study)
+    read = _at_once(lambda item: read_record(*item), wanted, console)
+    records = [record for record in read if isinstance(record, RemoteRecord)]
+    chosen, choices = _newest_records(records)
+    lines += [line for line in read if isinstance(line, str)] + choices
     lines += [
         f"{record.title}: its record says running, W&B says {record.run.state}"
         for record in chosen.values()
@@ -90,7 +89,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
         raise UserError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}")
     folder.mkdir(parents=True, exist_ok=True)
     items = [(record, folder / record.name) for record in chosen.values()]
-    downloads = _at_once(lambda item: download_record(*item), items, "downloading", console)
+    downloads = _at_once(lambda item: download_record(*item), items, console)
     lines += [line for _, problems in downloads for line in problems]
     for directory in folder.glob("[!.]*/"):
         if directory.name not in chosen:
@@ -103,75 +102,64 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 def _listed(account: Account, study: str) -> list[Any]:
     """Return the runs of a study in W&B. Raise UserError where there are none."""
-    with asking(f"the runs of study={study} in {account.path}"):
-        try:
-            runs = list(
-                account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200)
-            )
-        except ValueError:
-            raise UserError(f"W&B has no project {account.path}") from None
+    with asking(f"the runs of study={study} in {account.path}", f"W&B has no project {account.path}"):
+        runs = list(account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200))
     if not runs:
         raise UserError(f"W&B has no run of study={study} in {account.path}")
     return runs
 
 
-def _plan(report: RemoteRecord | None, study: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Write the study's list into `folder`; return its runs, and a line where there is no list."""
+def _plan(files: Mapping[str, Any], study: str, folder: Path) -> tuple[list[str], list[str]]:
+    """Write the report run's list of the study into `folder`; return its runs, or a line without it."""
     path = folder / STUDY_LIST
     path.unlink(missing_ok=True)
-    content = None if report is None else download(report.files.get(STUDY_LIST))
+    content = download(files.get(STUDY_LIST))
     if content is None:
         return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
     try:
         listed = parse_study_list(content, path)
-        problem = "" if listed.study == study else f"is of study {listed.study!r}"
     except DamagedError:
-        problem = "is damaged"
-    if problem:
-        return [], [f"{STUDY_LIST} of the report run {problem}: runs are listed by name"]
+        return [], [f"{STUDY_LIST} of the report run is damaged: runs are listed by name"]
+    if listed.study != study:
+        return [], [f"{STUDY_LIST} of the report run is of study {listed.study!r}: runs are listed by name"]
     write_atomic(path, content)
     return list(listed.runs), []
 
 
-def _records_of_report(reports: Sequence[RemoteRecord]) -> list[RemoteRecord]:
-    """Return the records in the newest report run: of runs that are not in W&B."""
-    files: dict[str, dict[str, Any]] = {}
-    for name, file in reports[0].files.items() if reports else ():
+def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[Any, ...]]:
+    """Return what `read_record` takes for the records in the report run: of runs that are not in W&B."""
+    runs: dict[str, dict[str, Any]] = {}
+    for name, file in files.items():
         if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
-            files.setdefault(match[1], {})[match[2]] = file
-    return [RemoteRecord(reports[0].run, f"{run} (of the report run)", files[run]) for run in files]
+            runs.setdefault(match[1], {})[match[2]] = file
+    return [(report, study, f"{run} (of the report run)", own) for run, own in runs.items()]
 
 
 def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
     """Return, by directory, the last to end of the W&B runs with the same record; and a line per choice."""
     same: dict[str, list[RemoteRecord]] = {}
-    for record in records:
+    for record in sorted(records, key=_newest):
         same.setdefault(str(record.manifest.identity or record.name), []).append(record)
-    chosen: dict[str, RemoteRecord] = {}
-    lines = []
-    for group in same.values():
-        best = max(group, key=_newest)
-        chosen[best.name] = best
-        if len(group) > 1:
-            lines.append(f"{best.name} is in W&B {len(group)} times: {best.title} is used, the newest")
-    return chosen, lines
+    chosen = {group[-1].name: group[-1] for group in same.values()}
+    return chosen, [
+        f"{group[-1].name} is in W&B {len(group)} times: {group[-1].title} is used, the newest"
+        for group in same.values()
+        if len(group) > 1
+    ]
 
 
 def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
     """Return the sort key of records: ended runs last, and a copy in the report run before the run's own."""
-    manifest = record.manifest
-    return manifest.status in ENDED, record.run.job_type == TRAIN, str(manifest.finished), _created(record)
+    manifest, run = record.manifest, record.run
+    return manifest.status in ENDED, run.job_type == TRAIN, str(manifest.finished), _created(run)
 
 
-def _created(record: RemoteRecord) -> str:
-    return str(record.run.created_at)
+def _created(run: Any) -> str:
+    return str(run.created_at)
 
 
-def _at_once(
-    act: Callable[[Item], Result], items: Sequence[Item], name: str, console: Console
-) -> list[Result]:
+def _at_once(act: Callable[[Item], Result], items: Sequence[Item], console: Console) -> list[Result]:
     """Return the results of `act` on the items, several at the same time, with a bar on a terminal."""
     with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(act, items)
         bar = {"console": console, "transient": True, "disable": not console.is_terminal}
-        return list(track(results, f"W&B  {name}", len(items), **bar))  # type: ignore[arg-type]
+        return list(track(pool.map(act, items), "downloading from W&B", len(items), **bar))  # type: ignore[arg-type]
