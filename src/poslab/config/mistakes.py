@@ -34,22 +34,16 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
 
     Raises ConfigError for arguments that cannot be a command, whatever their settings do.
     """
-    groups = conf.groups()
+    parser, groups = get_args_parser(), conf.groups()
     for argument in arguments:  # -pos=rope would be the flag -p with the value os=rope
-        bare = argument.lstrip("-")
-        key, is_set, _ = bare.partition("=")
-        if bare != argument and key.partition(".")[0] in {*groups, *Config.model_fields}:
-            raise ConfigError(
-                f"settings have no dashes: write {override_text(bare) if is_set else f'{key}=VALUE'}"
-            )
-    parser = get_args_parser()
+        flag, is_set, _ = argument.partition("=")
+        is_setting = flag.lstrip("-").partition(".")[0] in {*groups, *Config.model_fields}
+        is_flag = not flag.startswith("-") or flag in parser._option_string_actions
+        if not is_flag and (is_set or is_setting):
+            bare = override_text(argument.lstrip("-"))
+            raise ConfigError(f"settings have no dashes: write {bare if is_set else f'{bare}=VALUE'}")
 
     def refuse(message: str) -> NoReturn:
-        _, is_setting, dashed = message.partition("unrecognized arguments: ")
-        argument = dashed.split(" ")[0]
-        if is_setting and "=" in argument:
-            bare = override_text(argument.lstrip("-"))
-            raise ConfigError(f"settings have no dashes: write {bare}")
         raise ConfigError(f"{one_line(message)}; `{typed('train')} --help` shows how a command is written")
 
     parser.error = refuse  # type: ignore[method-assign]
@@ -57,30 +51,35 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
     flags = list(arguments)
     for override in read.overrides:
         flags.remove(override)
-    _check_flags(read)
+    for mistake, is_made in _of_flags(read).items():
+        if is_made:
+            raise ConfigError(mistake)
     if not (read.help or read.hydra_help or read.shell_completion):
-        _check_overrides(read.overrides, groups, conf, own_folder=bool(read.config_dir))
+        _check_overrides(read.overrides, groups, conf)
     return [*flags, *read.overrides]
 
 
-def _check_flags(read: Namespace) -> None:
-    """Raise ConfigError for flags of Hydra that would not have their effect."""
-    for printing in ("cfg", "info"):
-        if read.multirun and getattr(read, printing) and not read.help:
-            raise ConfigError(
-                f"--{printing} prints the settings of one run: leave -m out, and give each setting one value"
-            )
-    for flag, use in (("package", "--package pos"), ("resolve", "--resolve")):
-        if getattr(read, flag) and not (read.cfg or read.help):
-            raise ConfigError(f"--{flag} belongs to --cfg: `--cfg job {use}`")
-    if read.shell_completion and not SHELL_COMPLETION.fullmatch(" ".join(read.overrides)):
-        raise ConfigError("--shell-completion takes install=bash, or uninstall=; of bash, fish and zsh")
-    if read.experimental_rerun:
-        raise ConfigError("--experimental-rerun has no effect here: the same command again resumes its runs")
+def _of_flags(read: Namespace) -> dict[str, bool]:
+    """Return the mistakes with flags of Hydra that would not have their effect, and whether each is made."""
+    several = "prints the settings of one run: leave -m out, and give each setting one value"
+    prints = read.cfg or read.help
+    completion = SHELL_COMPLETION.fullmatch(" ".join(read.overrides))
+    return {
+        f"--cfg {several}": bool(read.multirun and read.cfg and not read.help),
+        f"--info {several}": bool(read.multirun and read.info and not read.help),
+        "--package belongs to --cfg: `--cfg job --package pos`": bool(read.package and not prints),
+        "--resolve belongs to --cfg: `--cfg job --resolve`": bool(read.resolve and not prints),
+        "--shell-completion takes install=bash, or uninstall=; of bash, fish and zsh": bool(
+            read.shell_completion and not completion
+        ),
+        "--experimental-rerun has no effect here: the same command again resumes its runs": bool(
+            read.experimental_rerun
+        ),
+    }
 
 
-def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own_folder: bool) -> None:
-    """Raise ConfigError for a wrong override; `own_folder` is whether the user gave --config-dir."""
+def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf) -> None:
+    """Raise ConfigError for a wrong override."""
     keys = [argument.partition("=")[0].lstrip("+~") for argument in overrides]
     for key in keys:
         if keys.count(key) > 1:  # of which Hydra takes the last
@@ -88,11 +87,10 @@ def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf, own
     for argument in overrides:
         _check_override(argument, groups, conf)
         group, _, option = argument.partition("=")
-        # Hydra leaves out one that does not exist. A folder of the user's own may have it.
-        if group == "sweep" and "," not in option and not own_folder:
-            path = conf.file(group, option)
+        if group == "sweep" and "," not in option:
+            path = conf.file(group, option)  # Hydra leaves out one that does not exist
             if option.startswith("wandb/"):  # which --help lists, too
-                raise ConfigError(f"sweep={option} is a sweep of W&B's own: `wandb sweep {path}` begins it")
+                raise ConfigError(f"{argument} is a sweep of W&B's own: `wandb sweep {path}` begins it")
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
@@ -191,13 +189,14 @@ def _unknown_setting(key: str, conf: Conf) -> str:
     section, _, name = key.rpartition(".")
     inside = [item.removeprefix(f"{section}.") for item in known if item.startswith(f"{section}.")]
     standard = OTHER_NAMES.get(name.lower(), name.lower())
-    elsewhere = [setting for setting in known if setting.rpartition(".")[2] == standard]
+    # Seed for seed, although data.seed ends alike; and max_steps for trainer.max_steps.
+    alike = [item for item in known if item == key.lower()] or [
+        item for item in known if item.rpartition(".")[2] == standard
+    ]
     if section and inside:
         near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
-    elif key.lower() in known:  # Seed for seed, although data.seed ends alike
-        near = did_you_mean(key, [key.lower()])
-    elif elsewhere:  # max_steps for trainer.max_steps
-        near = f" (did you mean {' or '.join(elsewhere[:2])}?)"
+    elif alike:
+        near = f" (did you mean {' or '.join(alike[:2])}?)"
     else:
         near = did_you_mean(key, ["from", *(setting for setting in known if "." not in setting)])
     return f"{key} is not a setting{near}; {_listed()}"

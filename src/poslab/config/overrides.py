@@ -1,6 +1,7 @@
 """The settings of an evaluation: named as those of training are; any other setting is an error."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -65,13 +66,14 @@ def _check(key: str, override: Override) -> None:
 
 def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf) -> dict[str, Any]:
     """Return the trained configuration `settings` with the `overrides`; `conf` has the files of options."""
-    changed = {**settings, "evaluate": dict(settings["evaluate"]), "trainer": dict(settings["trainer"])}
-    for key in OF_EVALUATION:
-        if key in overrides:
-            section, _, name = key.partition(".")
-            changed[section][name] = overrides[key]
-    _reset_unused_rescale_settings(changed["evaluate"], overrides)
-    changed["data"] = _section("data", settings["data"], overrides, conf)
+    changed = _with(settings, {key: overrides[key] for key in overrides if not _of_loggers(key)}, conf)
+    # The settings of rotations that the evaluation leaves out.
+    rescale = overrides.get("evaluate.rescale")
+    if isinstance(rescale, list):
+        if not FACTOR_METHODS & set(rescale) and "evaluate.rescale_factor" not in overrides:
+            changed["evaluate"]["rescale_factor"] = "auto"
+        if "drop" not in rescale:
+            changed["evaluate"]["recalibration_steps"] = 0
     return changed
 
 
@@ -80,8 +82,9 @@ def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> dict[str, 
 
     Raises ConfigError.
     """
+    chosen = {"logger": default, **{key: overrides[key] for key in overrides if _of_loggers(key)}}
     try:
-        sections = logger_sections(_section("logger", {}, {"logger": default, **overrides}, conf))
+        sections = logger_sections(_with({}, chosen, conf)["logger"])
     except ValueError as error:
         raise ConfigError(f"logger: {error}") from None
     if any(section.get("name") != WANDB for section in sections.values()):
@@ -89,22 +92,17 @@ def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> dict[str, 
     return sections
 
 
-def _reset_unused_rescale_settings(evaluate: dict[str, Any], overrides: Mapping[str, Any]) -> None:
-    """Reset the settings of rotations that the evaluation leaves out, unless they are given."""
-    rescale = overrides.get("evaluate.rescale")
-    if not isinstance(rescale, list):
-        return
-    if not FACTOR_METHODS & set(rescale) and "evaluate.rescale_factor" not in overrides:
-        evaluate["rescale_factor"] = "auto"
-    if "drop" not in rescale:
-        evaluate["recalibration_steps"] = 0
+def _of_loggers(key: str) -> bool:
+    return key.partition(".")[0] == "logger"
 
 
-def _section(
-    group: str, trained: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf
-) -> dict[str, Any]:
-    section: Any = dict(trained)
-    if group in overrides:
-        section = dict(load(conf.file(group, overrides[group])))
-    values = {key.partition(".")[2]: value for key, value in overrides.items() if key.startswith(f"{group}.")}
-    return {**section, **values}
+def _with(settings: Mapping[str, Any], overrides: Mapping[str, Any], conf: Conf) -> dict[str, Any]:
+    """Return the settings with the options in `overrides`, then with their other settings."""
+    changed = deepcopy(dict(settings))
+    for key in sorted(overrides, key=lambda key: "." in key):
+        section, _, name = key.partition(".")
+        if name:
+            changed[section][name] = overrides[key]
+        else:
+            changed[section] = dict(load(conf.file(section, overrides[key])))
+    return changed

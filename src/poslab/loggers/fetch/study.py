@@ -132,7 +132,7 @@ def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[
     for name, file in files.items():
         if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
             runs.setdefault(match[1], {})[match[2]] = file
-    return [(report, study, f"{run} (of the report run)", own) for run, own in runs.items()]
+    return [(report, study, f"{run} (of the report run)", record) for run, record in runs.items()]
 
 
 def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
