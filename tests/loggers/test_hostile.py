@@ -14,8 +14,8 @@ from poslab.loggers.dashboard.publish import publish as publish_dashboard
 from poslab.loggers.dashboard.publish import training_runs
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.send.card import of_run
+from poslab.loggers.send.mirror import mirror_run
 from poslab.loggers.send.report import publish
-from poslab.loggers.send.run import mirror_run
 from poslab.loggers.wandb import wandb_options
 from poslab.record.schema import METRICS
 from support.hostile import CANARY, HOSTILE, RUNS

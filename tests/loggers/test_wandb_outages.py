@@ -16,7 +16,7 @@ from wandb.sdk.lib.wbauth import write_netrc_auth
 from poslab import loggers
 from poslab.commands import report
 from poslab.loggers.send import login
-from poslab.loggers.send.evaluation import mirror_evaluation
+from poslab.loggers.send.mirror import mirror_evaluation
 from poslab.loggers.send.offline import identifier
 from poslab.loggers.send.run import TrackedRun
 from poslab.loggers.wandb import Wandb, WandbOptions
@@ -124,14 +124,19 @@ def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
 
 
 def test_an_evaluation_that_cannot_be_sent_says_why_in_one_line(tmp_path, monkeypatch, capsys):
-    def broken(*given: object) -> None:
+    def broken(*given: object, **more: object) -> None:
         raise OSError("no\nservice")
 
-    monkeypatch.setattr("poslab.loggers.send.evaluation.load_evaluation", broken)
+    monkeypatch.setattr(wandb, "init", broken)
     options = WandbOptions(project=None, tags=None, checkpoints=False)
-    assert mirror_evaluation(options, tmp_path / "rope-1", Manifest(), None) is None
-    line = "W&B failed; the evaluation is recorded without it: OSError: no service\n"
-    assert capsys.readouterr().err == line
+    config = tracked_request(seed=1).config
+    settings = {"pos": {}, "attention": {}}
+    manifest = Manifest(
+        study="s", run="rope", pos="rope", attention="flash", config=settings, evaluation="e-1"
+    )
+    assert mirror_evaluation(options, config, tmp_path / "e-1", manifest, None) is None
+    line = ": W&B failed; the record is complete without it: OSError: no service\n"
+    assert capsys.readouterr().err.endswith(line)
 
 
 def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):

@@ -51,6 +51,7 @@ class OpenedRun:
     rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty where an interrupted run resumes
     # Stops the run; takes the name of the caller, such as W&B; for any thread. None: it is trained already.
     stop: Callable[[str], None] | None = None
+    weights: str | None = None  # their artifact in W&B, of an evaluation of them
 
 
 class RunLogger(ABC):
@@ -249,7 +250,7 @@ class Guarded:
         except Exception as error:
             if not self._over:  # which it may be since, where it was given up
                 reason = self._noted["failed"] = error_line(error)
-                failed = f"{self._logger.title} failed; the run continues without it"
+                failed = f"{self._logger.title} failed; the record is complete without it"
                 print(f"{failed}: {reason}", file=sys.stderr, flush=True)
                 self.abandon()
 

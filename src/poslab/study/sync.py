@@ -14,6 +14,7 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import counted
 from poslab.loggers import error_line
 from poslab.loggers.send.login import in_wandb_sweep, requested_place
+from poslab.loggers.send.mirror import mirror_run
 from poslab.loggers.send.offline import VIEW, run_id
 from poslab.loggers.send.published import is_published
 from poslab.loggers.wandb import WandbOptions, wandb_options
@@ -50,8 +51,6 @@ def show_runs(jobs: Sequence[Job], console: Console) -> None:
     if not missing:
         return
     from rich.progress import track
-
-    from poslab.loggers.send.run import mirror_run  # wandb takes a second to import
 
     console.print(f"giving W&B what it lacks of {counted(len(missing), 'finished run')}")
     for job, options in track(

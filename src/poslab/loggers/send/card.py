@@ -1,6 +1,7 @@
 """The name, tags and settings of a run in W&B."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -41,6 +42,11 @@ def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
         notes=notes and plain(notes, LONGEST_NOTES),
         config=visible(published(dict(card.config))),
     )
+
+
+def artifact_name(name: str) -> str:
+    """Return a run's name for an artifact's, in characters that W&B allows and short enough for a prefix."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def arm(request: Request) -> str:

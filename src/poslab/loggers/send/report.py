@@ -11,7 +11,7 @@ import pandas
 import wandb
 
 from poslab.config.text import visible
-from poslab.loggers.send.card import Card
+from poslab.loggers.send.card import Card, artifact_name
 from poslab.loggers.send.offline import offline_folders
 from poslab.loggers.send.published import (
     PLACE,
@@ -19,7 +19,7 @@ from poslab.loggers.send.published import (
     report_digest,
     report_files,
 )
-from poslab.loggers.send.run import artifact_name, open_run, own_variables, save_file
+from poslab.loggers.send.run import open_run, own_variables, save_file
 from poslab.loggers.wandb import WandbOptions
 from poslab.record.files import remove_unfinished, write_sealed
 from poslab.record.manifest import read_manifest

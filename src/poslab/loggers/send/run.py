@@ -3,31 +3,27 @@
 import atexit
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import wandb
 
-from poslab.config.request import Config
 from poslab.config.text import one_line, visible, without_paths, without_secrets
 from poslab.loggers import OpenedRun
 from poslab.loggers.send import login
-from poslab.loggers.send.card import Card, as_sent
+from poslab.loggers.send.card import Card, artifact_name, as_sent
 from poslab.loggers.send.charts import axes, chart_rows, sheets, summary, training_row
 from poslab.loggers.send.offline import identifier, offline_folders, run_id, show_in_terminal, written
 from poslab.loggers.wandb import WandbOptions
 from poslab.record.archive import published_file
 from poslab.record.facts import Manifest
-from poslab.record.locks import file_lock, run_lock
-from poslab.record.manifest import parse_manifest, read_manifest
-from poslab.record.reader import Run, load_evaluation, metrics_rows
+from poslab.record.manifest import parse_manifest
+from poslab.record.reader import Run, load_evaluation
 from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER
 from poslab.record.seal import sealed
-from poslab.record.writer import RunRecord
 
 ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
 FINISH_SECONDS = 120  # to send the rest; data not sent by then stays on disk, for `wandb sync`
@@ -77,12 +73,16 @@ class TrackedRun:
             git_commit=manifest.source.commit if manifest.source and options.git_commit else None,
             x_disable_stats=stop is None or not options.system_statistics,
         )
-        show_in_terminal(Path(self.run.dir).parent, directory)
+        if manifest.evaluation is None:
+            show_in_terminal(Path(self.run.dir).parent, directory)
         define_axes(self.run)
         self.run.summary.update({"status": "running", "reason": None, "finished": None})
         save_file(self.run, MANIFEST, sealed(manifest.as_json()).encode())
         for row in opened.rows:
             self._log_training(row)
+        if opened.weights and self.place["mode"] == "online":
+            with suppress(wandb.errors.Error, ValueError):  # the run may have left none there
+                self.run.use_artifact(opened.weights)
 
     def log(self, row: Mapping[str, Any]) -> None:
         self._log_training(row)
@@ -100,7 +100,7 @@ class TrackedRun:
             run = load_evaluation(self.directory, facts)
             log_charts(self.run, run, int(run.config["trainer"]["max_steps"]) + 1)
             self.run.summary.update(summary(run))
-            if run.status == "done":
+            if run.status == "done" and facts.evaluation is None:
                 self._log_artifacts(facts)
         finally:
             self.run.finish(exit_code=exit_code)
@@ -157,22 +157,6 @@ class TrackedRun:
         self.replaced = []
 
 
-def mirror_run(options: WandbOptions, config: Config, card: Card, directory: Path) -> None:
-    """Send a finished run from its record, as if it had been tracked, and note its place in its manifest."""
-    with file_lock(run_lock(directory)):
-        manifest = read_manifest(directory)
-        assert manifest is not None
-        record = RunRecord(directory, manifest)
-        number = run_id(directory, manifest.wandb)
-        record.update(wandb={"id": number})  # first, so that after a failure the same W&B run is used again
-        rows = metrics_rows(directory, manifest)
-        with own_variables(directory):
-            tracked = TrackedRun(options, OpenedRun(config, card, directory, record.manifest, rows))
-            whole = manifest.updated(wandb={**tracked.place, "complete": True})
-            tracked.finish(sealed(whole.as_json()), int(manifest.status != "done"))
-        record.replace(whole)
-
-
 def open_run(
     options: WandbOptions, card: Card, directory: Path, number: str, **more: Any
 ) -> tuple[Any, dict[str, Any]]:
@@ -225,11 +209,6 @@ def define_axes(run: Any) -> None:
     for family, axis in axes().items():  # without a summary, which would be the last point
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
-
-
-def artifact_name(name: str) -> str:
-    """Return a run's name for an artifact's, in characters that W&B allows and short enough for a prefix."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:

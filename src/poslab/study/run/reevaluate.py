@@ -22,7 +22,7 @@ from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import SHARING, ConfigError, is_tokenizer_file
 from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
-from poslab.loggers.send.evaluation import mirror_evaluation
+from poslab.loggers.send.mirror import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
 from poslab.record.facts import DataFacts, Manifest, recipe
 from poslab.record.locks import file_lock, run_lock
@@ -84,7 +84,7 @@ def evaluate_again(
     with stopper.installed(), file_lock(run_lock(where)), torch_threads(trained.threads):
         finished = _finished(where)
         manifest = finished or _measure(trained, job, changed, stopper)
-        mirrored = mirror_evaluation(options, where, manifest, artifact)
+        mirrored = mirror_evaluation(options, job.config, where, manifest, artifact)
         if mirrored is not None:
             RunRecord(where, manifest).update(wandb=mirrored)
     return Evaluated(where, manifest, finished is not None, mirrored)
