@@ -17,6 +17,9 @@ from support.texts import words
 
 # What is typed, and a part of the answer: first names, to be answered with the nearest.
 REFUSED = {
+    "pos.share=0": "`python train.py --help pos` lists those of pos",
+    "data=words.txt": "a text of your own is data=text data.path=FILE",
+    "seeds=3": "did you mean seed or data.seed?",
     "pso=rope": "pso is not a setting (did you mean pos?)",
     "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
     "+foo=1": "foo is not a setting; the configuration has seed",
@@ -34,6 +37,7 @@ REFUSED = {
         "trainer.max_steps=inf: input should be a valid integer; "
         "trainer.learning_rate=nan: input should be a finite number"
     ),
+    "evaluate.rescale=yarn": "write [none,yarn]",
     "logger.tags=[a,1]": "write '\"1\"' in the list",
     "study=${foo}": "Interpolation key 'foo' not found",
     # What cannot be read, or has another meaning than it seems to.
@@ -99,6 +103,8 @@ REFUSED = {
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",
+    "train.py report runs=nowhere": "no records in nowhere; train a study first",
+    "train.py status study=x runs=nowhere": "no study 'x' in nowhere, nor any other",
     "train.py status runs=nowhere": "no studies in nowhere; begin one",
     "train.py status pos=rope": "'pos=rope' is not understood; the arguments are study=..., runs=...",
     "train.py status study=": "study= has no value",

@@ -28,7 +28,7 @@ def main(options: dict[str, str]) -> int:
     """Remove the runs that the options choose; return exit status 2 where nobody agrees."""
     runs = Path(options.get("runs", "runs"))
     if "study" not in options:
-        raise UserError(f"give study=NAME; there are: {', '.join(studies(runs)) or 'none'}")
+        raise UserError(f"give study=NAME; {runs} has {', '.join(studies(runs)) or 'none'}")
     folder = study_folder(options["study"], runs)
     found = removable(folder, list(dict.fromkeys(options["run"].split(","))) if "run" in options else [])
     if not found:

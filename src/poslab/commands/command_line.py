@@ -12,7 +12,7 @@ from weakref import finalize
 
 from poslab.config.arguments import HELP, refuse
 from poslab.config.errors import FAILED, WRONG_COMMAND
-from poslab.config.installation import SCRIPTS, typed
+from poslab.config.installation import typed
 from poslab.config.text import one_line
 
 COMMANDS = {
@@ -27,8 +27,8 @@ COMMANDS = {
     "fetch-text": "fetch a text from a package of npm or Debian, for data=NAME",
     "clean": "remove the runs of a study that failed or were abandoned",
 }
-# Words that train.py takes before its settings, where a checkout has no script of that name.
-OF_TRAIN = tuple(name for name in COMMANDS if name not in SCRIPTS)
+# Words that train.py takes before its settings.
+OF_TRAIN = tuple(name for name in COMMANDS if name != "train")
 
 
 def main() -> NoReturn:

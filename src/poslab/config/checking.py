@@ -38,6 +38,7 @@ OTHER_NAMES = {
     **dict.fromkeys(("block_size", "seq_len", "sequence_length", "max_seq_len"), "context_length"),
     **dict.fromkeys(("steps", "iters", "max_iters", "num_steps"), "max_steps"),
     **dict.fromkeys(("bs", "batch"), "batch_size"),
+    "seeds": "seed",
     **dict.fromkeys(("theta", "rope_theta"), "base"),
     **dict.fromkeys(("sdpa", "flash_attention"), "flash"),
     "lr": "learning_rate",
@@ -79,7 +80,8 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
     value = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else repr(error["input"])
     reason = f"{error['msg'][0].lower()}{error['msg'][1:]}"
     if error["type"] == "list_type":
-        reason += f": write [{error['input']}]"
+        first = "none," if path == "evaluate.rescale" and error["input"] != "none" else ""
+        reason += f": write [{first}{error['input']}]"
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not of a union
         key, where = ("", " in the list") if isinstance(error["loc"][-1], int) else (f"{path}=", "")

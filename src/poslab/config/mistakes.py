@@ -194,16 +194,17 @@ def _unknown_setting(key: str, conf: Conf) -> str:
         item for item in known if item.rpartition(".")[2] == standard
     ]
     if section and inside:
-        near = did_you_mean(name, inside) + f"; {section} has {', '.join(inside)}"
-    elif alike:
+        group = section.partition(".")[0]
+        return f"{key} is not a setting{did_you_mean(name, inside)}; {_listed(group, f'those of {group}')}"
+    if alike:
         near = f" (did you mean {' or '.join(alike[:2])}?)"
     else:
         near = did_you_mean(key, ["from", *(setting for setting in known if "." not in setting)])
     return f"{key} is not a setting{near}; {_listed()}"
 
 
-def _listed() -> str:
-    return f"`{typed('train')} --help settings` lists every setting"
+def _listed(topic: str = "settings", what: str = "every setting") -> str:
+    return f"`{typed('train')} --help {topic}` lists {what}"
 
 
 def known_settings(conf: Conf) -> dict[str, list[str]]:
