@@ -231,11 +231,11 @@ def on_gpu(manifest: Manifest) -> bool:
 def rate_for(settings: Settings, cost: Cost, runs: Iterable[Timed]) -> float | None:
     """Return the FLOPs per second that each core or GPU does in a run; None where no run was timed.
 
-    It is by the median of the runs most like it: by scheme, attention, objective and size, in this order.
+    It is by the median of the runs most like it: by objective, scheme, attention and size, in this order.
     """
     nearest: dict[tuple[float, ...], list[float]] = {}
     for run in runs:
-        unlike = [run.settings.get(part) != settings.get(part) for part in ("pos", "attention", "objective")]
+        unlike = [run.settings.get(part) != settings.get(part) for part in ("objective", "pos", "attention")]
         size = round(abs(math.log2(cost.per_token / run.per_token)), 1)
         lengths = run.settings.get("context_length") != settings.get("context_length")
         nearest.setdefault((*unlike, size, lengths), []).append(run.rate)
