@@ -217,6 +217,10 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         recalibrated = manifest.updated(config={**manifest.config, "evaluate": evaluate})
         assert timed(recalibrated).rate == timed(manifest).rate
         assert seconds(pos, trainer__max_steps=8) > seconds(pos)
+    before = seconds("none")
+    settings = plan(request(**SHORT, pos=SCHEMES["none"]), tmp_path).config.result_settings()
+    recorded.append(replace(recorded[0], settings={**settings, "objective": MASKED}, rate=1.0))
+    assert seconds("none") == before  # a run of the scheme under another objective is less like it
 
 
 def test_the_state_of_each_run_is_said(tmp_path, capsys):
@@ -238,6 +242,8 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     assert files(tmp_path) == before
     with file_lock(run_lock(job.directory)):  # another command makes it
         assert any("1 running in another command" in line for line in printed(asked, capsys)[1])
+    assert run_study([begun, new], "") == 0
+    assert "1 run to start and 1 run to resume, in " in capsys.readouterr().err
 
 
 def test_trials_of_a_rate_come_first(tmp_path, capsys):

@@ -16,7 +16,7 @@ from rich.console import Console
 from poslab.config.request import WANDB, Request
 from poslab.config.text import counted
 from poslab.record.active_runs import announced
-from poslab.record.locks import file_lock
+from poslab.record.locks import file_lock, is_taken, run_lock
 from poslab.record.reader import ReportError
 from poslab.record.seal import UnreadableError
 from poslab.record.study_list import UNNAMED, WAIT, enlist, read_study_list, write_study_list
@@ -198,10 +198,12 @@ def _mark_latest(directories: Sequence[Path], settings: StudyOptions) -> None:
 
 def _mark_finished(members: Sequence[Member], console: Console) -> None:
     """Mark the runs that are finished, and print how many there are of each kind."""
-    outdated = 0
+    outdated = begun = 0
     for member in with_bar(members, "checked", console):
         run_status = member.job.run_status
         outdated += run_status.outdated
+        interrupted = run_status.status in ("running", "interrupted")
+        begun += interrupted and not is_taken(run_lock(member.job.directory))
         for line in run_status.damage:
             console.print(f"{line}; the run is repeated from its undamaged files", style="red")
         if run_status.settled:
@@ -225,7 +227,9 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
         )
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
-        console.print(f"{counted(len(members) - settled, 'run')} to start, in {', '.join(folders)}")
+        waiting = {"to start": len(members) - settled - begun, "to resume": begun}
+        parts = [f"{counted(runs, 'run')} {what}" for what, runs in waiting.items() if runs]
+        console.print(f"{' and '.join(parts)}, in {', '.join(folders)}")
 
 
 def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> list[str]:

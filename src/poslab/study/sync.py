@@ -103,7 +103,7 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
         console.print(f"W&B has only a part of {part} of {len(jobs)} runs; the same command sends the rest")
     unsent = {
         f"{quote(str(folder))}/{pattern}": f"`wandb leet {quote(f'{folder}/{VIEW}')}`"
-        for folder in dict.fromkeys(job.directory.parent for job in jobs)
+        for folder in dict.fromkeys(job.directory.parent for job in jobs if wandb_options(job.config.logger))
         for pattern in ("*/wandb/offline-run-*", "wandb/offline-run-*")  # of runs, and of the report
         if any(not list(part.glob("*.synced")) for part in folder.glob(pattern))
     }
