@@ -140,6 +140,8 @@ def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, sett
     assert key in record.changed
     assert f"{key}: {value} instead of " in out
     assert "same numbers" not in out
+    noted = "note: other parts of the text are scored" in out
+    assert noted is (key in ("evaluate.longest", "evaluate.segments"))
 
 
 def test_an_evaluation_is_shown_again_while_record_and_code_are_the_same(runs, said, tmp_path, monkeypatch):

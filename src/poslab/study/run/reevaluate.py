@@ -255,6 +255,8 @@ def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
             f"evaluated on {_text(evaluation)}, not on the training text, {_text(run)}: the part that is "
             "scored here may be a part of the training text"
         )
+    elif {"evaluate.longest", "evaluate.segments", "evaluate.documents"} & {*(evaluation.changed or {})}:
+        notes.append("other parts of the text are scored than for the run: losses differ at every length")
     codes = ((facts.code, facts.code_parts, facts.code_evaluation) for facts in (run, evaluation))
     if len({tuple(map(recipe, of_one)) for of_one in codes}) > 1:
         notes.append("evaluated by other code than the run: the change may have changed the numbers")
