@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.config.schema import CAUSAL, ConfigError, ModelOptions, RunConfig
 from poslab.data.needles import CANDIDATES, KINDS, ROOM
@@ -20,9 +20,6 @@ from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
 from poslab.study.reuse import finished_runs
 
-if TYPE_CHECKING:
-    from poslab.model.positions import Scheme
-
 Settings = Mapping[str, Any]  # those that decide a run's result, as its record holds them
 
 
@@ -30,7 +27,6 @@ Settings = Mapping[str, Any]  # those that decide a run's result, as its record 
 # that take as long: per layer and unit of width, and besides. With it, training steps of models of bytes at
 # widths of 32 to 192 have one speed on a CPU, within 5 %, and windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
-FADED = 40  # nats below the bias at distance 0; flash attention on a CPU skips keys from about there on
 LAST_BLOCK = 1 / 6  # of a block: the keys and values of the last one where only a window's end is scored
 
 
@@ -42,22 +38,18 @@ class Model:
     training: float  # FLOPs per token of windows of L, forward and backward (GPT.training_flops)
     width: int
     context_length: int
-    reaches: tuple[tuple[float, ...], ...]  # of each head, of layers that form scores: how far keys count
+    windows: tuple[float, ...]  # of each layer that forms scores: how far back keys count
     max_length: int | None  # of the scheme, in tokens
 
     def forward(self, length: int) -> float:
         """Return the FLOPs per token of a window of `length`: those at L, and of the further keys."""
-        further = sum(
-            (_keys(length, reach) - _keys(self.context_length, reach)) / len(heads)
-            for heads in self.reaches
-            for reach in heads
-        )
+        further = sum(_keys(length, window) - _keys(self.context_length, window) for window in self.windows)
         return self.training / 3 + 4 * self.width * further
 
 
-def _keys(length: int, reach: float) -> float:
-    """Return how many keys a token of a window sees on average: those before it, up to `reach`."""
-    seen = min(length, reach)
+def _keys(length: int, window: float) -> float:
+    """Return how many keys a token of so many sees on average: those before it in its `window`."""
+    seen = min(length, window)
     return seen - seen**2 / (2 * length)
 
 
@@ -115,28 +107,18 @@ def _model(settings: str, vocabulary: int) -> Model:
     geometry, scheme, mixers = build_parts(config)
     with torch.device("meta"):
         gpt = GPT(vocabulary + extra, geometry, scheme, mixers, config.model)
-    layers = [scheme.layer(index) for index in range(geometry.layers)]
     return Model(
         gpt.parameter_count(),
         gpt.training_flops(1),
         geometry.width,
         geometry.context_length,
         tuple(
-            _reaches(layer, geometry.heads, mixer.form == "fused")
-            for mixer, layer in zip(mixers, layers, strict=True)
+            scheme.layer(index).geometry.window or math.inf
+            for index, mixer in enumerate(mixers)
             if mixer.form != "O(L)"
         ),
         scheme.max_length,
     )
-
-
-def _reaches(layer: "Scheme", heads: int, skips: bool) -> tuple[float, ...]:
-    """Return how far back keys count for each head: in the window, or until a fixed bias has faded."""
-    window, tail = layer.geometry.window or math.inf, layer.tail()
-    if tail is None or tail.log_decay.requires_grad or not skips:
-        return (window,) * heads
-    faded = (tail.horizon - FADED / decay if decay < 0 else math.inf for decay in tail.log_decay.tolist())
-    return tuple(min(window, reach) for reach in faded)
 
 
 def non_matmul_per_token(settings: Settings) -> float:

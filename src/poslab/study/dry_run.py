@@ -1,12 +1,10 @@
 """The runs that a command would start, and what they would cost: `plan=true`. None is started."""
 
-import csv
 import itertools
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -15,9 +13,7 @@ from poslab.config.schema import SHARING, ConfigError, ProbeOptions
 from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
-from poslab.record.schema import METRICS
 from poslab.study.cost import Timed, cost_of, non_matmul_per_token, on_gpu, processor_of, rate_for, timed_runs
-from poslab.study.display.run_bar import RunDisplay
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import gpu_memory, torch_threads
 from poslab.study.launch.machine import Memory, machine_memory
@@ -28,11 +24,11 @@ from poslab.study.reuse import one_of_each_training, would_take_over
 from poslab.study.run.budget import estimate
 from poslab.study.run.facts import hardware
 from poslab.study.run.job import Job
-from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopped, Stopper
-from poslab.study.schedule import Demand, Machine, Placement, schedule
+from poslab.study.schedule import Machine, schedule
 from poslab.study.study_options import study_options
-from poslab.study.tuning import SHORT, trials, tuned
+from poslab.study.tuning import trials, tuned
+from poslab.training.observer import Observer
 
 MEASURE = "measure"  # times steps first
 IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
@@ -138,11 +134,13 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached:
     elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
     return [
         Planned(
-            job,
-            state or _state(job, elsewhere),
-            cost_of(job.config.result_settings(), job.corpus.vocabulary),
-            cores or job.config.trainer.devices * job.config.trainer.nodes,
-            job.directory in later,
+            seconds=0.0,
+            memory=estimate(job.size),
+            devices=cores or job.config.trainer.devices * job.config.trainer.nodes,
+            job=job,
+            state=state or _state(job, elsewhere),
+            cost=cost_of(job.config.result_settings(), job.corpus.vocabulary),
+            later=job.directory in later,
         )
         for job in jobs
     ]
@@ -163,21 +161,19 @@ def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
 
 
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
-    """Give each run that the command starts its time and place."""
-    before: list[Placement] = []
+    """Give each run that the command starts its time and place.
+
+    Where no time is known, the order and the waves are those by operations.
+    """
+    before: list[Planned] = []
     for stage, later in itertools.product(stages, (False, True)):
         starting = [run for run in stage if run.works and run.later is later]
         for run in starting:
-            rate = rate_for(run.job.config.result_settings(), run.cost, recorded)
-            run.seconds = None if rate is None else run.flops / rate / run.devices
-        if machine.places is None:
-            continue
-        # Where no time is known, the order and the waves are those by operations.
-        demands = [Demand(run.seconds or run.flops, estimate(run.job.size), run.devices) for run in starting]
-        placements = schedule(demands, machine.places, machine.memory, before)
-        for run, placement in zip(starting, placements, strict=True):
-            run.placement = placement
-        before += placements
+            rate = rate_for(run.job.config.result_settings(), run.cost, recorded) or 1.0
+            run.seconds = run.flops / rate / run.devices
+        if machine.places is not None:
+            schedule(starting, machine.places, machine.memory, before)
+        before += starting
 
 
 def _like(machine: Machine) -> Callable[[Manifest], bool]:
@@ -197,39 +193,46 @@ def _like(machine: Machine) -> Callable[[Manifest], bool]:
 
 
 def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
-    """Train the smallest run for four steps in a temporary folder, and return the rate after the first."""
+    """Train the smallest run for four steps, which nothing records, and return the rate after the first."""
     if not machine.local:
         raise ConfigError("plan=measure times steps on this machine, and the runs are for another: plan=true")
-    from poslab.study.run.execute import run
+    from poslab.model.gpt import build
+    from poslab.training.loop import train
 
     smallest = min(planned, key=lambda item: item.cost.flops)
-    config = smallest.job.request.config
+    config, corpus = smallest.job.config, smallest.job.corpus
     steps = {"max_steps": TRIAL_STEPS, "warmup_steps": 1, "compile": False, **SHARING}
-    validated = {"validations": TRIAL_STEPS, "validation_windows": 1, "recalibration_steps": 0, "needles": 0}
+    validated = {"validations": TRIAL_STEPS, "validation_windows": 1}
     short = config.model_copy(
         update={
             "trainer": config.trainer.model_copy(update=steps),
-            "evaluate": config.evaluate.model_copy(update={**SHORT, **validated}),
+            "evaluate": config.evaluate.model_copy(update=validated),
             "probe": ProbeOptions(tasks=[]),
-            "logger": {},
             "callbacks": {},
         }
     )
     threads = None if machine.places is None or machine.cuda else machine.places.of_a_run
-    with torch_threads(threads), tempfile.TemporaryDirectory() as folder:
-        job = plan(replace(smallest.job.request, config=short), Path(folder))
-        try:
-            with Stopper().installed() as stopper:
-                run(job, RunDisplay(job.request.title, quiet=True), stopper, raises=True)
-        except Stopped as stop:
-            raise SystemExit(stop.status) from None
-        with (job.directory / METRICS.file).open(newline="") as file:
-            first, *_, last = list(csv.DictReader(file))
-    seconds = float(last["seconds"]) - float(first["seconds"])
-    tokens = int(last["tokens"]) - int(first["tokens"])
-    settings, per_token = job.config.result_settings(), smallest.cost.per_token
+    timed = _Rows()
+    try:
+        with torch_threads(threads), Stopper().installed():
+            train(build(short, corpus.vocabulary), short, corpus, timed)
+    except Stopped as stop:
+        raise SystemExit(stop.status) from None
+    first, *_, last = timed.rows
+    seconds, tokens = last["seconds"] - first["seconds"], last["tokens"] - first["tokens"]
+    settings, per_token = short.result_settings(), smallest.cost.per_token
     rate = (per_token + non_matmul_per_token(settings)) * tokens / seconds / (threads or 1)
     return Timed(settings, per_token, rate, machine.name)
+
+
+class _Rows(Observer):
+    """Collects the rows of a training."""
+
+    def __init__(self) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(row)
 
 
 def _basis(wanted: bool | str, recorded: Sequence[Timed]) -> str:

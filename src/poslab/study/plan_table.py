@@ -16,9 +16,8 @@ from poslab.report.render.terminal import needed, print_table, terminal_width
 from poslab.study.cost import Cost
 from poslab.study.display.time_left import rough_duration
 from poslab.study.launch.machine import size_text
-from poslab.study.run.budget import estimate
 from poslab.study.run.job import Job
-from poslab.study.schedule import Machine, Placement
+from poslab.study.schedule import Machine, Placed
 
 STARTS = "starts"
 STATES = {  # of runs in the table, and in the line below it
@@ -36,17 +35,14 @@ NARROWEST = 16  # letters of a run's name in a line
 LISTED = 3  # devices of a run that are named
 
 
-@dataclass
-class Planned:
+@dataclass(kw_only=True)
+class Planned(Placed):
     """A run of the command, a row of the table."""
 
     job: Job
     state: str
     cost: Cost
-    devices: int  # cores or GPUs
     later: bool  # it takes the weights of another row, and runs after all that do not
-    seconds: float | None = None  # that the command takes for it; None where no rate is known
-    placement: Placement | None = None  # None: it takes no device, or a cluster decides
 
     @property
     def works(self) -> bool:
@@ -68,7 +64,7 @@ def show_plan(rows: Sequence[Planned], machine: Machine, basis: str) -> None:
     studies = ", ".join(dict.fromkeys(row.job.config.study for row in rows))
     alike = f"; all {' / '.join(shared)}" if shared else ""
     print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started{alike}")
-    print_table(_table(rows, names))
+    print_table(_table(rows, names, timed=bool(basis)))
     for line in _sums(rows, machine, basis):
         print(textwrap.fill(line, terminal_width()))
 
@@ -93,10 +89,9 @@ def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
     return names, [column[0] for column in columns if len(set(column)) == 1 and column[0]]
 
 
-def _table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
-    placed = any(row.placement for row in rows)
+def _table(rows: Sequence[Planned], names: Sequence[str], timed: bool) -> Table:
+    placed = any(row.names for row in rows)
     stated = any(row.state != STARTS for row in rows)
-    timed = any(row.seconds is not None for row in rows)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")
     for title in ("para-\nmeters", "tokens", "memory", *(("time",) if timed else ())):
@@ -104,17 +99,16 @@ def _table(rows: Sequence[Planned], names: Sequence[str]) -> Table:
     for title in (*(("device", "wave") if placed else ()), *(("state",) if stated else ())):
         table.add_column(title, no_wrap=True)
     for row, name in zip(rows, names, strict=True):
-        place = row.placement
         cells = [
             one_line(name),
             quantity(row.cost.parameters),
             quantity(row.cost.tokens),
-            size_text(estimate(row.job.size)),
+            size_text(row.memory),
         ]
         if timed:
-            cells.append(DASH if row.seconds is None else rough_duration(row.seconds))
+            cells.append(rough_duration(row.seconds) if row.works else DASH)
         if placed:
-            cells += [DASH, DASH] if place is None else [_device(place.devices), str(place.wave)]
+            cells += [_device(row.names), str(row.wave)] if row.names else [DASH, DASH]
         table.add_row(*map(Text, [*cells, *([row.state] if stated else [])]))
     too_wide = needed(table) - terminal_width()
     table.columns[0].max_width = max(NARROWEST, max(map(len, names)) - max(0, too_wide))
@@ -141,7 +135,6 @@ def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
     flops = sum(row.flops for row in working)
     lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} with all evaluation.")
     hours_of = "GPU-hours" if machine.cuda else "core-hours"
-    times = [row.seconds * row.devices for row in working if row.seconds is not None]
     if not basis:
         device = "GPU" if machine.cuda else "processor"
         where = (
@@ -150,11 +143,11 @@ def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
         lines.append(f"How many {hours_of} that takes is not known: no run has finished {where}.")
         return lines
     shared_by = 1 if machine.places is None else machine.places.shared_by
-    hours = number(sum(times) / 3600 / shared_by, 3)
-    ends = [row.placement.end for row in working if row.placement is not None]
-    until = f"; the last run ends after {rough_duration(max(ends))}" if ends else ""
+    hours = number(sum(row.seconds * row.devices for row in working) / 3600 / shared_by, 3)
+    end = max(row.end for row in working)
+    until = f"; the last run ends after {rough_duration(end)}" if end else ""
     lines.append(f"About {hours} {hours_of}{until} (times {basis}).")
-    if not ends:
+    if not end:
         lines.append("How many runs go at a time the cluster decides.")
     return lines
 

@@ -23,30 +23,22 @@ class Machine:
     memory: tuple[int, ...] = ()  # bytes of each place that runs share
 
 
-@dataclass(frozen=True)
-class Demand:
-    """What a run takes."""
+@dataclass
+class Placed:
+    """What a run takes, and where and when it would run."""
 
     seconds: float
     memory: int  # bytes
     devices: int = 1  # cores or GPUs
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Where and when one run would run."""
-
-    devices: tuple[str, ...]
-    wave: int  # 1: it starts at once; 2: after one run on its device, or after all runs of an earlier stage
-    end: float  # seconds after the first start
+    names: tuple[str, ...] = ()  # of its devices; empty: it takes none, or a cluster decides
+    # 1: it starts at once; 2: after one run on its device, or after all runs of an earlier stage.
+    wave: int = 0
+    end: float = 0.0  # seconds after the first start
 
 
 def schedule(
-    runs: Sequence[Demand],
-    places: Places,
-    memory: Sequence[int] = (),
-    earlier: Sequence[Placement] = (),
-) -> list[Placement]:
+    runs: Sequence[Placed], places: Places, memory: Sequence[int] = (), earlier: Sequence[Placed] = ()
+) -> None:
     """Place the runs in this order; each takes as many devices as it asks for, of those that there are.
 
     `memory` holds the bytes of each place that runs share: the machine, or each GPU; empty: enough.
@@ -57,21 +49,19 @@ def schedule(
     before: Counter[str] = Counter()
     used: Counter[str] = Counter()
     running: list[tuple[float, int]] = []  # a heap of ends and numbers
-    placements: list[Placement] = []
-    for run in runs:
+    for number, run in enumerate(runs):
         while True:
             emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
-            active = [runs[number].memory for _, number in running]
+            active = [runs[other].memory for _, other in running]
             if used[emptiest[-1]] < places.shared_by and fits([run.memory, *active], memory):
                 break
             now, ended = heapq.heappop(running)
-            used.subtract(placements[ended].devices)
-        wave = 1 + waves + max(before[name] // places.shared_by for name in emptiest)
-        heapq.heappush(running, (now + run.seconds, len(placements)))
-        placements.append(Placement(tuple(emptiest), wave, now + run.seconds))
+            used.subtract(runs[ended].names)
+        run.names, run.end = tuple(emptiest), now + run.seconds
+        run.wave = 1 + waves + max(before[name] // places.shared_by for name in emptiest)
+        heapq.heappush(running, (run.end, number))
         used.update(emptiest)
         before.update(emptiest)
-    return placements
 
 
 def fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
