@@ -9,11 +9,11 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from multiprocessing import forkserver, spawn, util
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -32,7 +32,10 @@ class ForkServer:
     def __init__(self, preload: str, environment: Mapping[str, str]) -> None:
         """Return at once, while the server imports; it gets the variables of `environment`."""
         multiprocessing.set_forkserver_preload([preload])
-        with patch.dict(os.environ, environment), _short_folder():
+        too_long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER  # for the server's socket in it
+        self._folder = tempfile.TemporaryDirectory(prefix="pymp-", dir="/tmp" if too_long else None)
+        _of_multiprocessing()["tempdir"] = self._folder.name
+        with patch.dict(os.environ, environment):
             forkserver.ensure_running()
 
     def start(
@@ -48,12 +51,13 @@ class ForkServer:
         sendable = replace(task, run_in_process=None)  # which could not be sent
         arguments = (sendable, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
-        with _short_folder(), _without_the_script():
+        # The forked process must not run the command's script again, which may have no guard against that.
+        with patch.multiple(sys.modules["__main__"], __file__=None, __spec__=None, create=True):
             process.start()
         return process
 
     def close(self) -> None:
-        """End the server, also while it imports, and remove its socket: commands skip Python's own cleanup.
+        """End the server, also while it imports, and remove its socket.
 
         multiprocessing does so only for its own tests, by names that have not changed since Python 3.8.
         """
@@ -62,33 +66,13 @@ class ForkServer:
             with suppress(ProcessLookupError):
                 os.kill(server._forkserver_pid, signal.SIGKILL)
             server._stop()
-        util._run_finalizers()  # type: ignore[attr-defined]
-        vars(multiprocessing.current_process())["_config"].pop("tempdir", None)
+        self._folder.cleanup()
+        _of_multiprocessing().pop("tempdir", None)
 
 
-@contextmanager
-def _without_the_script() -> Iterator[None]:
-    """Keep forked processes from running the command's script again, which may have no guard against that."""
-    original = spawn.get_preparation_data
-
-    def prepared(name: str) -> dict[str, Any]:
-        facts = original(name)
-        return {key: value for key, value in facts.items() if not key.startswith("init_main_from")}
-
-    with patch.object(spawn, "get_preparation_data", prepared):
-        yield
-
-
-@contextmanager
-def _short_folder() -> Iterator[None]:
-    """Put the server's socket in /tmp where the path of TMPDIR is too long for a socket."""
-    before = tempfile.tempdir
-    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER:
-        tempfile.tempdir = "/tmp"
-    try:
-        yield
-    finally:
-        tempfile.tempdir = before
+def _of_multiprocessing() -> dict[str, Any]:
+    """Return the settings of multiprocessing in this process, with the folder for sockets."""
+    return vars(multiprocessing.current_process())["_config"]
 
 
 def _run(

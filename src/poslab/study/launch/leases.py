@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +42,7 @@ class Lease:
 
 def lease_cores(count: int) -> Lease | None:
     """Lease `count` cores; None where fewer are free now. Raises ConfigError without a safe folder."""
-    leased: dict[str, list[int]] = {}
-    with _one_at_a_time() as folder:
-        for core in cores():
-            if len(leased) < count and (locks := _lock((folder / f"core-{core}", fcntl.LOCK_EX))):
-                leased[str(core)] = locks
-    return _all_or_none(leased, count)
+    return _lease(count, ((str(core), {f"core-{core}": fcntl.LOCK_EX}) for core in cores()))
 
 
 def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
@@ -57,15 +52,14 @@ def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
     GPUs may allow different numbers of them. Raises ConfigError without a safe folder.
     """
     sharing = fcntl.LOCK_EX if runs_per_gpu == 1 else fcntl.LOCK_SH
-    leased: dict[str, list[int]] = {}
-    with _one_at_a_time() as folder:
-        for slot, name in itertools.product(range(runs_per_gpu), gpus()):  # emptier GPUs first
-            if len(leased) < count and name not in leased:
-                gpu = folder / f"gpu-{quote(name, safe='')}"
-                slot_lock = gpu.with_name(f"{gpu.name}-slot-{slot}")
-                if locks := _lock((gpu, sharing), (slot_lock, fcntl.LOCK_EX)):
-                    leased[name] = locks
-    return _all_or_none(leased, count)
+    files = {name: f"gpu-{quote(name, safe='')}" for name in gpus()}
+    return _lease(
+        count,
+        (
+            (name, {files[name]: sharing, f"{files[name]}-slot-{slot}": fcntl.LOCK_EX})
+            for slot, name in itertools.product(range(runs_per_gpu), files)  # emptier GPUs first
+        ),
+    )
 
 
 def holders(cuda: bool) -> list[str]:
@@ -80,7 +74,13 @@ def holders(cuda: bool) -> list[str]:
     return list(found)
 
 
-def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:
+def _lease(count: int, devices: Iterable[tuple[str, dict[str, int]]]) -> Lease | None:
+    """Lease the first `count` devices whose locks are free, which are given by file and kind; all or none."""
+    leased: dict[str, list[int]] = {}
+    with _one_at_a_time() as folder:
+        for name, locks in devices:
+            if len(leased) < count and name not in leased and (held := _lock(folder, locks)):
+                leased[name] = held
     lease = Lease(tuple(leased), tuple(itertools.chain.from_iterable(leased.values())))
     if len(leased) == count:
         return lease
@@ -88,10 +88,11 @@ def _all_or_none(leased: dict[str, list[int]], count: int) -> Lease | None:
     return None
 
 
-def _lock(*files: tuple[Path, int]) -> list[int]:
+def _lock(folder: Path, locks: Mapping[str, int]) -> list[int]:
     """Return descriptors that hold the locks, or none where one of them is taken."""
     descriptors = []
-    for path, kind in files:
+    for name, kind in locks.items():
+        path = folder / name
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         descriptors.append(descriptor)
         try:
