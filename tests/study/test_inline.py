@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from poslab.config.request import Request
 from poslab.model.positions.rope import RoPE
+from poslab.record.active_runs import announced
 from poslab.record.archive import ARCHIVE, pack
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
@@ -47,19 +49,21 @@ def only_run(folder: Path) -> Path:
 
 
 def test_a_command_reports_its_own_runs_though_another_has_begun_meanwhile(tmp_path, monkeypatch, capsys):
-    finish = execute._finish
+    finish, another = execute._finish, ExitStack()
+    folder = tmp_path / "runs" / UNNAMED
 
     def while_another_begins(*arguments, **options):
         members = finish(*arguments, **options)
-        enlist(tmp_path / "runs" / UNNAMED, ["alibi-seed0-000000000000"], "another command")
+        enlist(folder, ["alibi-seed0-000000000000"], "another command")
+        another.enter_context(announced([folder / "alibi-seed0-000000000000"]))
         return members
 
     monkeypatch.setattr(execute, "_finish", while_another_begins)
-    assert run_study([inline(tmp_path, study=UNNAMED)], "a command") == 0
+    with another:
+        assert run_study([inline(tmp_path, study=UNNAMED)], "a command") == 0
     assert "no report" not in capsys.readouterr().err
     assert "a command" in (tmp_path / "reports" / UNNAMED / "report.md").read_text()
-    listed = read_study_list(tmp_path / "runs" / UNNAMED)
-    assert "alibi-seed0-000000000000" in listed.runs  # which waits still
+    assert "alibi-seed0-000000000000" in read_study_list(folder).runs  # which waits still
 
 
 def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):

@@ -56,7 +56,7 @@ def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path):
 def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
     report, clock = live(tmp_path, "done")
     written(report)
-    report.stop()
+    report.__exit__(KeyboardInterrupt, None, None)
     page = report.path.read_text()
     assert RELOAD not in page
     assert "1 running" not in page
@@ -75,7 +75,7 @@ def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_pa
     clock.now += SECONDS
     report.update()
     report._writer.join()  # type: ignore[union-attr]
-    report.stop()
+    report.__exit__(KeyboardInterrupt, None, None)
     assert report.path.read_text() == "of the second"
 
 
@@ -84,4 +84,4 @@ def test_what_cannot_be_written_or_read_stops_nothing(tmp_path, in_the_way):
     report, _ = live(tmp_path, "done")
     (tmp_path / in_the_way).write_text("in the way")
     report.update()
-    report.wait()
+    report.__exit__(None, None, None)

@@ -104,8 +104,8 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatc
     others = local()
     assert others.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
     member, printed = Member.of(plan(request(), tmp_path)), io.StringIO()
-    display = StudyDisplay(Console(file=printed), [member.entry])
-    waiting = Pool([member], local(), 0, display, Stopper(), {False: [2**60], True: []})
+    display = StudyDisplay(Console(file=printed), [member])
+    waiting = Pool([member], local(), 0, display, Stopper(), [2**60])
     for _ in range(4):  # to ask who has the cores frees none
         waiting._step()
     assert not others.ended()
@@ -113,7 +113,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatc
     (line,) = (line for line in printed.getvalue().splitlines() if "these runs wait" in line)
     assert f"runs of process {os.getpid()} in {os.getcwd()} use the cores" in line
     assert "TMPDIR" in line
-    assert member.entry.state == "waiting"
+    assert member.state == "waiting"
     assert statuses(others, [make_task(tmp_path, "", name="second")]) == {"first": -9, "second": 0}
 
 

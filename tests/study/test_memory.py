@@ -69,8 +69,8 @@ class Ends(Launcher):
 def pool(folder: Path, status: int, memory: int, seeds: int = 1) -> tuple[Pool, Ends]:
     launcher = Ends(status)
     members = [Member.of(plan(request(seed=seed), folder)) for seed in range(seeds)]
-    display = StudyDisplay(Console(quiet=True), [each.entry for each in members])
-    return Pool(members, launcher, 2, display, Stopper(), {False: [memory], True: []}), launcher
+    display = StudyDisplay(Console(quiet=True), members)
+    return Pool(members, launcher, 2, display, Stopper(), [memory]), launcher
 
 
 def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
@@ -78,8 +78,8 @@ def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
     made.run()
     assert len(launcher.begun) == 3
     (member,) = made.members
-    assert member.entry.state == "failed"
-    assert "choose a smaller trainer.batch_size" in member.entry.note
+    assert member.state == "failed"
+    assert "choose a smaller trainer.batch_size" in member.note
 
 
 @pytest.mark.parametrize(("share", "at_once"), [(2.5, 2), (math.inf, 3), (0.1, 1)])
@@ -99,7 +99,7 @@ def test_a_run_that_another_command_has_seen_diverge_is_not_done(tmp_path):
     facts = Manifest(**{**member.job.facts, "run": member.job.directory.name})
     RunRecord(member.job.directory, facts).update(status="diverged", reason=reason)
     made.run()
-    assert (member.entry.state, member.entry.note) == ("failed", reason)
+    assert (member.state, member.note) == ("failed", reason)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc's allocator")

@@ -79,19 +79,19 @@ def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_
     (folder / "slurm.json").write_text(json.dumps({member.task.name: "17"}))
     queue = {"17": ("PENDING", member.task.name)}
     monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
-    display = StudyDisplay(Console(quiet=True), [member.entry])
-    pool = Pool([member], launcher(), 0, display, Stopper(), {})
+    display = StudyDisplay(Console(quiet=True), [member])
+    pool = Pool([member], launcher(), 0, display, Stopper(), [])
     pool._step()
-    assert member.entry.state == "waiting"
+    assert member.state == "waiting"
     queue["17"] = ("RUNNING", member.task.name)
     with file_lock(run_lock(member.job.directory)):
         pool._step()
-        assert member.entry.state == "running"
+        assert member.state == "running"
     pool._step()
-    assert member.entry.state == "running"  # it ends, or goes back into the queue
+    assert member.state == "running"  # it ends, or goes back into the queue
     queue["17"] = ("PENDING", member.task.name)
     pool._step()
-    assert member.entry.state == "waiting"
+    assert member.state == "waiting"
 
 
 @pytest.mark.cluster

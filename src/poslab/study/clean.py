@@ -4,11 +4,12 @@ In a run's directory only the files of poslab and of the run's loggers are remov
 directory with them. Nothing is removed through a link.
 """
 
+import os
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
 from poslab.config.registry import find, part_names
@@ -18,12 +19,13 @@ from poslab.loggers import LOGGERS, RunLogger
 from poslab.loggers.send.offline import NAME as PART_OF_WANDB
 from poslab.loggers.send.offline import VIEW
 from poslab.measures import table_files
-from poslab.record.files import remove_unfinished
+from poslab.record.facts import Manifest
+from poslab.record.files import UNFINISHED
 from poslab.record.locks import TakenError, file_lock, run_lock
-from poslab.record.manifest import read_manifest
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
 from poslab.study.run.branches import FOLDER
+from poslab.study.run.job import sound_manifest
 from poslab.study.run.worker import request_file
 from poslab.study.status import StudyFiles
 
@@ -57,22 +59,14 @@ def removable(folder: Path, named: Sequence[str]) -> dict[Path, str]:
             folder / name: states[name].state if name in states else "not on the study's list"
             for name in named
         }
+    # A run that diverged is a result, and an unreadable record may be that of a finished run: both are
+    # removed only by name.
     return {
         entry.directory: f"failed: {plain(entry.note, 100)}" if entry.state == "failed" else entry.state
         for entry in files.entries
-        if entry.state in ("failed", "stopped", "abandoned") and _is_unfinished(entry.directory)
+        if entry.state in ("stopped", "abandoned")
+        or (entry.state == "failed" and (sound_manifest(entry.directory) or Manifest()).status == "failed")
     }
-
-
-def _is_unfinished(directory: Path) -> bool:
-    """Return whether the record is of an unfinished run, or missing. A run that diverged is a result, and an
-    unreadable record may be that of a finished run: both are removed only by name.
-    """
-    try:
-        manifest = read_manifest(directory)
-    except (ConfigError, OSError):
-        return False
-    return manifest is None or manifest.status in ("failed", "interrupted", "running")
 
 
 def remove(folder: Path, runs: Iterable[Path]) -> tuple[list[str], list[str]]:
@@ -101,47 +95,43 @@ def remove(folder: Path, runs: Iterable[Path]) -> tuple[list[str], list[str]]:
 
 
 def _remove_directory(directory: Path) -> list[str]:
-    """Remove a run's own files and its folder; return a line for what stays."""
-    _remove_wandb(directory)
-    names = OWN_FILES | table_files() | {path.name for path in directory.glob(RANK_LOGS)}
-    folders = [directory / CHECKPOINTS, *directory.glob(f"{FOLDER}*"), directory]
-    for folder in folders:
-        remove_unfinished(folder, lambda name: name in names or STATE.fullmatch(name) is not None)
-    states = [path for folder in folders[:-1] for path in folder.glob("*") if STATE.fullmatch(path.name)]
+    """Remove a run's own files and the empty folders; return a line for what stays."""
     kinds = [find(name, RunLogger, LOGGERS, "logger") for name in part_names(LOGGERS)]  # type: ignore[type-abstract]
-    of_loggers = [path for kind in kinds for pattern in kind.files for path in directory.glob(pattern)]
-    record = directory / MANIFEST  # goes last
-    for path in (*states, *of_loggers, *(directory / name for name in names - {MANIFEST}), record):
-        if not path.parent.is_symlink():
-            _unlink(path)
-    for folder in (*(path.parent for path in of_loggers), *folders):
+    patterns = [*OWN_FILES, *table_files(), RANK_LOGS, *(pattern for kind in kinds for pattern in kind.files)]
+    found = [
+        Path(folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files)
+    ]
+    removed = [path for path in found if _is_own(path, path.relative_to(directory), patterns)]
+    for path in sorted(removed, key=lambda path: path.name == MANIFEST):  # the record goes last
+        path.unlink(missing_ok=True)
+    for folder, _, _ in os.walk(directory, topdown=False):
         with suppress(OSError):  # where something else lies in it
-            folder.rmdir()
-    _unlink(request_file(directory))
+            os.rmdir(folder)
+    request_file(directory).unlink(missing_ok=True)
+    _remove_view(directory)
     if not directory.exists():
         return []
     left = sorted(path.name for path in directory.iterdir())
     return [f"{directory} stays, with files that poslab has not written: {listing(left)}"]
 
 
-def _unlink(path: Path) -> None:
-    """Remove a plain file, but no link."""
-    if path.is_file() and not path.is_symlink():
-        path.unlink(missing_ok=True)
+def _is_own(path: Path, inside: Path, patterns: Sequence[str]) -> bool:
+    """Return whether poslab or a logger has written `path`, `inside` the run's directory; links are W&B's."""
+    folder = inside.parts[0]
+    if folder == "wandb" and len(inside.parts) > 1:
+        of_wandb = PART_OF_WANDB.fullmatch(inside.parts[1]) or inside.parts[1] in WANDB_FILES
+        return bool(of_wandb) and (path.is_symlink() or not path.is_dir())
+    if path.is_symlink() or not path.is_file():
+        return False
+    unfinished = UNFINISHED.fullmatch(path.name)
+    name = unfinished["name"] if unfinished else path.name
+    if folder == CHECKPOINTS or folder.startswith(FOLDER):
+        return STATE.fullmatch(name) is not None
+    return any(fnmatch(str(inside.with_name(name)), pattern) for pattern in patterns)
 
 
-def _remove_wandb(directory: Path) -> None:
-    """Remove what W&B has written of the run, and the links by which `wandb leet` shows it."""
-    folder = directory / "wandb"
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if PART_OF_WANDB.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name in WANDB_FILES and (path.is_symlink() or path.is_file()):
-            path.unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
+def _remove_view(directory: Path) -> None:
+    """Remove the link by which `wandb leet` shows a run."""
     pattern = re.compile(rf"run-\d{{8}}_\d{{6}}-{re.escape(directory.name)}")
     for path in (directory.parent / VIEW).glob("run-*"):
         if pattern.fullmatch(path.name) and path.is_dir() and not path.is_symlink():

@@ -5,11 +5,9 @@ and Matplotlib are imported only for the report.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -18,8 +16,7 @@ from poslab.config.text import counted
 from poslab.record.active_runs import announced
 from poslab.record.locks import file_lock, is_taken, run_lock
 from poslab.record.reader import ReportError
-from poslab.record.seal import UnreadableError
-from poslab.record.study_list import UNNAMED, WAIT, enlist, read_study_list, write_study_list
+from poslab.record.study_list import UNNAMED, WAIT, enlist
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
 from poslab.study.display.live_report import LiveReport
@@ -77,8 +74,15 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             members += _finish(Plan(later, planned.refused), settings, console, stopper, members)
         failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
-        _mark_latest([*(member.job.directory for member in members), *planned.refused], settings)
-        failures += _report(members, runs, reports, console)
+        # Again where the report is on the last command: another one may have begun meanwhile.
+        every = (*(member.directory for member in members), *planned.refused)
+        _list_runs([directory for directory in every if directory.parent.name == UNNAMED], settings)
+        _report(members, runs, reports, console)
+        failures += [
+            f"{member.title}: {member.note or 'no reason is known'} (see {member.directory})"
+            for member in members
+            if member.state != "done"
+        ]
         for line in dict.fromkeys(failures):
             console.print(f"not done: {line}", style="red")
         return int(bool(failures))
@@ -114,7 +118,7 @@ def _finish(
 
     `earlier` are runs that the same command has finished already, and `later` those that it runs afterwards.
     """
-    before = [member.job.directory for member in earlier]
+    before = [member.directory for member in earlier]
     if not planned.jobs:
         _list_runs([*before, *planned.refused], settings)
         return []
@@ -136,40 +140,26 @@ def _finish(
     every = [*before, *(job.directory for job in (*planned.jobs, *later)), *planned.refused]
     _list_runs(every, settings)
     _mark_finished(members, console)
-    waiting = [member for member in members if member.entry.state == "waiting"]
-    to_come = [job for job in later if not job.settled]
+    waiting = [member for member in members if member.state == "waiting"]
+    to_come = [job.directory for job in later if not job.settled]
     if waiting:
-        memory = _shared_memory(waiting) if kind.on_this_machine(options) else {}
+        memory = _shared_memory(waiting) if kind.on_this_machine(options) else []
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
-            announced([job.directory for job in (*(member.job for member in waiting), *to_come)]),
-            StudyDisplay(_console(lines=inline), [member.entry for member in waiting]) as display,
-            nullcontext() if inline else _live_reports(members, settings, display),
+            announced([*(member.directory for member in waiting), *to_come]),
+            StudyDisplay(_console(lines=inline), waiting) as display,
+            ExitStack() as live,
         ):
+            for study in () if inline else dict.fromkeys(job.config.study for job in planned.jobs):
+                live.enter_context(LiveReport(study, settings.runs, settings.reports, display))
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members
 
 
-@contextmanager
-def _live_reports(members: Sequence[Member], settings: StudyOptions, display: StudyDisplay) -> Iterator[None]:
-    """Write the report of each study repeatedly while its runs run inside."""
-    studies = dict.fromkeys(member.job.config.study for member in members)
-    live = [LiveReport(study, settings.runs, settings.reports, display) for study in studies]
-    display.followers += [report.update for report in live]
-    try:
-        yield
-    except BaseException:
-        for report in live:
-            report.stop()
-        raise
-    for report in live:  # before the report forks processes, which should inherit no running thread
-        report.wait()
-
-
-def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
-    """Return the bytes that runs share: of this machine (False), and of each GPU that runs use (True)."""
-    gpus = [gpu.bytes for gpu in gpu_memory()] if any(member.task.cuda for member in members) else []
-    return {False: [machine_memory().bytes], True: gpus}
+def _shared_memory(members: Sequence[Member]) -> list[int]:
+    """Return the bytes that runs share: of this machine, or of each GPU where some run on GPUs."""
+    on_gpus = any(member.task.cuda for member in members)
+    return [memory.bytes for memory in (gpu_memory() if on_gpus else [machine_memory()])]
 
 
 def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
@@ -180,25 +170,10 @@ def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
         enlist(folder, names, settings.command, *choices)
 
 
-def _mark_latest(directories: Sequence[Path], settings: StudyOptions) -> None:
-    """Have the report without a name on these runs, where another such command has begun meanwhile."""
-    folder = settings.runs / UNNAMED
-    latest = tuple(directory.name for directory in directories if directory.parent == folder)
-    if not latest:
-        return
-    with file_lock(folder / ".study.lock", WAIT), suppress(UnreadableError, OSError):
-        listed = read_study_list(folder)
-        if listed is not None and listed.latest != latest:
-            commands = [line for line in listed.commands if line != settings.command]
-            choices: Mapping[str, Any] = {name: settings.choices[name].get(UNNAMED) for name in CHOICES}
-            write_study_list(
-                folder, replace(listed, latest=latest, commands=(*commands, settings.command), **choices)
-            )
-
-
 def _mark_finished(members: Sequence[Member], console: Console) -> None:
     """Mark the runs that are finished, and print how many there are of each kind."""
-    outdated = begun = 0
+    outdated = settled = begun = 0
+    follow: dict[str, None] = {}
     for member in with_bar(members, "checked", console):
         run_status = member.job.run_status
         outdated += run_status.outdated
@@ -207,33 +182,31 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
         for line in run_status.damage:
             console.print(f"{line}; the run is repeated from its undamaged files", style="red")
         if run_status.settled:
-            member.entry.state, member.finished = "done", run_status
+            settled += 1
+            member.show_end(run_status)
+            follow |= dict.fromkeys(name for name in member.job.config.logger if name != WANDB)
         elif run_status.status == "newer":
-            member.entry.state = "failed"
+            member.show_end(run_status)
     if outdated:
         console.print(
             "trained already, and only evaluated again, since the code of the evaluation has changed: "
             f"{outdated} of {counted(len(members), 'run')}"
         )
-    settled = sum(member.entry.state == "done" for member in members)
     if settled:
         console.print(f"finished already, not repeated: {settled} of {counted(len(members), 'run')}")
-    follow = dict.fromkeys(
-        name for member in members if member.finished for name in member.job.config.logger if name != WANDB
-    )
     if follow:
         console.print(
             f"finished runs are not sent to {', '.join(follow)}: a logger follows a run while it runs"
         )
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
-        folders = dict.fromkeys(f"{member.job.directory.parent}/" for member in members)
+        folders = dict.fromkeys(f"{member.directory.parent}/" for member in members)
         waiting = {"to start": len(members) - settled - begun, "to resume": begun}
         parts = [f"{counted(runs, 'run')} {what}" for what, runs in waiting.items() if runs]
         console.print(f"{' and '.join(parts)}, in {', '.join(folders)}")
 
 
-def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> list[str]:
-    """Write the studies' reports, send W&B what it lacks, and return a line for each run that is not done."""
+def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> None:
+    """Write the studies' reports, and send W&B what it lacks."""
     jobs = [member.job for member in members]
     show_runs(jobs, console)
     # Trials of a learning rate have nothing to compare.
@@ -252,15 +225,3 @@ def _report(members: Sequence[Member], runs: Path, reports: Path, console: Conso
         except ReportError as error:
             console.print(f"no report: {error}")
     print_unsynced(jobs, console)
-    return [line for member in members if (line := _failure(member)) is not None]
-
-
-def _failure(member: Member) -> str | None:
-    """Return why a run is not done, in a line; None where it is."""
-    job, run_status = member.job, member.finished or member.job.run_status
-    if run_status.status == "diverged" and job.config.part == "tuning":
-        return None  # a result: its learning rate is too high
-    if run_status.status == "done" and not run_status.damage:
-        return None
-    reason = "; ".join(run_status.damage) or run_status.reason or member.entry.note or "no reason is known"
-    return f"{job.request.title}: {reason} (see {job.directory})"

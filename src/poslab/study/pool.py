@@ -4,7 +4,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,14 @@ from poslab.record.facts import Manifest
 from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, file_lock, is_taken, run_lock
 from poslab.record.manifest import read_manifest
-from poslab.record.schema import LOG, MANIFEST
+from poslab.record.schema import LOG
 from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord
 from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import estimate
-from poslab.study.run.job import Job, RunStatus
+from poslab.study.run.job import Job, RunStatus, succeeded
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_RUNS_IT,
@@ -49,20 +49,17 @@ LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
 UNFINISHED = ("waiting", "running", "elsewhere")  # states of runs that the pool still follows
 
 
-@dataclass
-class Member:
-    """A run of the study, with the state that the display shows."""
+@dataclass(kw_only=True)
+class Member(Entry):
+    """A run of the study."""
 
     job: Job
     task: Task
-    entry: Entry
-    memory: int = 0  # bytes that it is likely to take
+    memory: int  # bytes that it is likely to take
     started: int = 0  # processes started for it so far
     request_written: bool = False  # the file that its process reads
     waits_for_disk: bool = False
     log_begin: int = 0  # bytes of its log that earlier processes wrote
-    written: int | None = None  # when its record was, at the last look
-    finished: RunStatus | None = None  # its state, where it was finished before this command
 
     @classmethod
     def of(cls, job: Job) -> "Member":
@@ -80,15 +77,20 @@ class Member:
             devices=trainer.devices,
             nodes=trainer.nodes,
         )
-        return cls(job, task, Entry(job.request.title, job.directory, "waiting"), estimate(job.size))
+        memory = estimate(job.size)
+        return cls(job.request.title, job.directory, "waiting", job=job, task=task, memory=memory)
+
+    def show_end(self, found: RunStatus) -> None:
+        """Set the state of the run, which has ended."""
+        self.note = found.reason or ""
+        self.state = "done" if found.manifest and succeeded(found.manifest) else "failed"
 
 
 @dataclass(eq=False)
 class Pool:
     """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most.
 
-    `memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for runs
-    on GPUs (True); without an entry nothing is shared.
+    `memory`, in bytes, is what the runs share: of the machine, or of each GPU; empty: they share none.
     """
 
     members: Sequence[Member]
@@ -96,7 +98,7 @@ class Pool:
     restarts: int
     display: StudyDisplay
     stopper: Stopper
-    memory: Mapping[bool, Sequence[int]]
+    memory: Sequence[int]
 
     def __post_init__(self) -> None:
         self.memory_notice_printed = False
@@ -109,7 +111,7 @@ class Pool:
         """Return once every run has ended. Raises Stopped once the runs have closed their records."""
         try:
             with self.stopper.deferred():
-                while any(member.entry.state in UNFINISHED for member in self.members):
+                while any(member.state in UNFINISHED for member in self.members):
                     self.stopper.check()
                     self._step()
                     time.sleep(POLL_SECONDS)
@@ -130,17 +132,19 @@ class Pool:
         if time.monotonic() - self.slow_poll_at >= SLOW_POLL_SECONDS:
             self.slow_poll_at = time.monotonic()
             for member in self.members:
-                if member.entry.state == "elsewhere" and not is_taken(run_lock(member.job.directory)):
-                    member.entry.state = "waiting"
+                if member.state == "elsewhere" and not is_taken(run_lock(member.directory)):
+                    member.state = "waiting"
+                    if (found := member.job.run_status).settled:
+                        member.show_end(found)
             for member in self.running.values():
-                if is_taken(run_lock(member.job.directory)):
-                    member.entry.state = "running"
+                if is_taken(run_lock(member.directory)):
+                    member.state = "running"
                 elif self.launcher.requeued(member.task):
-                    member.entry.state = "waiting"
+                    member.state = "waiting"
                 self._check_disk(member)
         for member in self.members:
             self.stopper.check()  # a cluster may take seconds for each
-            if member.entry.state != "waiting" or member.task.log in self.running:  # in a launcher's queue
+            if member.state != "waiting" or member.task.log in self.running:  # in a launcher's queue
                 continue
             if not self._start(member):
                 break
@@ -148,22 +152,16 @@ class Pool:
         self.display.update()
 
     def _start(self, member: Member) -> bool:
-        """Start the run, unless it is finished or another command runs it; False where no device is free."""
-        job = member.job
-        if (written := _written(job)) != member.written:
-            member.written = written
-            if (run_status := job.run_status).settled:  # by another command, meanwhile
-                _show_result(member, run_status)
-                return True
-        if is_taken(run_lock(job.directory)) and not self.launcher.detached:
-            member.entry.state = "elsewhere"
+        """Start the run, unless another command runs it; False where no device is free."""
+        if is_taken(run_lock(member.directory)) and not self.launcher.detached:
+            member.state = "elsewhere"
             return True
         if not self._has_memory_for(member):
             return False
         if not (member.request_written or self.launcher.in_this_process):
-            path = request_file(job.directory)
+            path = request_file(member.directory)
             remove_unfinished(path.parent, path.name.__eq__)
-            write_atomic(path, request_text(job), mode=0o600)  # a logger's section may have its key
+            write_atomic(path, request_text(member.job), mode=0o600)  # a logger's section may have its key
             member.request_written = True
         member.log_begin = member.task.log.stat().st_size if member.task.log.exists() else 0
         try:
@@ -179,22 +177,20 @@ class Pool:
             _mark_failed(member, str(error))  # this run will never get its devices, others did
             return True
         member.started += 1
-        member.entry.state = "waiting" if self.launcher.queues else "running"
+        member.state = "waiting" if self.launcher.queues else "running"
         self.running[member.task.log] = member
         return True
 
     def _has_memory_for(self, member: Member) -> bool:
         """Return whether the run is likely to fit beside those that this command runs now."""
-        places = self.memory.get(member.task.cuda, ())
-        beside = [active for active in self.running.values() if active.task.cuda == member.task.cuda]
-        runs = [run.memory for run in (member, *beside)]
-        if fits(runs, places):
+        runs = [run.memory for run in (member, *self.running.values())]
+        if fits(runs, self.memory):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
-                f"{member.entry.title} waits for memory: with the others it is likely to take "
-                f"{size_text(fullest_place(runs, len(places)))} of {size_text(min(places))}"
+                f"{member.title} waits for memory: with the others it is likely to take "
+                f"{size_text(fullest_place(runs, len(self.memory)))} of {size_text(min(self.memory))}"
             )
         return False
 
@@ -204,44 +200,44 @@ class Pool:
         for line in run_status.damage:
             self.display.print_line(line)
         if run_status.settled or (run_status.status == "failed" and end.status == 1):
-            _show_result(member, run_status)
-            request_file(member.job.directory).unlink(missing_ok=True)
+            member.show_end(run_status)
+            request_file(member.directory).unlink(missing_ok=True)
         elif end.status == ANOTHER_PROCESS_RUNS_IT:
             member.started -= 1
-            member.entry.state = "elsewhere"
+            member.state = "elsewhere"
         elif end.status == STOPPED_IN_WANDB:
-            member.entry.state, member.entry.note = "stopped", run_status.reason or ""
+            member.state, member.note = "stopped", run_status.reason or ""
         elif end.status in (1, 2):
             _mark_failed(member, _last_line(end.task.log, member.log_begin) or describe_end(end))
         elif not end.restartable or member.started > self.restarts:
             _mark_failed(member, describe_end(end), begun=True)
         else:
             how = describe_end(end)
-            self.display.print_line(f"{member.entry.title}: {how}; it resumes from its last checkpoint")
-            member.entry.state = "waiting"
+            self.display.print_line(f"{member.title}: {how}; it resumes from its last checkpoint")
+            member.state = "waiting"
 
     def _check_idle(self) -> None:
         """Print once, whenever it happens, that other commands use all devices."""
-        if self.running or not any(member.entry.state == "waiting" for member in self.members):
+        if self.running or not any(member.state == "waiting" for member in self.members):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = time.monotonic()
         elif time.monotonic() - self.idle_since > IDLE_SECONDS:
-            waiting = next(member for member in self.members if member.entry.state == "waiting")
+            waiting = next(member for member in self.members if member.state == "waiting")
             self.idle_since = math.inf
             reason = self.launcher.why_waiting(waiting.task)
             self.display.print_line(f"no device is free, and these runs wait: {reason}")
 
     def _check_disk(self, member: Member) -> None:
         """Print once, whenever it happens, that a run waits for a full disk: its own log may be cut off."""
-        log = member.job.directory / LOG
-        free = shutil.disk_usage(member.job.directory.parent).free
+        log = member.directory / LOG
+        free = shutil.disk_usage(member.directory.parent).free
         full = "disk is full" in _last_line(log, member.log_begin) or free < LITTLE_SPACE
         if full and not member.waits_for_disk:
-            line = f"{member.entry.title}: the disk is full; the run waits for room in {log.parent}"
+            line = f"{member.title}: the disk is full; the run waits for room in {log.parent}"
             self.display.print_line(line)
         elif member.waits_for_disk and not full:
-            self.display.print_line(f"{member.entry.title}: the disk has room again, and the run continues")
+            self.display.print_line(f"{member.title}: the disk has room again, and the run continues")
         member.waits_for_disk = full
 
     def _stop(self) -> None:
@@ -252,7 +248,7 @@ class Pool:
             return
         if self.launcher.in_this_process:  # while a run runs there, nothing else does
             for member in self.running.values():
-                member.entry.state = "stopped"
+                member.state = "stopped"
             return
         self.launcher.stop()
         stopped_at = time.monotonic()
@@ -262,7 +258,7 @@ class Pool:
                 notice_printed = True
                 self.display.print_line("runs are writing their checkpoints; Ctrl-C again ends them at once")
             for end in self.launcher.ended():
-                self.running.pop(end.task.log).entry.state = "stopped"
+                self.running.pop(end.task.log).state = "stopped"
             time.sleep(POLL_SECONDS / 4)
         if self.running:
             self.launcher.kill()
@@ -282,18 +278,10 @@ def describe_end(end: End) -> str:
     return f"its process ended with status {end.status}"
 
 
-def _show_result(member: Member, run_status: RunStatus) -> None:
-    """Set the state of a run that has ended."""
-    member.entry.note = run_status.reason or ""
-    # That a trial's rate is too high is a result.
-    results = ("done", "diverged") if member.job.config.part == "tuning" else ("done",)
-    member.entry.state = "done" if run_status.status in results else "failed"
-
-
 def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
     """Record the failure of a run's process in the run's record, where it has `begun` also in a new one."""
-    member.entry.state, member.entry.note = "failed", reason
-    directory = member.job.directory
+    member.state, member.note = "failed", reason
+    directory = member.directory
     try:
         manifest = read_manifest(directory)
         if manifest is None and begun:
@@ -304,14 +292,6 @@ def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
                 RunRecord(directory, manifest).update(status="failed", reason=reason)
     except (UnreadableError, TakenError, OSError):  # the command's last lines name the reason anyway
         pass
-
-
-def _written(job: Job) -> int | None:
-    """Return when the run's record was written, in nanoseconds; None where there is none."""
-    try:
-        return (job.directory / MANIFEST).stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _last_line(log: Path, begin: int) -> str:

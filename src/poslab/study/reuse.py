@@ -3,21 +3,21 @@
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from poslab.config.text import is_file_name
 from poslab.record.facts import Manifest
 from poslab.record.locks import TakenError, file_lock, run_lock
-from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.manifest import damaged_files
 from poslab.record.schema import FINAL, MANIFEST
 from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord, now
 from poslab.study.run.identity import weights_identity
-from poslab.study.run.job import Job
+from poslab.study.run.job import Job, sound_manifest
 
 
 def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
@@ -29,21 +29,19 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
     """
     copied: list[str] = []
     trained = 0
-    for job, sources in _elsewhere(jobs):
-        for source, manifest, same in sources:
-            if not _install(job, partial(_copy if same else _copy_weights, job, source, manifest)):
-                continue
-            if same:
-                copied.append(source.parent.name)
-            else:
-                trained += 1
-            break
+    for job, source, manifest, same in _elsewhere(jobs):
+        if not _install(job, partial(_copy if same else _copy_weights, job, source, manifest)):
+            continue
+        if same:
+            copied.append(source.parent.name)
+        else:
+            trained += 1
     return copied, trained
 
 
 def would_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
     """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
-    found = {job.directory: same for job, sources in _elsewhere(jobs) for _, _, same in islice(sources, 1)}
+    found = {job.directory: same for job, _, _, same in _elsewhere(jobs)}
     copied = {directory for directory, same in found.items() if same}
     return copied, found.keys() - copied
 
@@ -57,29 +55,31 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     return list(first.values()), [job for job in jobs if job.directory not in chosen]
 
 
-Sources = Iterator[tuple[Path, Manifest, bool]]  # runs, and whether each is the same run
+def _elsewhere(jobs: Sequence[Job]) -> Iterator[tuple[Job, Path, Manifest, bool]]:
+    """Yield the jobs without a directory that a finished run can serve, with its directory and manifest.
 
-
-def _elsewhere(jobs: Sequence[Job]) -> Iterator[tuple[Job, Sources]]:
-    """Yield the jobs without a directory, each with the undamaged runs that can serve it."""
+    The last is whether it is the same run, which is preferred to one with the same training.
+    """
     new = [job for job in jobs if not job.directory.exists()]
-    identities: dict[str, list[Path]] = {}
-    trainings: dict[str, list[Path]] = {}
+    identities, trainings = defaultdict(list), defaultdict(list)
     for runs in {job.directory.parent.parent for job in new}:
         for path, manifest in finished_runs(runs):
-            identities.setdefault(str(manifest.identity), []).append(path)
-            trainings.setdefault(_training(manifest), []).append(path)
+            identities[manifest.identity].append((path, manifest, True))
+            trainings[_training(manifest)].append((path, manifest, False))
     for job in new:
-        alike = trainings.get(_training(Manifest.model_validate(job.facts)), [])
-        yield job, _undamaged(identities.get(job.identity, []), alike)
+        training = _training(Manifest.model_validate(job.facts))
+        for path, manifest, same in (*identities[job.identity], *trainings[training]):
+            if _undamaged(path, manifest, weights_only=not same):
+                yield job, path, manifest, same
+                break
 
 
-def _undamaged(same: Sequence[Path], alike: Sequence[Path]) -> Sources:
-    """Yield the runs that are the same, then those with the same training that have their weights."""
-    for paths, needed in ((same, ()), (alike, (FINAL,))):
-        for path in paths:
-            if (manifest := _finished(path, *needed)) is not None:
-                yield path, manifest, paths is same
+def _undamaged(directory: Path, manifest: Manifest, weights_only: bool) -> bool:
+    """Return whether a run has all of its files as they were written, or its weights."""
+    files = manifest.files or {}
+    if weights_only:
+        files = {name: digest for name, digest in files.items() if name == FINAL}
+    return bool(files) and not damaged_files(directory, files)
 
 
 def _training(manifest: Manifest) -> str:
@@ -95,23 +95,6 @@ def finished_runs(runs: Path) -> Iterator[tuple[Path, Manifest]]:
         manifest = sound_manifest(path.parent)
         if manifest is not None and manifest.status == "done":
             yield path.parent, manifest
-
-
-def sound_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of a run directory, None where there is none that can be read."""
-    try:
-        return read_manifest(directory)
-    except (UnreadableError, OSError):
-        return None
-
-
-def _finished(source: Path, *needed: str) -> Manifest | None:
-    """Return the manifest of a run that is finished and has the `needed` files undamaged (all), else None."""
-    manifest = sound_manifest(source)
-    files = (manifest and manifest.files) or {}
-    if manifest is None or manifest.status != "done" or not files.keys() >= {*needed}:
-        return None
-    return None if damaged_files(source, {name: files[name] for name in needed or files}) else manifest
 
 
 def _copy(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:

@@ -52,7 +52,7 @@ def schedule(
     for number, run in enumerate(runs):
         while True:
             emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
-            active = [runs[other].memory for _, other in running]
+            active = [runs[index].memory for _, index in running]
             if used[emptiest[-1]] < places.shared_by and fits([run.memory, *active], memory):
                 break
             now, ended = heapq.heappop(running)

@@ -11,15 +11,14 @@ from rich.console import Console
 from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
 from poslab.record.active_runs import active_runs
-from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
-from poslab.record.reader import PART, TUNING
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
 from poslab.record.study_list import read_study_list, studies
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.launch.launchers.slurm import queued
+from poslab.study.run.job import sound_manifest, succeeded
 
 SLURM_SECONDS = 10.0  # between two requests to Slurm's controller
 RESUMES = "the same command resumes it"
@@ -120,17 +119,14 @@ class StudyFiles:
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""
-        match manifest.status:
-            case "done":
-                entry.state = "done"
-            case "diverged" if (manifest.config or {}).get(PART) == TUNING:
-                entry.state = "done"  # a result: its learning rate is too high
-            case "running" if _is_locked(entry.directory):
-                entry.state = "running"
-            case "running" | "interrupted":
-                entry.state, entry.note = "stopped", RESUMES
-            case _:
-                entry.state, entry.note = "failed", manifest.reason or "without a reason"
+        if succeeded(manifest):
+            entry.state = "done"
+        elif manifest.status == "running" and _is_locked(entry.directory):
+            entry.state = "running"
+        elif manifest.status in ("running", "interrupted"):
+            entry.state, entry.note = "stopped", RESUMES
+        else:
+            entry.state, entry.note = "failed", manifest.reason or "without a reason"
 
 
 def _is_locked(run: Path) -> bool:
@@ -143,11 +139,8 @@ def _is_locked(run: Path) -> bool:
 
 def _durations(entries: Iterable[Entry]) -> list[float]:
     """Return the seconds that finished runs took by their records, without the time that one was stopped."""
-    durations = []
-    for entry in entries:
-        if entry.state == "done":
-            with suppress(ConfigError, OSError):  # the estimate leaves this run out
-                facts = read_manifest(entry.directory) or Manifest()
-                parts = (facts.seconds, facts.seconds_validation, facts.seconds_evaluation)
-                durations.append(sum(part or 0.0 for part in parts))
-    return durations
+    known = (sound_manifest(entry.directory) for entry in entries if entry.state == "done")
+    return [
+        sum(part or 0.0 for part in (facts.seconds, facts.seconds_validation, facts.seconds_evaluation))
+        for facts in filter(None, known)
+    ]

@@ -18,10 +18,8 @@ from poslab.loggers.send.mirror import mirror_run
 from poslab.loggers.send.offline import VIEW, run_id
 from poslab.loggers.send.published import is_published
 from poslab.loggers.wandb import WandbOptions, wandb_options
-from poslab.record.facts import WandbPlace
-from poslab.record.manifest import read_manifest
-from poslab.record.seal import UnreadableError
-from poslab.study.run.job import Job
+from poslab.record.facts import Manifest, WandbPlace
+from poslab.study.run.job import Job, sound_manifest
 
 if TYPE_CHECKING:
     from poslab.report.write import Report
@@ -117,8 +115,4 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
 
 def _place(job: Job) -> WandbPlace:
     """Return the place of the run in W&B, empty where it has none."""
-    try:
-        manifest = read_manifest(job.directory)
-    except UnreadableError:
-        return WandbPlace()
-    return (manifest and manifest.wandb) or WandbPlace()
+    return (sound_manifest(job.directory) or Manifest()).wandb or WandbPlace()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from types import TracebackType
 
 from poslab.record.reader import study_list_of
 from poslab.study.display.study_view import StudyDisplay
@@ -17,7 +18,7 @@ SHARE = 20  # the wait before the next writing, in durations of the last, so tha
 
 @dataclass(eq=False)
 class LiveReport:
-    """Writes the page of a study beside its runs, as soon as one of them is done.
+    """Writes the page of a study repeatedly while its runs run inside, as soon as one of them is done.
 
     A page that cannot be written does not disturb the study: the report at the end says why. Commands without
     a study's name share a page: while it is on the runs of another one, this one writes none.
@@ -36,8 +37,27 @@ class LiveReport:
         self._due_at = -math.inf
         self._page: str | None = None  # the last one, as it is without a status
 
+    def __enter__(self) -> None:
+        self.display.followers.append(self.update)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for an unfinished writing once the runs have ended, before the whole report is written.
+
+        Where the study was stopped, leave the last page, without a status, and wait for nothing.
+        """
+        self.closed = True
+        if kind is None:
+            if self._writer is not None:  # the report forks processes, which should inherit no running thread
+                self._writer.join()
+        elif self._page is not None:
+            with suppress(Exception):
+                if self._is_on_these_runs():
+                    self.path.write_text(self._page, encoding="utf-8")
+
     def update(self) -> None:
-        """Begin to write where the last page is old; to be called as often as the display. Does not wait."""
+        """Begin to write where the last page is old; the display calls it at each update. Does not wait."""
         done = any(entry.state == "done" for entry in self.display.entries)
         if not done or self.clock() < self._due_at or (self._writer is not None and self._writer.is_alive()):
             return
@@ -59,20 +79,6 @@ class LiveReport:
                     self.display.print_line(f"follow in a browser: {self.path}")
                 self._page = ended
         self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
-
-    def wait(self) -> None:
-        """Wait for an unfinished writing once the runs have ended, before the whole report is written."""
-        self.closed = True
-        if self._writer is not None:
-            self._writer.join()
-
-    def stop(self) -> None:
-        """Leave the last page, without a status, where the study was stopped. Does not wait for a writing."""
-        self.closed = True
-        if self._page is not None:
-            with suppress(Exception):
-                if self._is_on_these_runs():
-                    self.path.write_text(self._page, encoding="utf-8")
 
     def _is_on_these_runs(self) -> bool:
         """Return whether no other command without a study's name has begun or ended since."""

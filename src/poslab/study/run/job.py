@@ -10,10 +10,25 @@ from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
 from poslab.record.facts import Manifest, recipe
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.reader import PART, TUNING
 from poslab.record.schema import ENDED, FINAL, TOKENIZER
-from poslab.record.seal import DamagedError
+from poslab.record.seal import DamagedError, UnreadableError
 from poslab.study.run.budget import Size, check_disk
 from poslab.study.run.identity import Code
+
+
+def sound_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of a run directory, None where there is none that can be read."""
+    try:
+        return read_manifest(directory)
+    except (UnreadableError, OSError):
+        return None
+
+
+def succeeded(manifest: Manifest) -> bool:
+    """Return whether a run is done; that the rate of a trial is too high is a result, too."""
+    trial = (manifest.config or {}).get(PART) == TUNING
+    return manifest.status == "done" or (trial and manifest.status == "diverged")
 
 
 @dataclass(frozen=True)
