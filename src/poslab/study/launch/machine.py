@@ -8,8 +8,8 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 NO_LIMIT = 2**60  # cgroups of version 1 write about 2^63 where there is none
 
@@ -21,8 +21,7 @@ def cores() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(NamedTuple):
     """The memory that processes can have in all, and its source for a sentence: `this machine has`."""
 
     bytes: int
@@ -36,7 +35,7 @@ def machine_memory(root: Path = Path("/")) -> Memory:
     of_shell = resource.getrlimit(resource.RLIMIT_AS)[0]
     if of_shell != resource.RLIM_INFINITY:
         found.append(Memory(of_shell, "ulimit -v allows"))
-    return min(found, key=lambda memory: memory.bytes)
+    return min(found)
 
 
 def forget_peak_memory() -> None:

@@ -7,7 +7,6 @@ to 4.1 times the bound.
 
 import shutil
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -54,7 +53,7 @@ class Size:
     @property
     def memory(self) -> int:
         """Bytes in all."""
-        return _sum(self.needs)
+        return sum(need.bytes for need in self.needs)
 
 
 def size_of(
@@ -98,10 +97,13 @@ def size_of(
             softmax * 8 * together * model.heads * longest**2, "attention weights of an evaluation", SOFTMAX
         ),
     )
-    computing = evaluation if trained else max(training, evaluation, key=_sum)
     cuda = trainer.accelerator == "cuda"
     processes = 1 if cuda else trainer.devices  # that share the memory
-    return Size(tuple(need._replace(bytes=need.bytes * processes) for need in computing), cuda, state)
+    sizes = [
+        Size(tuple(need._replace(bytes=need.bytes * processes) for need in needs), cuda, state)
+        for needs in ((evaluation,) if trained else (training, evaluation))
+    ]
+    return max(sizes, key=lambda size: size.memory)
 
 
 def estimate(size: Size) -> int:
@@ -117,13 +119,11 @@ def check_memory(size: Size, local: bool = True, gigabytes: float | None = None)
 
     If not `local`, the launcher gives it `gigabytes` of another machine, as far as that is known.
     """
-    available: list[Memory] = []
     if local:
-        available = gpu_memory() if size.cuda else [machine_memory()]
+        for memory in [machine_memory()] if not size.cuda else sorted(gpu_memory())[-1:]:
+            check_fits(size, memory)
     elif gigabytes and not size.cuda:
-        available = [Memory(round(gigabytes * 2**30), "launcher.memory_gb gives")]
-    if available:
-        check_fits(size, max(available, key=lambda memory: memory.bytes))
+        check_fits(size, Memory(round(gigabytes * 2**30), "launcher.memory_gb gives"))
 
 
 def check_fits(size: Size, memory: Memory) -> None:
@@ -165,7 +165,3 @@ def entries(config: RunConfig) -> int:
     if isinstance(vocabulary, str) and vocabulary.endswith(".json"):  # another word is refused later
         return tokenizer_file.entries(Path(vocabulary))
     return vocabulary if isinstance(vocabulary, int) else 256
-
-
-def _sum(needs: Iterable[Need]) -> int:
-    return sum(need.bytes for need in needs)

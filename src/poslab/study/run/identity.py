@@ -12,7 +12,7 @@ import platform
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import resolve_name
@@ -53,8 +53,7 @@ class Code:
 
 def code_fingerprints(config: RunConfig) -> Code:
     """Return the fingerprints of a run's code; of code that is seen to act alike, that of the first."""
-    code = own_fingerprints(config)
-    return Code(recipe(code.shared), recipe(code.parts), recipe(code.evaluation))
+    return Code(*map(recipe, astuple(own_fingerprints(config))))
 
 
 def own_fingerprints(config: RunConfig) -> Code:
@@ -81,7 +80,7 @@ def check_imported(config: RunConfig) -> None:
             import_module(name)
     for name, path in sources([*TRAINING, *measuring(), *parts]).items():
         imported = imported_source(name)
-        if imported is not None and _parsed_source(imported)["meaning"] != _read(path)["meaning"]:
+        if imported is not None and _parsed(imported)["meaning"] != _parsed(path.read_bytes())["meaning"]:
             raise ConfigError(f"{path} has changed since this program imported it: start Python again")
 
 
@@ -137,7 +136,7 @@ def source_fingerprint(modules: Iterable[str]) -> str:
 def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        if decides := _read(path)["meaning"]:
+        if decides := _parsed(path.read_bytes())["meaning"]:
             digest.update(f"{name}\0{decides}\0".encode())
     return digest.hexdigest()[:16]
 
@@ -189,38 +188,30 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
         if path is not None:
             files[name] = path
             inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
-            imported = [resolve_name(item, inside) for item in _read(path)["imports"]]
+            imported = [resolve_name(item, inside) for item in _parsed(path.read_bytes())["imports"]]
             waiting += [item for item in imported if item.partition(".")[0] in packages and item != POSLAB]
             if name.partition(".")[0] != POSLAB and "." in name:
                 waiting.append(name.rpartition(".")[0])
-    _parsed().save()
+    _cache(planning_directory()).save()
     return files
 
 
-def _parsed() -> Remembered:
-    return _remembered(planning_directory() / "sources.json")
-
-
 @lru_cache(maxsize=1)
-def _remembered(path: Path) -> Remembered:
-    return Remembered(path, PARSED)
+def _cache(folder: Path) -> Remembered:
+    return Remembered(folder / "sources.json", PARSED)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _parsed(content: bytes) -> dict[str, Any]:
     """Return the `imports` of a source, as it spells them, and its `meaning`.
 
     Parsing takes nearly all of the time of a fingerprint, so its result is cached: by the content and not by
     the file's time or size, which a change can leave as they were.
     """
-    return _parsed_source(path.read_bytes())
-
-
-def _parsed_source(content: bytes) -> dict[str, Any]:
-    key = f"{_reader()} {hashlib.sha256(content).hexdigest()}"
-    known: dict[str, Any] | None = _parsed().get(key)
+    cache, key = _cache(planning_directory()), f"{_reader()} {hashlib.sha256(content).hexdigest()}"
+    known: dict[str, Any] | None = cache.get(key)
     if known is None:
         known = {"imports": imports(content), "meaning": meaning(content)}
-        _parsed().put(key, known)
+        cache.put(key, known)
     return known
 
 

@@ -1,7 +1,6 @@
 """Plan a run: check its request, prepare its data and name its directory."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +106,8 @@ def plan(
 
 def _directories(study: Path) -> dict[str, str]:
     """Return the names of the runs' directories in a study, by identity; of several the first by name."""
-    try:
-        names = sorted(os.listdir(study), reverse=True)
-    except OSError:  # it has none yet
-        return {}
-    return {name.rpartition("-")[2]: name for name in names if "-" in name}
+    names = sorted((path.name for path in study.glob("*-*")), reverse=True)
+    return {name.rpartition("-")[2]: name for name in names}
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
