@@ -5,7 +5,7 @@ and Matplotlib are imported only for the report.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.devices import gpu_memory
 from poslab.study.launch.machine import machine_memory
-from poslab.study.planning import Plan, launcher_of, plan_all
+from poslab.study.planning import launcher_of, plan_all
 from poslab.study.pool import Member, Pool
 from poslab.study.reuse import one_of_each_training, take_over
 from poslab.study.run.job import Job
@@ -51,31 +51,28 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         launcher, _ = launcher_of(requests)
         settings = study_options(requests, command)
         runs, reports = settings.runs, settings.reports
-        planned = plan_all(requests, runs, launcher, console)
-        settings.check_primaries(planned.jobs)
-        trial_members: list[Member] = []
+        jobs, refused = plan_all(requests, runs, launcher, console)
+        settings.check_primaries(jobs)
+        members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
-        if trial_requests := trials(job.request for job in planned.jobs):
-            count, runs_after = counted(len(trial_requests), "trial run"), counted(len(planned.jobs), "run")
+        if trial_requests := trials(job.request for job in jobs):
+            count, runs_after = counted(len(trial_requests), "trial run"), counted(len(jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
-            planned_trials = plan_all(trial_requests, runs, launcher, console)
-            trial_members = _finish(planned_trials, settings, console, stopper)
-            requests = [job.request for job in planned.jobs]
-            ready, untuned = tuned(requests, [member.job for member in trial_members])
-            tuned_plan = plan_all(ready, runs, launcher, console) if ready else Plan()
-            refused = {**planned.refused, **planned_trials.refused, **tuned_plan.refused}
-            planned = Plan(tuned_plan.jobs, refused)
-        members = [*trial_members]
-        first, later = planned.jobs, list[Job]()
+            trial_jobs, refused_trials = plan_all(trial_requests, runs, launcher, console)
+            members = _finish(trial_jobs, refused_trials, settings, console, stopper)
+            ready, untuned = tuned([job.request for job in jobs], trial_jobs)
+            jobs, refused_tuned = plan_all(ready, runs, launcher, console) if ready else ([], {})
+            refused = {**refused, **refused_trials, **refused_tuned}
+        first, later = jobs, list[Job]()
         if not launcher.detached:  # else its jobs must be in the queue before this command may end
-            first, later = one_of_each_training(planned.jobs)
-        members += _finish(Plan(first, planned.refused), settings, console, stopper, members, later)
+            first, later = one_of_each_training(jobs)
+        members += _finish(first, refused, settings, console, stopper, members, later)
         if later:
-            members += _finish(Plan(later, planned.refused), settings, console, stopper, members)
-        failures = [f"{line} (see {directory})" for directory, line in planned.refused.items()]
+            members += _finish(later, refused, settings, console, stopper, members)
+        failures = [f"{line} (see {directory})" for directory, line in refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
         # Again where the report is on the last command: another one may have begun meanwhile.
-        every = (*(member.directory for member in members), *planned.refused)
+        every = (*(member.directory for member in members), *refused)
         _list_runs([directory for directory in every if directory.parent.name == UNNAMED], settings)
         _report(members, runs, reports, console)
         failures += [
@@ -107,29 +104,32 @@ def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
 
 
 def _finish(
-    planned: Plan,
+    jobs: Sequence[Job],
+    refused: Iterable[Path],
     settings: StudyOptions,
     console: Console,
     stopper: Stopper,
     earlier: Sequence[Member] = (),
     later: Sequence[Job] = (),
 ) -> list[Member]:
-    """Finish the runs that are not yet finished, and return all planned runs.
+    """Finish the runs that are not yet finished, and return all of them.
 
-    `earlier` are runs that the same command has finished already, and `later` those that it runs afterwards.
+    `earlier` are runs that the same command has finished already, and `later` those that it runs afterwards;
+    the directories `refused` are of runs that cannot work.
     """
-    before = [member.directory for member in earlier]
-    if not planned.jobs:
-        _list_runs([*before, *planned.refused], settings)
+    of_command = [*(member.job for member in earlier), *jobs, *later]
+    every = [*(job.directory for job in of_command), *refused]
+    if not jobs:
+        _list_runs(every, settings)
         return []
-    kind, options = launcher_of([job.request for job in planned.jobs])
-    launcher = kind(options, len(planned.jobs))
-    members = [Member.of(job) for job in planned.jobs]
+    kind, options = launcher_of([job.request for job in jobs])
+    launcher = kind(options, len(jobs))
+    members = [Member.of(job) for job in jobs]
     for member in members:
         launcher.check(member.task)
-    if len(members) == 1 and not earlier and not later:
+    if len(of_command) == 1:
         launcher = launcher.for_one_run(members[0].task)
-    sources, trained = take_over(planned.jobs)
+    sources, trained = take_over(jobs)
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
         console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
@@ -137,7 +137,6 @@ def _finish(
         console.print(
             f"trained already with another evaluation, and only evaluated: {counted(trained, 'run')}"
         )
-    every = [*before, *(job.directory for job in (*planned.jobs, *later)), *planned.refused]
     _list_runs(every, settings)
     _mark_finished(members, console)
     waiting = [member for member in members if member.state == "waiting"]
@@ -150,7 +149,7 @@ def _finish(
             StudyDisplay(_console(lines=inline), waiting) as display,
             ExitStack() as live,
         ):
-            for study in () if inline else dict.fromkeys(job.config.study for job in planned.jobs):
+            for study in () if inline else dict.fromkeys(job.config.study for job in jobs):
                 live.enter_context(LiveReport(study, settings.runs, settings.reports, display))
             Pool(waiting, launcher, options.restarts, display, stopper, memory).run()
     return members

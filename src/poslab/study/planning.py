@@ -1,7 +1,6 @@
 """Plan the runs of a command: check every request, prepare the texts, and refuse what cannot work."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -21,14 +20,6 @@ from poslab.study.run.refusals import forget_refusal, record_refusal
 Refused = list[tuple[Request, PairError | BudgetError]]
 
 
-@dataclass
-class Plan:
-    """The runs of a command: those that can run, and a line for each that cannot."""
-
-    jobs: list[Job] = field(default_factory=list)
-    refused: dict[Path, str] = field(default_factory=dict)
-
-
 def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
     """Return the launcher of a command and its options. Raises ConfigError where requests differ in it."""
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
@@ -36,19 +27,21 @@ def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOp
     return launcher_class(requests[0].config.launcher)
 
 
-def plan_all(requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console) -> Plan:
+def plan_all(
+    requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console
+) -> tuple[list[Job], dict[Path, str]]:
     """Check all requests before any run starts, record those that are refused, and forget earlier refusals.
 
-    Raises what `plan_requests` raises.
+    Return the runs that can work, and a line for each that cannot, by its directory. Raises what
+    `plan_requests` raises.
     """
     local = launcher.on_this_machine(launcher_of(requests)[1])
     jobs, refused = plan_requests(requests, runs, local, console)
     for job in jobs:  # as requested: with the rate that trials choose it is another request
         forget_refusal(job.request, runs)
-    lines = {
+    return jobs, {
         record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
     }
-    return Plan(jobs, lines)
 
 
 def plan_requests(

@@ -95,14 +95,12 @@ class StudyFiles:
                     entry.state, entry.note = "waiting", ""
 
     def _names(self) -> tuple[str, ...]:
-        path = self.directory / STUDY_LIST
         try:
             listed = read_study_list(self.directory)
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from None
         except DamagedError as error:
             raise ConfigError(f"{error}; the study's command writes it again") from None
         if listed is None:
+            path = self.directory / STUDY_LIST
             raise ConfigError(f"{path} is gone; the study's command writes it again")
         return listed.runs
 

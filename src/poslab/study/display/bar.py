@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from rich.console import Console
+from rich.progress import track
 
 Item = TypeVar("Item")
 
@@ -12,8 +13,5 @@ FEW = 200  # runs that need no bar
 
 def with_bar(runs: Sequence[Item], done: str, console: Console) -> Iterable[Item]:
     """Return `runs`; many runs on a terminal get a bar, titled by what is `done`, such as planned."""
-    if len(runs) <= FEW or not console.is_terminal:
-        return runs
-    from rich.progress import track  # not needed for small studies
-
-    return track(runs, f"runs {done}", console=console, transient=True)
+    few = len(runs) <= FEW or not console.is_terminal
+    return track(runs, f"runs {done}", console=console, transient=True, disable=few)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,10 +106,7 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
 
 def _runs(runs: Path) -> str:
     """Return the names of a few finished runs, for a message."""
-    names: list[str] = []
-    with suppress(OSError):
-        for study in sorted(folder for folder in runs.iterdir() if folder.is_dir() and folder.name[0] != "."):
-            names += [f"{study.name}/{path.parent.name}" for path in sorted(study.glob(f"*/{FINAL}"))[:2]]
+    names = [f"{path.parts[-3]}/{path.parts[-2]}" for path in sorted(runs.glob(f"[!.]*/*/{FINAL}"))]
     return f"some that are: {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
 
