@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from poslab.study.run.branches import last_stable_step, shared_state, store_shar
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
-from poslab.study.run.measure import measure
+from poslab.study.run.measure import Shown, measure
 from poslab.study.run.resume import read_earlier, remove_leftovers
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.tracking import Tracking
@@ -73,7 +73,7 @@ def run(
 
 
 @dataclass(eq=False)
-class RunExecutor(Observer):
+class RunExecutor(Shown):
     """Runs a job in this process, and observes its training."""
 
     job: Job
@@ -181,9 +181,6 @@ class RunExecutor(Observer):
             self._train(gpt, Observer())
             measure(self.job, gpt, None, self.display, self.stopper)
 
-    def started(self) -> None:
-        self.stopper.reinstall_handlers()
-
     def row(self, row: Mapping[str, Any]) -> None:
         self.rows.append(row)
         self.record.write_table(METRICS, self.rows)
@@ -191,9 +188,6 @@ class RunExecutor(Observer):
         self.record.update(tokens=row["tokens"], flops=flops, seconds=row["seconds"])
         if self.tracking is not None:
             self.tracking.log(row)
-
-    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        self.display.step(step, loss, tokens_per_second)
 
     def checkpoint_due(self, step: int) -> bool:
         last = step == self.job.config.trainer.max_steps

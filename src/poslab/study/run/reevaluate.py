@@ -26,11 +26,11 @@ from poslab.loggers.send.mirror import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
 from poslab.record.facts import DataFacts, Manifest, recipe
 from poslab.record.locks import file_lock, run_lock
-from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
+from poslab.record.manifest import damaged_files
 from poslab.record.measures import mean_bits
 from poslab.record.reader import Run, load_evaluation
 from poslab.record.schema import MANIFEST, TOKENIZER
-from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.seal import DamagedError
 from poslab.record.writer import RunRecord, now
 from poslab.report.formatting import multiple, number
 from poslab.report.render.terminal import evaluation_table, print_table, terminal_width
@@ -82,7 +82,7 @@ def evaluate_again(
     where = job.directory
     # The last bits of a sum depend on the number of threads.
     with stopper.installed(), file_lock(run_lock(where)), torch_threads(trained.threads):
-        finished = _finished(where)
+        finished = _finished(job)
         manifest = finished or _measure(trained, job, changed, stopper)
         mirrored = mirror_evaluation(options, job.config, where, manifest, artifact)
         if mirrored is not None:
@@ -187,24 +187,17 @@ def _tokenizer(
     return directory / TOKENIZER
 
 
-def _finished(directory: Path) -> Manifest | None:
+def _finished(job: Job) -> Manifest | None:
     """Return the manifest of a finished and undamaged evaluation, else None.
 
-    Raises OtherFormatError where a newer version has written it: its content would be lost.
+    Raises ConfigError where a newer version has written it: its content would be lost.
     """
-    try:
-        manifest = read_manifest(directory)
-    except UnreadableError as error:
-        if isinstance(error, OtherFormatError) and error.age == "newer":
-            raise
-        print(f"{title_of('evaluate')}: {error}; the evaluation is repeated", file=sys.stderr)
-        return None
-    if manifest is None or manifest.status != "done":
-        return None
-    damaged = damaged_files(directory, manifest.files)
-    for name in damaged:
-        print(f"{title_of('evaluate')}: {directory / name} is damaged, and is written again", file=sys.stderr)
-    return None if damaged else manifest
+    found = job.run_status
+    if found.status == "newer":
+        raise ConfigError(f"{job.directory}: {found.reason}")
+    for line in (*found.damage, *([found.reason] if found.status == "older" else [])):
+        print(f"{title_of('evaluate')}: {line}; the evaluation is repeated", file=sys.stderr)
+    return found.manifest if found.settled else None
 
 
 def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], stopper: Stopper) -> Manifest:
