@@ -55,8 +55,8 @@ def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert files(tmp_path / "runs") == {}
     assert not (tmp_path / "reports").exists()
-    found = re.findall(r"^ (\w+ seed \d) .* GPU (\d) +(\d)$", ended.stdout, re.MULTILINE)
-    names = [f"{pos} seed {seed}" for pos in ("rope", "alibi") for seed in range(3)]
+    found = re.findall(r"^ (\w+ / flash / seed \d) .* GPU (\d) +(\d)$", ended.stdout, re.MULTILINE)
+    names = [f"{pos} / flash / seed {seed}" for pos in ("rope", "alibi") for seed in range(3)]
     assert [name for name, _, _ in found] == names
     assert sorted((gpu, wave) for _, gpu, wave in found) == [(g, w) for g in "01" for w in "123"]
     assert "6 to start" in ended.stdout
@@ -206,7 +206,7 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     asked = [planned(each) for each in (done, copied, begun, new)]
     status, lines = printed(asked, capsys)
     assert status == 0
-    rows = [line.split()[-1] for line in lines if re.match(r"(rope|alibi) seed", line)]
+    rows = [line.split()[-1] for line in lines if re.match(r"(rope|alibi) / .* / seed", line)]
     assert rows == ["finished", "copied", "resumes", "starts"]
     assert any(re.search(r"About [\d.]+ core-hours; the last run ends after", line) for line in lines)
     assert files(tmp_path) == before

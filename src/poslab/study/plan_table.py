@@ -3,13 +3,11 @@
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from poslab.config.request import Request
 from poslab.config.text import counted, one_line
 from poslab.report.formatting import DASH, number, quantity
 from poslab.report.render.terminal import needed, print_table, terminal_width
@@ -60,36 +58,14 @@ def show_plan(rows: Sequence[Planned], machine: Machine, basis: str) -> None:
 
     `basis` is where the times come from, as the end of a sentence; empty where no time is known.
     """
-    names, shared = _names([row.job.request for row in rows])
     studies = ", ".join(dict.fromkeys(row.job.config.study for row in rows))
-    alike = f"; all {' / '.join(shared)}" if shared else ""
-    print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started{alike}")
-    print_table(_table(rows, names, timed=bool(basis)))
+    print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started")
+    print_table(_table(rows, timed=bool(basis)))
     for line in _sums(rows, machine, basis):
         print(textwrap.fill(line, terminal_width()))
 
 
-def _names(requests: Sequence[Request]) -> tuple[list[str], list[str]]:
-    """Return the name of each run without what all names share, and that."""
-    parts = [
-        (
-            request.pos,
-            request.attention,
-            request.distinguishing_label,
-            request.trial,
-            f"seed {request.config.seed}",
-        )
-        for request in requests
-    ]
-    columns = list(zip(*parts, strict=True))
-    differs = [len(set(column)) > 1 for column in columns]
-    if not any(differs):
-        return [request.title for request in requests], []
-    names = [" ".join(filter(None, compress(run, differs))) for run in parts]
-    return names, [column[0] for column in columns if len(set(column)) == 1 and column[0]]
-
-
-def _table(rows: Sequence[Planned], names: Sequence[str], timed: bool) -> Table:
+def _table(rows: Sequence[Planned], timed: bool) -> Table:
     placed = any(row.names for row in rows)
     stated = any(row.state != STARTS for row in rows)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -98,9 +74,9 @@ def _table(rows: Sequence[Planned], names: Sequence[str], timed: bool) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     for title in (*(("device", "wave") if placed else ()), *(("state",) if stated else ())):
         table.add_column(title, no_wrap=True)
-    for row, name in zip(rows, names, strict=True):
+    for row in rows:
         cells = [
-            one_line(name),
+            one_line(row.job.request.title),
             quantity(row.cost.parameters),
             quantity(row.cost.tokens),
             size_text(row.memory),
@@ -111,7 +87,8 @@ def _table(rows: Sequence[Planned], names: Sequence[str], timed: bool) -> Table:
             cells += [_device(row.names), str(row.wave)] if row.names else [DASH, DASH]
         table.add_row(*map(Text, [*cells, *([row.state] if stated else [])]))
     too_wide = needed(table) - terminal_width()
-    table.columns[0].max_width = max(NARROWEST, max(map(len, names)) - max(0, too_wide))
+    longest = max(len(row.job.request.title) for row in rows)
+    table.columns[0].max_width = max(NARROWEST, longest - max(0, too_wide))
     return table
 
 

@@ -17,7 +17,6 @@ from omegaconf import OmegaConf
 from pydantic.fields import FieldInfo
 
 from poslab.config.checking import did_you_mean
-from poslab.config.compose import arms
 from poslab.config.compose import sections as sections_of
 from poslab.config.option_files import Conf
 from poslab.config.registry import find, named_in
@@ -136,19 +135,17 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 def _defaults(conf: Path) -> dict[str, str]:
     """Return the values of a run without arguments; where sizes differ, those of each other size too."""
+    sizes = sorted(path.stem for path in (conf / "model").glob("*.yaml"))
     with hydra.initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-        composed: Any = OmegaConf.to_container(hydra.compose("config"), resolve=True)
-    main, budgets = arms(conf)["config"], arms(conf / "trainer")
-    by_size: dict[str, dict[str, Any]] = {}
-    for size, file in arms(conf / "model").items():
-        sections = {"model": main["model"] | file["model"], "trainer": main["trainer"] | budgets[size]}
-        values = {**composed, **file, **sections}
-        by_size[size] = {**values, **flat_settings(values)}
-    groups = [item for item in main["defaults"] if isinstance(item, dict)]
+        composed = [
+            hydra.compose("config", chosen) for chosen in ([], *([f"model={size}"] for size in sizes))
+        ]
+    sections: list[Any] = [OmegaConf.to_container(config, resolve=True) for config in composed]
+    default, *by_size = ({**section, **flat_settings(section)} for section in sections)
     texts: dict[str, str] = {}
-    for name, value in by_size[next(item["model"] for item in groups if "model" in item)].items():
+    for name, value in default.items():
         differing: dict[str, list[str]] = {}
-        for size, values in by_size.items():
+        for size, values in zip(sizes, by_size, strict=True):
             if values[name] != value:
                 differing.setdefault(_text(values[name]), []).append(size)
         exceptions = (f"{text} ({', '.join(sizes)})" for text, sizes in differing.items())

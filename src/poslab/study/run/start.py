@@ -163,10 +163,10 @@ def _taken_over(
         settings[name] = {**later.get(name, {}), **recorded[name], **of_command}
     for name in ("pos", "attention"):
         if name not in named:
-            chosen[name] = _labelled(name, str(getattr(manifest, name)), recorded[name], choices[name], conf)
+            chosen[name] = _option(name, recorded[name], str(getattr(manifest, name)), choices[name], conf)
     if "data" not in named:
         _check_files(settings["data"], str(manifest.run))
-        chosen["data"] = _option("data", recorded["data"], chosen["data"], conf)
+        chosen["data"] = _option("data", recorded["data"], "", chosen["data"], conf)
     _follow_max_steps(settings, composed, recorded, named)
     return settings, chosen
 
@@ -191,20 +191,18 @@ def _in_file(content: Mapping[str, Any]) -> set[str]:
     return groups | set(flat_settings({key: value for key, value in content.items() if key != "defaults"}))
 
 
-def _labelled(group: str, label: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
+def _option(group: str, section: Mapping[str, Any], label: str, otherwise: str, conf: Conf) -> str:
     """Return the option of a group that a recorded label begins with, else that most like the section."""
-    labels = {label_in(conf.file(group, option)) or option: option for option in conf.options(group)}
-    fitting = [text for text in labels if label == text or label.startswith(f"{text} ")]
-    return labels[max(fitting, key=len)] if fitting else _option(group, section, otherwise, conf)
-
-
-def _option(group: str, section: Mapping[str, Any], otherwise: str, conf: Conf) -> str:
-    """Return the option of a group with the file that is most like a section."""
-    options = sections(conf, group)
-    alike = {name: sum(section.get(k) == v for k, v in file.items()) for name, file in options.items()}
+    files = sections(conf, group)
     part = {"pos": "scheme", "attention": "kind", "data": "source"}[group]
-    same = [name for name in alike if options[name].get(part) == section.get(part)]
-    return max(same, key=lambda name: alike[name], default=otherwise)
+
+    def likeness(option: str) -> tuple[int, int]:
+        shown = label_in(conf.file(group, option)) or option
+        alike = sum(section.get(key) == value for key, value in files[option].items())
+        return len(shown) if f"{label} ".startswith(f"{shown} ") else 0, alike
+
+    fitting = (name for name in files if likeness(name)[0] or files[name].get(part) == section.get(part))
+    return max(fitting, key=likeness, default=otherwise)
 
 
 def _follow_max_steps(
@@ -299,13 +297,10 @@ def check_text(config: Config, corpus: Corpus, start: Start) -> None:
     if of_file and tokenizer_file.digest(Path(str(vocabulary))) == recorded:
         return
     if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
-        advice = "leave data out, or begin from a run with data.vocabulary=bytes"
+        why = f"{start.run} was trained on tokens of its own text"
         if of_file:
             name = Path(str(vocabulary)).name
-            raise ConfigError(
-                f"data.vocabulary={name} is not the tokenizer on record of {start.run}, which was trained on "
-                f"another text: {advice}"
-            )
+            why = f"data.vocabulary={name} is not the tokenizer on record of {start.run}"
         raise ConfigError(
-            f"{start.run} was trained on tokens of its own text, and this is another text: {advice}"
+            f"{why}, and this is another text: leave data out, or begin from a run with data.vocabulary=bytes"
         )
