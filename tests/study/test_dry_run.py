@@ -13,10 +13,12 @@ import poslab
 from poslab.config.compose import arms
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
+from poslab.measures import Trained, wanted
 from poslab.model.gpt import build
 from poslab.record.locks import file_lock, run_lock
 from poslab.record.writer import RunRecord
-from poslab.study.cost import cost_of, evaluated, model_of, rate_for, timed, timed_runs
+from poslab.study.cost import LAST_BLOCK, cost_of, evaluated, model_of, rate_for, timed, timed_runs
+from poslab.study.display.run_bar import RunDisplay
 from poslab.study.dry_run import print_plan
 from poslab.study.execute import run_study
 from poslab.study.launch.contract import Places
@@ -151,6 +153,32 @@ MASKED = arms(CONF / "objective")["masked"]
 def tokens_of_evaluation(**changes: Any) -> float:
     settings = request(**changes).config.result_settings()
     return sum(tokens for tokens, _ in evaluated(settings, model_of(settings, 256)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("needles", {"evaluate__needles": 3}),
+        ("needles", {"evaluate__needles": 3, "objective": MASKED}),
+        ("retrieval", {"probe": arms(CONF / "probe")["retrieval"] | {"samples": 2}}),
+    ],
+)
+def test_questions_cost_the_tokens_that_pass_through_the_model(name, changes, tmp_path):
+    longer = {"context_length": 128, "evaluate__longest": 2, "data__tokens": 200_000}
+    job, passed = plan(request(**longer, **changes), tmp_path), []
+    gpt = build(job.config, job.corpus.vocabulary)
+
+    def count(module: Any, given: Any) -> None:
+        scored_at_the_end = 1 - (1 - LAST_BLOCK) / len(gpt.blocks)
+        passed.append(given[0].numel() * (1 if len(given) == 1 else scored_at_the_end))
+
+    gpt.register_forward_pre_hook(count)
+    asked = next(measurement for measurement in wanted(job.config) if measurement.name == name)
+    shown = RunDisplay("measured", quiet=True)
+    list(asked.measure(Trained(gpt, job.config, job.corpus, shown, lambda: None)))
+    without = {"objective": changes.get("objective", {"kind": "causal"})}
+    foreseen = tokens_of_evaluation(**longer, **changes) - tokens_of_evaluation(**longer, **without)
+    assert foreseen == pytest.approx(sum(passed), rel=0.01)  # a window of needles has one target fewer
 
 
 def test_an_objective_for_both_sides_costs_no_sliding_windows():

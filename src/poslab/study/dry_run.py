@@ -13,7 +13,7 @@ from poslab.config.schema import SHARING, ConfigError, ProbeOptions
 from poslab.config.text import counted
 from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
-from poslab.study.cost import Timed, cost_of, on_gpu, processor_of, rate_for, timed_runs
+from poslab.study.cost import Timed, cost_of, non_matmul_per_token, on_gpu, processor_of, rate_for, timed_runs
 from poslab.study.launch.contract import Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import gpu_memory, torch_threads
 from poslab.study.launch.machine import Memory, machine_memory
@@ -220,9 +220,9 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
         raise SystemExit(stop.status) from None
     first, *_, last = timed.rows
     seconds, tokens = last["seconds"] - first["seconds"], last["tokens"] - first["tokens"]
-    per_token = smallest.cost.per_token
-    rate = per_token * tokens / seconds / (threads or 1)
-    return Timed(short.result_settings(), per_token, rate, machine.name)
+    settings, per_token = short.result_settings(), smallest.cost.per_token
+    rate = (per_token + non_matmul_per_token(settings)) * tokens / seconds / (threads or 1)
+    return Timed(settings, per_token, rate, machine.name)
 
 
 class _Rows(Observer):
