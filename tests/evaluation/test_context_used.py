@@ -101,25 +101,37 @@ def study(
 
 FEW = {"rope": 0.001, "alibi": -0.01}
 MOST = {"rope": 0.1, "alibi": 0.1}
-KEEP = "Of the arms that need a context of L, the loss stays within 5 % of its value at L up to 8 L for rope"
+KEEP = (
+    "Of the arms that need a context of L, the loss stays within 5 % of its value at L up to 8 L for 2 of 2:"
+)
 
 
 @pytest.mark.parametrize(
     ("lost", "how", "said", "not_said"),
     [
-        (FEW, {}, ["No arm needs a context of L", "4 tokens are enough"], ["stays within"]),
-        (FEW, {"context": 1}, ["1 token is enough"], []),
-        (FEW, {"short": 2.5}, [], ["are enough"]),
-        (FEW, {"measured": False}, ["No arm needs a context of L"], []),  # by its losses at L/2
+        (
+            FEW,
+            {},
+            ["No need of a context of L is seen in any arm:", "a context of 4 tokens is enough"],
+            ["stays within"],
+        ),
+        (FEW, {"context": 1}, ["a context of 1 token is enough"], []),
+        (FEW, {"short": 2.5}, [], ["is enough"]),
+        (
+            FEW,
+            {"measured": False},
+            ["No need of a context of L is seen in any arm:"],
+            [],
+        ),  # by its losses at L/2
         (
             FEW,
             {"without": "none"},
-            ["The arms rope and alibi do not need a context of L"],
+            ["No need of a context of L is seen in any arm but none:"],
             ["stays within"],
         ),
-        (MOST, {"without": "none"}, [KEEP], []),
-        (MOST | {"none": 0.001}, {}, [f"{KEEP} and", "The arm none does not need a context of L"], []),
-        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["No arm but rope needs a context of L"], []),
+        (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
+        (MOST | {"none": 0.001}, {}, [KEEP, "seen in none:"], []),
+        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["seen in any arm but rope:"], []),
     ],
 )
 def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(lost, how, said, not_said, tmp_path):

@@ -38,7 +38,7 @@ def said(results: Results) -> list[str]:
 def test_arms_that_change_places_are_named(tmp_path):
     results = study(tmp_path / "a", {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)})
     (text,) = said(results)
-    assert "alibi below rope in sliding windows, the other way round" in text
+    assert "alibi below rope in sliding windows at 8 L, the other way round" in text
     rows = {(row["arm"], row["other"]): row for row in pairs_sheet(results)[1]}
     assert {pair for pair, row in rows.items() if row["changes_places"]} == {("rope", "alibi")}
     assert rows["rope", "alibi"]["mean"] == pytest.approx(0.5, abs=0.03)

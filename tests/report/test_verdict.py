@@ -69,7 +69,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     alone = words(study(tmp_path / "alone", ROPE, 3))
     assert alone.startswith("Nothing is compared with rope, as it is the only arm")
     ends = study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned")
-    assert left_out(ends, ["rope"]) == "not compared: learned (not defined there)"
+    assert left_out(ends, ["rope"]) == "; not compared: learned (not defined there)"
     said = words(ends)
     assert said.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
     assert "At L the loss over whole windows, against rope, is " in said

@@ -38,6 +38,12 @@ class Comparison:
         return None if (text := self.difference.text) is None else math.sqrt(text.variance)
 
     @property
+    def ordered(self) -> tuple[str, str]:
+        """The labels of the arms, that with the lower mean first."""
+        labels = self.arm.label, self.against.label
+        return labels if self.difference.mean < 0 else labels[::-1]
+
+    @property
     def separated(self) -> bool:
         return self.p_holm is not None and self.p_holm < FALSE_ALARMS
 
@@ -209,8 +215,7 @@ def ranks(pairs: Sequence[Comparison]) -> dict[str, Rank]:
     below, above = dict.fromkeys(labels, 0), dict.fromkeys(labels, 0)
     for pair in compared:
         if pair.separated:
-            ends = pair.arm.label, pair.against.label
-            better, worse = ends if pair.difference.mean < 0 else ends[::-1]
+            better, worse = pair.ordered
             below[worse] += 1
             above[better] += 1
     return {label: Rank(1 + below[label], len(labels) - above[label]) for label in labels}

@@ -1,17 +1,16 @@
 """A study in sentences that claim no more than its tests hold."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from poslab.analysis.claims import TARGET, TIME, gain, longest_gain
-from poslab.analysis.comparisons import Comparison, unlike
+from poslab.analysis.claims import TARGET, TIME, gain
+from poslab.analysis.comparisons import unlike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import Estimate, grouped
+from poslab.analysis.statistics import grouped
 from poslab.config.text import counted, listing
-from poslab.record.measures import family, is_in_bits
+from poslab.record.measures import family, is_in_bits, multiple
 from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import number
@@ -28,9 +27,30 @@ READINGS: dict[str, tuple[str, ...]] = {
 GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens before it, else L is not used
 
 
-def extrapolation(results: Results) -> tuple[str, ...]:
-    """Return sentences on what the tables past the training length do not show by themselves."""
-    return _sentences(_other_protocol(results), _gains(results))
+def extrapolation(results: Results) -> Iterator[str]:
+    """Yield which arms change places between the protocols, and whom a longer context helps or harms."""
+    if changed := [pair for pair in results.pairs if pair.changes_places]:
+        tested = changed[0].figure
+        pairs = [
+            f"{' below '.join(pair.ordered)}{'' if pair.separated else ' (not separated)'}"
+            for pair in changed
+        ]
+        yield (
+            f"The two protocols order mean losses differently: {listing(pairs, NAMED)} "
+            f"{cells.figure_place(tested)}, the other way round {cells.figure_place(counterpart(tested))}."
+        )
+    if tests := [test for test in results.claims if family(test.figure) == "context_gain"]:
+        longest = tests[0].figure
+        gains = {item.arm.label: item.mean(longest) or 0.0 for item in results.arms}
+        above, below, neither = "falls for", "rises for", "is not shown to change for"
+        found = (
+            (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm)
+            for test in tests
+        )
+        parts = phrases((above, below, neither), found)
+        text = "" if results.one_text else ", each on its own text"
+        length = length_words(multiple(longest))
+        yield f"From L to {length} the loss in sliding windows{text} {', '.join(parts)}."
 
 
 def without_context(results: Results) -> list[ArmFigures]:
@@ -47,54 +67,66 @@ def context_used(parts: Sequence[Results]) -> str:
 
     `parts` are those of a study on several texts; an arm is named that does not need it on any of its texts.
     """
-    unused = [without_context(part) for part in parts]
-    measured = [_labels(item for item in part.arms if item.mean(gain(1 / 2)) is not None) for part in parts]
-    needing = {
-        name for labels, items in zip(measured, unused, strict=True) for name in {*labels} - {*_labels(items)}
-    }
-    arms = [name for name in dict.fromkeys(chain(*measured)) if name not in needing]
+    every = [item for part in parts for item in part.arms if item.rows]
+    unused = [item for part in parts for item in without_context(part)]
+    measured = [item for item in every if item.mean(gain(1 / 2)) is not None]
+    needing = {item.arm.label for item in measured if item not in unused}
+    arms = list(dict.fromkeys(item.arm.label for item in unused if item.arm.label not in needing))
     if not arms:
         return ""
-    every = {item.arm.label for part in parts for item in part.arms if item.rows}
-    known = every == {*chain(*measured)}  # else no sentence covers all arms
+    rest = list(dict.fromkeys(item.arm.label for item in every if item.arm.label not in arms))
+    whose = f"any arm but {listing(rest, NAMED)}" if rest else "any arm"
     used = [
         (length, item.arm.context_length)
-        for items in unused
-        for item in items
+        for item in unused
         for length in item.by_seed("context_used").values()
     ]
-    fewer = all(length < whole for length, whole in used)
-    enough = ""
-    if used and fewer:
-        most = max(used)[0]
-        enough = f"; {counted(round(most), 'token')} {'is' if most == 1 else 'are'} enough"
-    of_others = ""
-    if not needing and known:
-        need = "No arm needs"
-    elif len(arms) == 1:
-        need = f"The arm {arms[0]} does not need"
-    elif known and len(needing) < len(arms):
-        need, of_others = f"No arm but {listing(sorted(needing), NAMED)} needs", " of the others"
-    else:
-        need = f"The arms {listing(arms, NAMED)} do not need"
+    fewer = used and all(length < whole for length, whole in used)
+    enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
-        f"{need} a context of L: without half of it the loss{of_others} rises by less than {GATE:g} "
-        f"nats{enough}. If it stays as low past L that shows little, and if it rises that is a failure."
+        f"No need of a context of L is seen in {whose if len(rest) < len(arms) else listing(arms, NAMED)}: "
+        f"without half of it the loss rises by less than {GATE:g} nats{enough}. If it stays as low past L "
+        "that shows little, and if it rises that is a failure."
     )
 
 
-def _labels(items: Iterable[ArmFigures]) -> list[str]:
-    return [item.arm.label for item in items]
+def convergence(results: Results) -> Iterator[str]:
+    """Yield who reaches the reference's loss at 75 % of its budget sooner or later; without ratios nothing."""
+    reference, beside = results.reference, results.beside_reference
+    ratios = {item.arm.label: item.ratios[TARGET] for item in results.arms if TARGET in item.ratios}
+    others = [item for item in results.arms if item is not reference]
+    if not any(item.arm.label in ratios for item in others):
+        return
+    claimed = {test.arm for test in results.claims if test.figure == TIME and test.holds}
+    tested = any(over.n > 1 for over in ratios.values())
+    order = (
+        "sooner by",
+        "later, if at all, by",
+        "not clearly sooner or later by" if tested else "by",
+        "at another size or budget by",  # times are tested at those of the reference only
+        "by no run of",
+        "without a seed in common by",
+        "with other targets by",
+    )
+    sooner, later, unclear, elsewhere, never, apart, no_target = order
 
+    def found(item: ArmFigures) -> tuple[str, str]:
+        label, over = item.arm.label, ratios.get(item.arm.label)
+        if over is None:
+            return apart if item.times else no_target, label
+        if label in claimed and (over.high or math.inf) < 1:
+            return sooner, label
+        if label in claimed and (over.low or 0) > 1:
+            return later, label
+        hits, n = item.reached[TARGET]
+        where = unclear if item in beside else elsewhere
+        return (where, f"{label} ({hits} of {counted(n, 'run')})") if hits else (never, label)
 
-def convergence(results: Results) -> tuple[str, ...]:
-    """Return who reaches the reference's loss at 75 % of its budget sooner or later."""
-    target = _target(results)
-    return _sentences(f"{on_text(results)}, {target}" if target and results.seeds > 1 else target)
-
-
-def _joined(*clauses: str) -> str:
-    return "; ".join(filter(None, clauses))
+    ends = {label: ratios[label].high or 1.0 for label in claimed & ratios.keys()}
+    others.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
+    parts = phrases(order, map(found, (item for item in others if item.rows or item.arm.label in ratios)))
+    start = f"the loss of {reference.arm.label} at 75 % of its budget is reached {', '.join(parts)}"
+    yield sentence(f"{on_text(results)}, {start}" if results.seeds > 1 else start)
 
 
 def sentence(text: str) -> str:
@@ -102,37 +134,33 @@ def sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _sentences(*clauses: str) -> tuple[str, ...]:
-    return tuple(map(sentence, filter(None, clauses)))
-
-
 def without_winner(results: Results) -> str:
     """Return why no arm is ranked, and the range of the losses."""
     reference, primary = results.reference, results.primary
     label = reference.arm.label
-    if primary is None:
-        lacks = "sliding loss at L" if reference.rows else "finished run"
-        return f"Nothing is compared: the reference, {label}, has no {lacks}"
-    paired = {arm.label for pair in results.pairs for arm in (pair.arm, pair.against)}
-    compared = [item for item in results.arms if item is reference or item.arm.label in paired]
-    past = f" {cells.figure_place(primary)}" if compares_at_length(results) else ""
-    if len(compared) == 1 and primary not in reference.figures:
-        return f"Nothing is compared{past}: the reference, {label}, has no {cells.figure_words(primary)}"
+    compared = {label, *(end for pair in results.pairs for end in pair.ordered)}
+    means = {item.arm.label: item.mean(primary or "") for item in results.arms}
+    losses = {arm: mean for arm, mean in means.items() if mean is not None and arm in compared}
+    past = f" {cells.figure_place(primary)}" if primary and compares_at_length(results) else ""
+    if primary is None or not losses:
+        lost = "sliding loss at L" if primary is None else cells.figure_words(primary)
+        lacks = lost if reference.rows else "finished run"
+        return f"Nothing is compared{past}: the reference, {label}, has no {lacks}"
     if len(compared) == 1:
         unpaired = "no other arm has a comparable loss on the same seeds"
         why = "it is the only arm" if len(results.arms) == 1 else unpaired
-        loss = f"its {cells.figure_words(primary)} is {number(reference.mean(primary))}"
-        sentence = f"Nothing is compared with {label}{past}, as {why}: {loss}"
-        return _joined(sentence, left_out(results, [label]))
-    where = cells.figure_place(primary)
+        loss = f"its {cells.figure_words(primary)} is {number(losses[label])}"
+        return f"Nothing is compared with {label}{past}, as {why}: {loss}{left_out(results, [label])}"
     why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
-    losses = [(item, mean) for item in compared if (mean := item.figures.get(primary)) is not None]
-    between = _between(losses)
-    if f"({label})" not in between and primary in reference.figures:
-        between += f", {number(reference.mean(primary))} for {label}, the reference"
+    lowest, highest = (end(losses, key=losses.__getitem__) for end in (min, max))
+    between = f"{number(losses[lowest])} ({lowest}) and {number(losses[highest])} ({highest})"
+    if label in losses.keys() - {lowest, highest}:
+        between += f", {number(losses[label])} for {label}, the reference"
     in_bits = " in bits per byte" if is_in_bits(primary) else ""
-    range_of_losses = f"{why}, so no winner is claimed: the loss{in_bits} {where} lies {between}"
-    return _joined(range_of_losses, left_out(results, [item.arm.label for item, _ in losses]))
+    return (
+        f"{why}, so no winner is claimed: the loss{in_bits} {cells.figure_place(primary)} lies between "
+        f"{between}{left_out(results, losses)}"
+    )
 
 
 def on_text(results: Results, documents: Sequence[int] = ()) -> str:
@@ -148,14 +176,13 @@ def on_text(results: Results, documents: Sequence[int] = ()) -> str:
 def left_out(results: Results, compared: Collection[str]) -> str:
     """Return the arms by label that are not among `compared` in the tested figure, with reasons."""
     apart = [item for item in results.arms if item.arm.label not in compared]
-    reasons = grouped((why_apart(item, results, results.primary), item.arm.label) for item in apart)
-    return not_compared(reasons)
+    return not_compared((why_apart(item, results, results.primary), item.arm.label) for item in apart)
 
 
-def not_compared(reasons: Mapping[str, list[str]]) -> str:
-    """Return arms by the reason why they are not compared; "" without any."""
-    groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in reasons.items() if labels]
-    return f"not compared: {', '.join(groups)}" if groups else ""
+def not_compared(reasons: Iterable[tuple[str, str]]) -> str:
+    """Return arms by the reason why they are not compared, as the end of a sentence; "" without any."""
+    groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in grouped(reasons).items()]
+    return f"; not compared: {', '.join(groups)}" if groups else ""
 
 
 def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
@@ -182,78 +209,6 @@ def phrases(order: Iterable[str], found: Iterable[tuple[str, str]]) -> list[str]
     ]
 
 
-def _other_protocol(results: Results) -> str:
-    """Return which arms change places between the two protocols at the tested length; "" where none do."""
-    changed = [pair for pair in results.pairs if pair.changes_places]
-    if not changed or results.primary is None:
-        return ""
-    figures = results.primary, counterpart(results.primary)
-    tested, untested = (cells.WINDOWS[family(figure)] for figure in figures)
-    length = cells.figure_words(results.primary).partition(" at ")[2]
-    pairs = [
-        f"{' below '.join(_ordered(pair))}{'' if pair.separated else ' (not separated)'}" for pair in changed
-    ]
-    return (
-        f"the two protocols order mean losses differently at {length}: {listing(pairs, NAMED)} in {tested}, "
-        f"the other way round in {untested}"
-    )
-
-
-def _ordered(pair: Comparison) -> tuple[str, str]:
-    """Return the arm with the lower mean, and the other one."""
-    labels = pair.arm.label, pair.against.label
-    return labels if pair.difference.mean < 0 else labels[::-1]
-
-
-def _gains(results: Results) -> str:
-    """Return whom a longer context helps or harms at the longest length past L; "" where it is not tested."""
-    longest = longest_gain(results.arms, results.multiples)
-    tests = [] if longest is None else [test for test in results.claims if test.figure == gain(longest)]
-    if longest is None or not tests:
-        return ""
-    gains = {item.arm.label: item.mean(gain(longest)) or 0.0 for item in results.arms}
-    above, below, neither = "falls for", "rises for", "is not shown to change for"
-    found = (
-        (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm) for test in tests
-    )
-    parts = phrases((above, below, neither), found)
-    text = "" if results.one_text else ", each on its own text"
-    return f"from L to {length_words(longest)} the loss in sliding windows{text} {', '.join(parts)}"
-
-
-def _target(results: Results) -> str:
-    """Return who reaches the target sooner or later; "" without ratios."""
-    timed = [item for item in results.arms if item is not results.reference and TARGET in item.ratios]
-    if not timed:
-        return ""
-    label = results.reference.arm.label
-    claimed = {test.arm for test in results.claims if test.figure == TIME and test.holds}
-    # Times are tested at the size and budget of the reference only.
-    beside = results.beside_reference
-    tested = any(item.ratios[TARGET].n > 1 for item in timed)
-    sooner, later, never = "sooner by", "later, if at all, by", "by no run of"
-    unclear, elsewhere = "not clearly sooner or later by" if tested else "by", "at another size or budget by"
-
-    def found(item: ArmFigures) -> tuple[str, str]:
-        over, (hits, n) = item.ratios[TARGET], item.reached[TARGET]
-        if item.arm.label in claimed and (over.high or math.inf) < 1:
-            return sooner, item.arm.label
-        if item.arm.label in claimed and (over.low or 0) > 1:
-            return later, item.arm.label
-        if not hits:
-            return never, item.arm.label
-        return unclear if item in beside else elsewhere, f"{item.arm.label} ({hits} of {counted(n, 'run')})"
-
-    ends = {item.arm.label: item.ratios[TARGET].high or 1.0 for item in timed if item.arm.label in claimed}
-    timed.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
-    parts = phrases((sooner, later, unclear, elsewhere, never), map(found, timed))
-    no_target, no_seed = "it is no target of", f"no seed in common with {label} for"
-    untimed = [item for item in results.arms if item.rows and item not in (results.reference, *timed)]
-    apart = ((no_seed if item.times else no_target, item.arm.label) for item in untimed)
-    reached = f"the loss of {label} at 75 % of its budget is reached {', '.join(parts)}"
-    return _joined(reached, "; ".join(phrases((no_target, no_seed), apart)))
-
-
 def at_length(results: Results) -> str:
     """Return which arms differ from the reference in the loss at L; "" without two seeds."""
     figure, reference = loss_at_length(results.reference, results.primary), results.reference.arm.label
@@ -278,11 +233,3 @@ def compares_at_length(results: Results) -> bool:
     figure = loss_at_length(results.reference, results.primary)
     past = results.tested_multiple > 1
     return past and any(item.figure == figure and item.p_holm is not None for item in results.comparisons)
-
-
-def _between(estimates: Iterable[tuple[ArmFigures, Estimate]]) -> str:
-    """Return the range of means with the arms at its ends."""
-    ordered = sorted(estimates, key=lambda pair: pair[1].mean)
-    means = [number(mean.mean) for _, mean in ordered]
-    labels = [item.arm.label for item, _ in ordered]
-    return f"between {means[0]} ({labels[0]}) and {means[-1]} ({labels[-1]})"

@@ -109,18 +109,17 @@ def sentences(results: Results) -> Iterator[str]:
         yield from measured
         return
     tested = multiple(results.primary)
-    faster = convergence(results) if results.is_about_learning else ()
+    faster = [*convergence(results)] if results.is_about_learning else []
     yield from faster
     seeds = sorted({pair.difference.n for pair in results.pairs}) or [results.seeds]
     exploratory = f"{cells.span(seeds)} seeds, so exploratory: " if seeds[0] < EXPLORATORY else ""
     text = "" if faster else f"{on_text(results, results.documents)}, "
-    apart = left_out(results, results.ranks)
     in_bits = " in bits per byte" if is_in_bits(results.primary) else ""
     where = f"at {tested:g} times the training length"
     if tested == 1:
         where = f"at the training length, {cells.PLACES[family(results.primary)]}"
-    first = f"{exploratory}{text}{where}{in_bits}, {_lowest(results)}"
-    yield sentence(f"{first}; {apart}" if apart else first)
+    apart = left_out(results, results.ranks)
+    yield sentence(f"{exploratory}{text}{where}{in_bits}, {_lowest(results)}{apart}")
     yield from longer.findings(results)
     if tested > 1:
         past = _within_tolerance(results, tested), context_used([results])
@@ -133,8 +132,7 @@ def _lowest(results: Results) -> str:
     """Return which arm has the lowest loss at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
-        pair = "the two arms" if len(results.arms) == 2 else listing(first)
-        return f"{pair} are not separated" if len(ranks) == 2 else "no arm is separated from another"
+        return f"{listing(first, NAMED)} are not separated"
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:
@@ -153,28 +151,20 @@ def _lowest(results: Results) -> str:
 def _within_tolerance(results: Results, tested: float) -> str:
     """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
     unused = without_context(results)
-    measured = [
-        item
-        for item in results.arms
-        if any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
-    ]
     usable = {
         item.arm.label: min(lengths)
-        for item in measured
-        if item not in unused
+        for item in results.arms
+        if any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
+        and item not in unused
         and item.mean(gain(1 / 2)) is not None  # else it is unknown whether it needs L
         and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
     }
     if not usable:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
-    restricted = unused or len(usable) < len(measured)
-    arms = f"only for {listing(reaching, NAMED)}" if reaching else "for none" if restricted else "for no arm"
-    of_these = "Of the arms that need a context of L, the" if restricted else "The"
-    if len(reaching) == len(usable):
-        arms = f"for {listing(reaching, NAMED)}" if restricted else "for every arm measured there"
     allowed = f"stays within {100 * TOLERANCES['']:g} % of its value at L up to {length_words(tested)}"
-    return f"{of_these} loss {allowed} {arms}."
+    arms = f"{len(reaching)} of {len(usable)}{': ' if reaching else ''}{listing(reaching, NAMED)}"
+    return f"Of the arms that need a context of L, the loss {allowed} for {arms}."
 
 
 def table(results: Results) -> Table:

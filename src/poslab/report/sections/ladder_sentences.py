@@ -20,12 +20,6 @@ def named(rungs: Ladder, rung: Rung) -> str:
     return f"{quantity(rung.parameters)} parameters with {share} tokens each"
 
 
-def _places(rungs: Ladder, several: Sequence[Rung]) -> str:
-    if len(rungs.sizes) > 1:
-        return listing([named(rungs, rung) for rung in several], NAMED)
-    return f"{listing([number(rung.share, 2) for rung in several], NAMED)} tokens per parameter"
-
-
 def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
     """Yield the trends of each figure, which the first screen does not have."""
     for figure in rungs.figures:
@@ -62,7 +56,10 @@ def _order(rungs: Ladder, figure: str) -> str:
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
         close = grouped((pair, rung) for rung in rungs.rungs for pair in _close(rung, figure))
-        pairs = [f"{pair} (at {_places(rungs, places)})" for pair, places in close.items()]
+        pairs = [
+            f"{pair} (at {listing([named(rungs, rung) for rung in places], NAMED)})"
+            for pair, places in close.items()
+        ]
         noise = f"; neighbours within noise: {listing(pairs, NAMED)}" if pairs else ""
         return f"{', '.join(whole)} throughout{noise}"
     parts = []
@@ -82,18 +79,14 @@ def _close(rung: Rung, figure: str) -> list[str]:
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
     """Return a sentence on who change places, with both gaps."""
     parts = [
-        f"{cross.arm} and {cross.against} between {_between(rungs, cross)} ({_gap(cross.gap_before)}, then "
-        f"{_gap(cross.gap_after)} {short_unit(figure)})"
+        f"{cross.arm} and {cross.against} between {named(rungs, cross.before)} and "
+        f"{named(rungs, cross.after)} ({_gap(cross.gap_before)}, then {_gap(cross.gap_after)} "
+        f"{short_unit(figure)})"
         for cross in crossed
     ]
     sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
     corrected = "all" if sure == len(crossed) else str(sure or "none")
     return f"Changing places: {listing(parts, NAMED)}; after Holm's correction {corrected} of these."
-
-
-def _between(rungs: Ladder, cross: Crossing) -> str:
-    before = number(cross.before.share, 2) if len(rungs.sizes) == 1 else named(rungs, cross.before)
-    return f"{before} and {named(rungs, cross.after)}"
 
 
 def _gap(gap: Difference) -> str:
@@ -102,20 +95,15 @@ def _gap(gap: Difference) -> str:
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    compute = [f"from {quantity(found.flops_from)} to {quantity(found.flops_to)} FLOP" for found in trends]
-    alike = len(set(compute)) == 1
     seen = [
-        f"that of {found.arm} {found.reading} {_course(found, figure)}{'' if alike else f' ({over})'}"
-        for found, over in zip(trends, compute, strict=True)
+        f"that of {found.arm} {found.reading} {_course(found, figure)}, over {quantity(found.flops_from)} to "
+        f"{quantity(found.flops_to)} FLOP"
+        for found in trends
         if found.seen
     ]
-    unseen = [found.arm for found in trends if found.reading == "no trend seen"]
-    untested = [found.arm for found in trends if found.per_tenfold.half_width is None]
-    none = f"no trend is seen for {listing(unseen, NAMED)}" if unseen else ""
-    single = f"one seed tests none for {listing(untested, NAMED)}" if untested else ""
-    parts = "; ".join(filter(None, (", ".join(seen), none, single)))
-    over = f", {compute[0]}" if alike else ""
-    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}{over}: {parts}."
+    others = grouped((found.reading, found.arm) for found in trends if not found.seen)
+    parts = [*seen, *(f"{reading} for {listing(arms, NAMED)}" for reading, arms in others.items())]
+    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}: {'; '.join(parts)}."
 
 
 def _course(found: Trend, figure: str) -> str:

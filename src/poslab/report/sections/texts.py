@@ -55,10 +55,9 @@ def sentences(results: Results) -> Iterator[str]:
         if by_sides:
             apart = _left_out(results, figure)
             parts = [f"{sides} for {listing(arms, len(arms))}" for sides, arms in by_sides.items()]
-            parts += [apart] if apart not in ("", earlier) else []
+            against = f"{cells.figure_words(figure)}, against {texts[0].reference.arm.label}"
+            yield f"{opening} {against}, is {'; '.join(parts)}{apart if apart != earlier else ''}."
             earlier = apart
-            label = texts[0].reference.arm.label
-            yield f"{opening} {cells.figure_words(figure)}, against {label}, is {'; '.join(parts)}."
             opening = "The"
         yield from filter(None, [_order(results, figure)])
     yield f"Each of the {len(texts)} texts is taken by itself: so few are no sample of all texts."
@@ -84,7 +83,7 @@ def _left_out(results: Results, figure: str) -> str:
         for item in text.arms
         if item.arm.label not in {*compared, text.reference.arm.label}
     )
-    return not_compared(grouped(dict.fromkeys(apart)))
+    return not_compared(dict.fromkeys(apart))
 
 
 def _why_left_out(item: ArmFigures, text: Results, figure: str) -> str:
