@@ -91,7 +91,7 @@ def context_used(parts: Sequence[Results]) -> str:
 
 
 def convergence(results: Results) -> Iterator[str]:
-    """Yield who reaches the reference's loss at 75 % of its budget sooner or later; without ratios nothing."""
+    """Yield who reaches the reference's loss at 75 % of its budget sooner or later, where that is known."""
     reference, beside = results.reference, results.beside_reference
     ratios = {item.arm.label: item.ratios[TARGET] for item in results.arms if TARGET in item.ratios}
     others = [item for item in results.arms if item is not reference]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from scipy.stats import wilcoxon
@@ -12,7 +13,7 @@ from poslab.analysis.curves import Point
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.palette import head_number
 from poslab.analysis.sheets import Row, Rows, sheet
-from poslab.analysis.statistics import EXPLORATORY, estimate
+from poslab.analysis.statistics import EXPLORATORY, estimate, grouped
 from poslab.config.text import listing, plain
 from poslab.measures.task import LEARNED, Task, wilson
 from poslab.record.frames import frame
@@ -26,6 +27,7 @@ from poslab.report.study_tables import StudyTables, over_seeds
 from poslab.report.tables import Cell, Column, Table
 
 Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
+LEARNERS = "seeds with 95 % exact answers"
 SOLVED = "A run that solves the longest size tested counts with that size."
 BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that leave its samples as they are
 
@@ -75,21 +77,24 @@ def section(study: StudyTables) -> Section | None:
 
 
 def _arms(study: StudyTables) -> Tasks:
-    """Return the arms with finished runs, by their task."""
-    found: dict[str, dict[str, list[ArmFigures]]] = {}  # by kind and the settings that samples are drawn by
-    for item in study.results.arms:
-        for run in item.arm.finished[:1]:
-            if "task.csv" in run.tables:
-                options = run.config["objective"].items()
-                drawn_by = {key: value for key, value in options if key not in BESIDE_A_TASK}
-                form = json.dumps(drawn_by, sort_keys=True)
-                found.setdefault(run.objective, {}).setdefault(form, []).append(item)
+    """Return the arms with finished runs by their task: its kind and the settings of its samples."""
+    found = grouped(
+        ((run.objective, _drawn_by(run)), item)
+        for item in study.results.arms
+        for run in item.arm.finished[:1]
+        if "task.csv" in run.tables
+    )
+    kinds = [kind for kind, _ in found]
     tasks: Tasks = {}
-    for kind, forms in found.items():
-        for place, items in enumerate(forms.values(), 1):
-            name = plain(kind, 60)
-            tasks[name if len(forms) == 1 else f"{name}_{place}"] = items
+    for place, (kind, items) in enumerate(zip(kinds, found.values(), strict=True), 1):
+        number = f"_{kinds[:place].count(kind)}" if kinds.count(kind) > 1 else ""
+        tasks[f"{plain(kind, 60)}{number}"] = items
     return tasks
+
+
+def _drawn_by(run: Run) -> str:
+    options = run.config["objective"].items()
+    return json.dumps({key: value for key, value in options if key not in BESIDE_A_TASK}, sort_keys=True)
 
 
 def _title(task: str) -> str:
@@ -125,52 +130,47 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
 
     First the arms that the most runs learned it with: L50 is only of those runs, and ranks no arms.
     """
-    found: dict[str, list[str]] = {}
-    undefined, rest = [], []
-    for item in sorted(items, key=_learned, reverse=True):
-        learned, runs, values = _learned(item), len(item.rows), reached(item).values()
-        name = lone_arm(_name(item, task))
+
+    def solved(item: ArmFigures) -> tuple[str, str]:
+        learned, values, name = _learned(item), reached(item).values(), lone_arm(_name(item, task))
         if not learned:
-            rest.append(name)
-            continue
-        label = name if learned == runs else f"{name} ({learned} of {runs} seeds)"
-        if values:
-            found.setdefault(f"{sum(values) / len(values):.2f}", []).append(label)
-        else:
-            undefined.append(label)
-    parts = []
-    if found:
-        named = [f"{mean} times that size with {listing(names, 8)}" for mean, names in found.items()]
-        parts.append(f"at least half of the answers are exact up to {', '.join(named)}")
-    if undefined:
-        parts.append(f"not tested past that size with {listing(undefined, 8)}")
-    if rest:
-        parts.append(f"with {listing(rest, 8)} no seed reaches {100 * LEARNED:g} % exact at that size")
+            return f"no seed reaches {100 * LEARNED:g} % exact at that size", name
+        label = name if learned == len(item.rows) else f"{name} ({learned} of {len(item.rows)} seeds)"
+        if not values:
+            return "not tested past that size", label
+        return f"at least half exact up to {fmean(values):.2f} times that size", label
+
+    by_words = grouped(map(solved, sorted(items, key=_learned, reverse=True)))
+    parts = [f"{words} with {listing(names, 8)}" for words, names in by_words.items()]
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
     sizes = f"tested on sizes up to {tested} and trained up to {_longest(items)}"
     return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
 
 
-def _rows(study: StudyTables, tasks: Tasks) -> Rows:
+def _rows(study: StudyTables, tasks: Tasks) -> list[dict[str, Any]]:
     """Return task_arms.csv: a row per task and arm."""
-    rows: Rows = []
+    rows = []
     for task, items in tasks.items():
         reference = _reference(study, task, items)
         base = reached(reference)
         for item in items:
             values = reached(item)
-            shared = [(values[seed], base[seed]) for seed in sorted(values.keys() & base.keys())]
-            p = None
-            if item is not reference and len(shared) >= EXPLORATORY and any(a != b for a, b in shared):
-                p = float(wilcoxon([a - b for a, b in shared], zero_method="zsplit").pvalue)
-            row: dict[str, Value] = {"task": task, "arm": item.arm.label, "name": _name(item, task)}
-            row |= {"attention": item.arm.attention, "seeds_finished": len(item.rows)}
-            row["seeds_learned"] = _learned(item)
-            for name in ("task_exact", "task_tokens", "task_exact_2x"):
-                row |= _over_seeds(name, item.by_seed(name))
-            row |= _over_seeds("task_l50", values)
-            row |= {"reference": _name(reference, task), "shared_seeds": len(shared), "p_wilcoxon": p}
-            rows.append(row)
+            gaps = [values[seed] - base[seed] for seed in sorted(values.keys() & base.keys())]
+            is_tested = item is not reference and len(gaps) >= EXPLORATORY and any(gaps)
+            shares = {name: item.by_seed(name) for name in ("task_exact", "task_tokens", "task_exact_2x")}
+            row = {
+                "task": task,
+                "arm": item.arm.label,
+                "name": _name(item, task),
+                "attention": item.arm.attention,
+                "seeds_finished": len(item.rows),
+                "seeds_learned": _learned(item),
+            }
+            for name, by_seed in {**shares, "task_l50": values}.items():
+                row |= _over_seeds(name, by_seed)
+            row |= {"reference": _name(reference, task), "shared_seeds": len(gaps)}
+            p = float(wilcoxon(gaps, zero_method="zsplit").pvalue) if is_tested else None
+            rows.append({**row, "p_wilcoxon": p})
     return rows
 
 
@@ -217,17 +217,18 @@ def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
     return found
 
 
+def _of(total: str) -> Show:
+    """Return a function for cells that count some of a row's runs."""
+    return lambda row, key: Cell(f"{row[key]} of {row[total]}")
+
+
 def _table(study: StudyTables, tasks: Tasks) -> Table:
     """Return L50 and exact answers, a row for each task and arm."""
-
-    def learned(row: Row, key: str) -> Cell:
-        return Cell(f"{row[key]} of {row['seeds_finished']}")
-
     rows = _rows(study, tasks)
     columns = (
         words("task", "Task"),
         named(_looks(study, tasks), "name"),
-        Column("seeds_learned", "Learned", learned, number=False, about="seeds with 95 % exact answers"),
+        Column("seeds_learned", "Learned", _of("seeds_finished"), number=False, about=LEARNERS),
         Column("task_exact", "Exact, %", PERCENT, about="at the longest size of training"),
         Column("task_exact_2x", "At twice, %", PERCENT, about="at twice the longest size of training"),
         Column("task_l50", "L50", L50, about="in multiples of the longest size of training"),
@@ -246,16 +247,21 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
 
 def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
     """Return task_schemes.csv: a row per arm, as each task calls it, with the tasks beside each other."""
-    by_name: dict[Value, dict[str, Any]] = {}
-    for item in _rows(study, tasks):
-        row = by_name.setdefault(
-            item["name"], {key: item[key] for key in ("name", "attention")} | {"learned": 0, "runs": 0}
-        )
-        row["learned"] += item["seeds_learned"]
-        row["runs"] += item["seeds_finished"]
-        columns = "seeds_learned", "seeds_finished", *(key for key in item if key.startswith("task_l50"))
-        row |= {f"{item['task']}_{key.removeprefix('task_')}": item[key] for key in columns}
-    return list(by_name.values())
+    by_name = grouped((row["name"], row) for row in _rows(study, tasks))
+    return [
+        {
+            "name": name,
+            "attention": of_name[0]["attention"],
+            "learned": sum(row["seeds_learned"] for row in of_name),
+            "runs": sum(row["seeds_finished"] for row in of_name),
+            **{
+                f"{row['task']}_{key.removeprefix('task_')}": row[key]
+                for row in of_name
+                for key in ("seeds_learned", "seeds_finished", *(key for key in row if "_l50" in key))
+            },
+        }
+        for name, of_name in by_name.items()
+    ]
 
 
 def _by_task(study: StudyTables, tasks: Tasks) -> Table:
@@ -268,12 +274,9 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
         cell, seeds = L50(row, key), f"{learned} of {runs}"
         return Cell(f"{cell.text} ({seeds})" if learned else f"not learned ({seeds})", cell.value)
 
-    def over_tasks(row: Row, key: str) -> Cell:
-        return Cell(f"{row[key]} of {row['runs']}")
-
     columns = (
         named(_looks(study, tasks), "name"),
-        Column("learned", "Learned", over_tasks, number=False, about="runs that learned their task"),
+        Column("learned", "Learned", _of("runs"), number=False, about="runs that learned their task"),
         *(
             Column(
                 f"{task}_l50",
