@@ -75,7 +75,7 @@ def context_used(parts: Sequence[Results]) -> str:
     if not arms:
         return ""
     rest = list(dict.fromkeys(item.arm.label for item in every if item.arm.label not in arms))
-    whose = f"any arm but {listing(rest, NAMED)}" if rest else "any arm"
+    almost = f"any arm but {listing(rest, NAMED)}" if rest else "any arm"
     used = [
         (length, item.arm.context_length)
         for item in unused
@@ -84,7 +84,7 @@ def context_used(parts: Sequence[Results]) -> str:
     fewer = used and all(length < whole for length, whole in used)
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
-        f"No need of a context of L is seen in {whose if len(rest) < len(arms) else listing(arms, NAMED)}: "
+        f"No need of a context of L is seen in {almost if len(rest) < len(arms) else listing(arms, NAMED)}: "
         f"without half of it the loss rises by less than {GATE:g} nats{enough}. If it stays as low past L "
         "that shows little, and if it rises that is a failure."
     )
@@ -94,8 +94,8 @@ def convergence(results: Results) -> Iterator[str]:
     """Yield who reaches the reference's loss at 75 % of its budget sooner or later, where that is known."""
     reference, beside = results.reference, results.beside_reference
     ratios = {item.arm.label: item.ratios[TARGET] for item in results.arms if TARGET in item.ratios}
-    others = [item for item in results.arms if item is not reference]
-    if not any(item.arm.label in ratios for item in others):
+    rivals = [item for item in results.arms if item is not reference]
+    if not any(item.arm.label in ratios for item in rivals):
         return
     claimed = {test.arm for test in results.claims if test.figure == TIME and test.holds}
     tested = any(over.n > 1 for over in ratios.values())
@@ -123,8 +123,8 @@ def convergence(results: Results) -> Iterator[str]:
         return (where, f"{label} ({hits} of {counted(n, 'run')})") if hits else (never, label)
 
     ends = {label: ratios[label].high or 1.0 for label in claimed & ratios.keys()}
-    others.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
-    parts = phrases(order, map(found, (item for item in others if item.rows or item.arm.label in ratios)))
+    rivals.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
+    parts = phrases(order, map(found, (item for item in rivals if item.rows or item.arm.label in ratios)))
     start = f"the loss of {reference.arm.label} at 75 % of its budget is reached {', '.join(parts)}"
     yield sentence(f"{on_text(results)}, {start}" if results.seeds > 1 else start)
 
