@@ -189,7 +189,7 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     said, _, rest = page.summary.partition(" times that size with rope; ")
     assert said.endswith("up to 1.07")
     assert rest.startswith("at least half exact up to 1.50 times that size with the arm none (2 of 5 seeds)")
-    assert "not tested past that size with learned" in rest
+    assert "not tested past that size with learned" in said
     rows = {row["name"]: row for row in page.answer.table.records}
     assert rows["learned"]["task_l50_mean"] is rows["learned"]["p_wilcoxon"] is None
     assert rows["learned"]["seeds_learned"] == 5
