@@ -233,7 +233,7 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
     assert "Pretrained models" in page
     of_training = "Learning rate", "per parameter", "callback", "Budget", "Tokens to target", "of its budget"
     assert not [said for said in of_training if said in page]
-    methods = "".join(piece.text for piece in paragraph(gather("hf", tmp_path / "runs", None)))
+    methods = "".join(paragraph(gather("hf", tmp_path / "runs", None)))
     assert not [said for said in ("We trained", "optimizer", "AdamW", "learning rate") if said in methods]
     table = pandas.read_csv(report.directory / "pretrained.csv")
     yarn = table[(table.arm == "gpt_neox") & (table.rescale == "yarn")].iloc[0]

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from poslab.report.render.page import templates
 from poslab.report.tables import Column
 
+MARK = "\x1f"  # around the keys of references in a text; texts on record have no control characters
 BREAKABLE = re.compile(r"([=,/._+-])")
 # In braces are a bracket and a star, which after \\ would be its argument.
 _SPECIAL = {
@@ -41,13 +42,19 @@ def latex_environment() -> Environment:
         variable_end_string=">>",
     )
     environment.filters |= {"groups": _groups, "reference": _reference, "as_it_is": Markup}
-    environment.filters |= {"breakable": _breakable}
+    environment.filters |= {"breakable": _breakable, "cited": _cited}
     return environment
 
 
 def _reference(name: str) -> Markup:
     """Return a name with only the characters of a LaTeX label."""
     return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
+
+
+def _cited(text: str) -> Markup:
+    """Return a text with the references between its marks as LaTeX cites them."""
+    parts = enumerate(text.split(MARK))
+    return Markup("".join(f"~\\cite{{{part}}}" if i % 2 else escape_latex(part) for i, part in parts))
 
 
 def _breakable(text: str) -> Markup:

@@ -1,7 +1,6 @@
 """How a study was run, in the words of a methods section, with every number from the records."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,7 @@ from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.config.registry import named_in
 from poslab.config.text import counted, listing, plain, rate_text
+from poslab.paper.latex import MARK
 from poslab.paper.references import cited, optimizer
 from poslab.record.measures import STRIDE, family, unit
 from poslab.record.reader import Run
@@ -23,35 +23,29 @@ OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices of the blocks and
 WINDOWS = {"within": " inside of one document each", "packed": " in which no document sees another"}
 
 
-@dataclass(frozen=True)
-class Cited:
-    """A piece of a sentence: its text and the keys of the references after it."""
+def paragraph(results: Results) -> Iterator[str]:
+    """Yield the methods paragraph in pieces, references in them as `cite` has them.
 
-    text: str
-    keys: tuple[str, ...] = ()
-
-
-def paragraph(results: Results) -> Iterator[Cited]:
-    """Yield the methods paragraph, piece by piece; where arms differ in a value, with all its values."""
+    Where arms differ in a value, all its values are named.
+    """
     published = [run for run in results.finished if is_pretrained(run)]
     if len(published) == len(results.finished):
-        yield from _published(results)
+        yield _published(results)
         return
     trained = [run for run in results.finished if run not in published]
     every = partial(_every, trained)
     model, trainer = partial(_setting, trained, "model"), partial(_setting, trained, "trainer")
-    yield Cited("We trained decoder-only Transformers in the style of GPT-2", cited("always", "model"))
     blocks = {block(run.config) for run in results.finished}
-    if len(blocks) == 1 and "" not in blocks:  # where arms differ in it, their differences name it
-        yield Cited(f" but for {blocks.pop()},")
-    yield Cited(
-        f" with {counted(model('layers'), 'layer')}, width {model('width')} and "
+    # Where arms differ in their blocks, their differences name it.
+    but = f" but for {blocks.pop()}," if len(blocks) == 1 and "" not in blocks else ""
+    of_text = results.texts[0] if results.texts else results  # its arms are those of every text
+    yield (
+        f"We trained decoder-only Transformers in the style of GPT-2{cite(cited('always', 'model'))}{but} "
+        f"with {counted(model('layers'), 'layer')}, width {model('width')} and "
         f"{counted(model('heads'), 'head')} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
+        f"{''.join(_compared(of_text))}. "
     )
-    of_text = results.texts[0] if results.texts else results  # its arms are those of every text
-    yield from _compared(of_text)
-    yield Cited(". ")
     data = every(lambda run: plain(run.data_name, 60))
     vocabulary = f"a vocabulary of {every(lambda run: str(run.vocabulary))} tokens"
     text = f"text ({data}; {vocabulary})"
@@ -59,52 +53,52 @@ def paragraph(results: Results) -> Iterator[Cited]:
         text = f"one of the texts {data} ({vocabulary}; each scheme was trained on all of them)"
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
-    yield Cited(
+    names = list(dict.fromkeys(optimizer(run) for run in results.finished))
+    optimizers = listing([OPTIMIZERS.get(name, plain(name, 20)) for name in names], 3)
+    sources = cite(key for name in names for key in cited("optimizer", name))
+    rates = every(lambda run: rate_text(run.learning_rate) if run.learning_rate is not None else "")
+    yield (
         f"The runs were trained on {every(lambda run: quantity(run.budget))} tokens of {text} in "
         f"{counted(trainer('max_steps'), 'step')} of "
         f"{trainer('batch_size')} windows of {every(lambda run: count(run.context_length))} tokens{inside}, "
-        "the training length L, with "
-    )
-    names = list(dict.fromkeys(optimizer(run) for run in results.finished))
-    sources = dict.fromkeys(key for name in names for key in cited("optimizer", name))
-    yield Cited(listing([OPTIMIZERS.get(name, plain(name, 20)) for name in names], 3), tuple(sources))
-    rates = every(lambda run: rate_text(run.learning_rate) if run.learning_rate is not None else "")
-    yield Cited(
-        f" (second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
+        f"the training length L, with {optimizers}{sources} "
+        f"(second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
         f"{counted(trainer('warmup_steps'), 'step')} and then followed a {trainer('schedule')} schedule"
+        f"{_scheme_rates(of_text)}. "
     )
-    yield Cited(f"{_scheme_rates(of_text)}. ")
     yield from _sources_of_weights(results)
     if results.tunings:
-        yield Cited("The learning rate of each arm was chosen on seeds and text of its own. ")
+        yield "The learning rate of each arm was chosen on seeds and text of its own. "
     if published:
         labels = dict.fromkeys(item.arm.label for item in results.arms if _is_published(item))
-        yield Cited(f"Weights as published, not trained here, are those of {listing(list(labels), 20)}. ")
-    yield Cited(_measured(results))
-    yield from _tested(results)
-    yield Cited(
+        yield f"Weights as published, not trained here, are those of {listing(list(labels), 20)}. "
+    yield _measured(results)
+    yield _tested(results)
+    yield (
         f"Training ran in {every(lambda run: plain(run.manifest.precision, 20))} on "
-        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab",
-        cited("always", "poslab"),
+        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab"
+        f"{cite(cited('always', 'poslab'))}."
     )
-    yield Cited(".")
 
 
-def _published(results: Results) -> Iterator[Cited]:
-    """Yield the paragraph of a study of published models only."""
+def cite(keys: Iterable[str]) -> str:
+    """Return the keys of references between marks, by which LaTeX cites them; "" for none."""
+    unique = list(dict.fromkeys(keys))
+    return f"{MARK}{','.join(unique)}{MARK}" if unique else ""
+
+
+def _published(results: Results) -> str:
+    """Return the paragraph of a study of published models only."""
     every = partial(_every, results.finished)
-    lengths = every(lambda run: count(run.context_length))
-    yield Cited(
+    return (
         "With weights as published, not trained here, we measured "
         f"{listing([item.arm.label for item in results.arms], 20)} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) on text of "
-        f"{every(lambda run: plain(run.data_name, 60))}; L is {lengths} tokens. "
+        f"{every(lambda run: plain(run.data_name, 60))}; L is {every(lambda run: count(run.context_length))} "
+        f"tokens. {_measured(results)}Each is one trained model, so nothing is tested. All was done with "
+        f"poslab{cite(cited('always', 'poslab'))}."
     )
-    yield Cited(_measured(results))
-    done = "Each is one trained model, so nothing is tested. All was done with poslab"
-    yield Cited(done, cited("always", "poslab"))
-    yield Cited(".")
 
 
 def _every(runs: Sequence[Run], value: Callable[[Run], str]) -> str:
@@ -117,29 +111,23 @@ def _setting(runs: Sequence[Run], section: str, name: str) -> str:
     return _every(runs, lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
 
 
-def _compared(results: Results) -> Iterator[Cited]:
+def _compared(results: Results) -> Iterator[str]:
     """Yield the arms, with sources where a scheme or attention is first named, and other differences."""
     trained = [item for item in results.arms if not _is_published(item)]
+    configs = [item.arm.finished[0].config if item.arm.finished else {} for item in trained]
     attentions = {item.arm.attention for item in trained}
+    several = len(attentions) > 1
     cited_before: set[str] = set()
-    yield Cited(
-        "their positional scheme and attention: " if len(attentions) > 1 else "their positional scheme: "
-    )
-    last = len(trained) - 1
-    for i, item in enumerate(trained):
-        yield Cited("" if i == 0 else " and " if i == last else ", ")
-        config = item.arm.finished[0].config if item.arm.finished else {}
+    arms = []
+    for item, config in zip(trained, configs, strict=True):
         keys = _sources("scheme", config.get("pos"))
-        if len(attentions) > 1:
-            keys += _sources("attention", config.get("attention"))
-        new = tuple(dict.fromkeys(key for key in keys if key not in cited_before))
-        cited_before |= set(new)
-        yield Cited(item.arm.label, new)
-    if len(attentions) == 1:
-        config = next(item.arm.finished[0].config for item in trained if item.arm.finished)
-        yield Cited(
-            f", all under {attentions.pop()} attention", _sources("attention", config.get("attention"))
-        )
+        keys += _sources("attention", config.get("attention")) if several else []
+        arms.append(f"{item.arm.label}{cite(key for key in keys if key not in cited_before)}")
+        cited_before |= {*keys}
+    yield f"their positional scheme{' and attention' if several else ''}: {listing(arms, len(arms))}"
+    if not several:
+        sources = cite(_sources("attention", next(filter(None, configs)).get("attention")))
+        yield f", all under {attentions.pop()} attention{sources}"
     settings = [
         key
         for key in results.differing
@@ -147,16 +135,16 @@ def _compared(results: Results) -> Iterator[Cited]:
         and len({repr(item.arm.differing.get(key)) for item in trained}) > 1
     ]
     if settings:
-        yield Cited(f". The arms also differ in {listing(settings, 12)}")
+        yield f". The arms also differ in {listing(settings, 12)}"
 
 
 def _is_published(item: ArmFigures) -> bool:
     return any(map(is_pretrained, item.arm.finished))
 
 
-def _sources(kind: str, options: Any) -> tuple[str, ...]:
+def _sources(kind: str, options: Any) -> list[str]:
     names = named_in(options, "scheme" if kind == "scheme" else "kind")
-    return tuple(dict.fromkeys(key for name in names for key in cited(kind, name)))
+    return [key for name in names for key in cited(kind, name)]
 
 
 def _scheme_rates(results: Results) -> str:
@@ -167,14 +155,13 @@ def _scheme_rates(results: Results) -> str:
     return words if rates else ""
 
 
-def _sources_of_weights(results: Results) -> Iterator[Cited]:
+def _sources_of_weights(results: Results) -> Iterator[str]:
     """Yield how the finished runs were trained that arms began from."""
     for item in results.arms:
-        origins = [run.manifest.origin for run in item.arm.finished if run.manifest.origin]
-        if origins:
+        if origins := [run.manifest.origin for run in item.arm.finished if run.manifest.origin]:
             steps = cells.distinct((str(origin.steps) for origin in origins), 6)
             lengths = cells.distinct((str(origin.context_length) for origin in origins), 6)
-            yield Cited(
+            yield (
                 f"{item.arm.label} began with weights that had been trained for {steps} steps, the last of "
                 f"them in windows of {lengths} tokens. "
             )
@@ -201,31 +188,26 @@ def _measured(results: Results) -> str:
     )
 
 
-def _tested(results: Results) -> Iterator[Cited]:
+def _tested(results: Results) -> str:
     n = results.seeds
     most = "up to " if any(0 < len(item.rows) < n for item in results.arms) else ""
-    yield Cited(f"We trained {most}{counted(n, 'seed')} of each arm")
+    seeds = f"We trained {most}{counted(n, 'seed')} of each arm"
     if n < 2:
-        yield Cited(", so no interval is given and nothing is tested. ")
-        return
+        return f"{seeds}, so no interval is given and nothing is tested. "
     text = "this text" if results.one_text else "these texts"
     chance = f"which measure only the chance of the seeds, on {text}"
     parts = results.texts or (results,)
-    documents = sorted({count for part in parts for count in part.documents})
-    if documents:
+    if documents := sorted({count for part in parts for count in part.documents}):
         draws = f"{cells.span(documents)} held-out {results.called_documents}"
         chance = f"those of differences also over {draws}"
-    yield Cited(f" and give 95 % Student-t intervals over them, {chance}")
+    intervals = f"{seeds} and give 95 % Student-t intervals over them, {chance}"
     if results.primary is None:
-        yield Cited(". ")
-        return
+        return f"{intervals}. "
     claims = cells.span(sorted({len(part.claims) for part in parts}))
     over = f"all {claims} claims"
     if results.texts:
         over = f"the {claims} claims of a text, and by Bonferroni's over the {len(parts)} texts"
-    yield Cited(
-        f"; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, corrected by "
-        f"Holm's method over {over}",
-        cited("always", "tests"),
+    return (
+        f"{intervals}; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, "
+        f"corrected by Holm's method over {over}{cite(cited('always', 'tests'))}. "
     )
-    yield Cited(". ")

@@ -43,7 +43,7 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
     subjects = used(results.finished)
     texts = {
         "table.tex": _fill("table.tex", table=table, results=results),
-        "methods.tex": _fill("methods.tex", pieces=list(paragraph(results))),
+        "methods.tex": _fill("methods.tex", text="".join(paragraph(results))),
         "settings.tex": _fill("settings.tex", settings=_settings(results), results=results),
         "references.bib": bibliography(subjects),
         "paper.tex": _fill(
