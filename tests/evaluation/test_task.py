@@ -19,7 +19,7 @@ from poslab.report.sections.contents import document
 from poslab.report.study_tables import StudyTables
 from poslab.study.run.plan import plan
 from support.models import CONF, POSITIONS
-from support.records import write_run
+from support.records import terminal_rows, write_run
 from support.runs import make, request
 
 OPTION = arms(CONF / "task")["copy"]
@@ -127,8 +127,8 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
     assert page.summary.startswith("Copy, tested on sizes up to 8 and trained up to 4: ")
     assert page.answer.chart.name == "task_copy"
     assert page.answer.chart.mark == 4.0
-    assert [row["Learned"] for row in page.terminal] == ["0 of 2", "0 of 2"]
-    assert "sliding" not in str(page.terminal)
+    assert [row["Learned"] for row in terminal_rows(page)] == ["0 of 2", "0 of 2"]
+    assert "sliding" not in str(terminal_rows(page))
     (section,) = (section for section in page.sections if section.name == "task")
     assert [len(panel.series) for panel in section.charts[0].panels] == [2, 2]
     assert StudyTables(results).table(Task()).longest.unique() == [4]
@@ -159,8 +159,8 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     assert [panel.title for panel in page.answer.chart.panels] == ["Copy", "Sort"]
     drawn = [{(line.arm, line.label) for line in panel.series} for panel in page.answer.chart.panels]
     assert drawn == [set(page.answer.chart.legend)] * 2
-    assert [row["scheme"].rpartition("=")[2] for row in page.terminal] == ["rope", "none"]
-    assert [row["Sort, to 3"] for row in page.terminal] == ["not learned (0 of 1)"] * 2
+    assert [row["scheme"].rpartition("=")[2] for row in terminal_rows(page)] == ["rope", "none"]
+    assert [row["Sort, to 3"] for row in terminal_rows(page)] == ["not learned (0 of 1)"] * 2
     (section,) = (section for section in page.sections if section.name == "task")
     assert len({row["reference"] for row in section.tables[0].records}) == 1
     copying, sorting = (item.arm for item in (results.arms[0], results.arms[-1]))
@@ -193,7 +193,7 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     rows = {row["name"]: row for row in page.answer.table.records}
     assert rows["learned"]["task_l50_mean"] is rows["learned"]["p_wilcoxon"] is None
     assert rows["learned"]["seeds_learned"] == 5
-    cells = {row["scheme"]: row for row in page.terminal}
+    cells = {row["scheme"]: row for row in terminal_rows(page)}
     assert cells["rope"]["L50"] == "1.07, 1.00 to 1.17"
     assert cells["none"]["Exact, %"] == "40.0, 0.0 to 100.0"
     assert cells["none"]["L50"].startswith("1.50 (n = 2)")  # no interval of width 0

@@ -13,7 +13,7 @@ from poslab.record.study_list import UNNAMED, enlist
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
 from support.commands import ROOT
-from support.records import read, write_run
+from support.records import read, terminal_rows, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -37,7 +37,7 @@ def home(tmp_path):
 def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home):
     """A run that both commands asked for is compared; nothing that the first one wished for stays."""
     report = write_report(UNNAMED, home / "runs", home / "reports")
-    assert [row["scheme"] for row in report.document.terminal] == ["t5", "rope"]
+    assert [row["scheme"] for row in terminal_rows(report.document)] == ["t5", "rope"]
     assert [row["run"] for row in read(report.directory / "summary.csv")] == ["t5", "rope"]
     (earlier,) = read(report.directory / "earlier.csv")
     assert (earlier["run"], earlier["arm"], earlier["status"]) == ("alibi", "alibi", "done")
@@ -52,7 +52,7 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home)
     # The first command again.
     give(home / "runs", FIRST, ["rope", "alibi"])
     report = write_report(UNNAMED, home / "runs", home / "reports")
-    assert [row["scheme"] for row in report.document.terminal] == ["rope", "alibi"]
+    assert [row["scheme"] for row in terminal_rows(report.document)] == ["rope", "alibi"]
     assert [row["run"] for row in read(report.directory / "earlier.csv")] == ["t5"]
     assert FIRST in report.page.read_text()
 
@@ -77,7 +77,7 @@ def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
     give(tmp_path, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
     give(tmp_path, SECOND, ["t5", "rope"], study="mine")
     made = document(gather("mine", tmp_path, None))
-    assert [row["scheme"] for row in made.terminal] == ["rope", "alibi", "t5"]
+    assert [row["scheme"] for row in terminal_rows(made)] == ["rope", "alibi", "t5"]
     assert (made.title, "earlier" in made.sheets) == ("mine", False)
 
 

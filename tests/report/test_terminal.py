@@ -7,6 +7,7 @@ from poslab.analysis.palette import COLOURS, SCHEMES
 from poslab.report.render.terminal import LEFT_OUT, show, terminal_table
 from poslab.report.write import Report, write_report
 from support.commands import ROOT
+from support.records import terminal_rows
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -39,7 +40,10 @@ def test_no_line_is_longer_than_the_terminal(study, columns, kept, monkeypatch, 
     words = " ".join(text.split())
     assert report.document.summary in words
     losses = {
-        row[title] for row in report.document.terminal for title in row if title.endswith((" at L", "8 L"))
+        row[title]
+        for row in terminal_rows(report.document)
+        for title in row
+        if title.endswith((" at L", "8 L"))
     }
     assert all(part in text for loss in losses for part in loss.split(" ± "))
     assert "…" not in text
@@ -53,7 +57,7 @@ def test_no_line_is_longer_than_the_terminal(study, columns, kept, monkeypatch, 
 def test_a_wide_terminal_has_every_column_and_a_scheme_its_colour(kept, monkeypatch, capsys):
     text = shown(kept["extrapolation"], 132, monkeypatch, capsys)
     assert "lack of room" not in text
-    assert text.count("flash") == len(kept["extrapolation"].document.terminal)
+    assert text.count("flash") == len(kept["extrapolation"].document.terminal.records)
     console = Console(force_terminal=True, color_system="truecolor", width=200)
     with console.capture() as capture:
         for report in kept.values():

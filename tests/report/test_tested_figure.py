@@ -16,7 +16,7 @@ from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import L, plan, read, words, write_protocols, write_run
+from support.records import L, plan, read, terminal_rows, words, write_protocols, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -94,7 +94,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
     for table, figure in ((arms_table(results), primary), (protocols(results).tables[0], other)):
         assert figure in {column.key for column in table.columns}
         assert {primary, other} - {figure} - {column.key for column in table.columns}
-    terminal = {row["scheme"]: row["8 L"] for row in document(results).terminal}
+    terminal = {row["scheme"]: row["8 L"] for row in terminal_rows(document(results))}
     assert terminal["rope"].startswith(f"{results.reference.mean(primary):.3f}")
     half = gather("made_up", tmp_path / "runs", None, "sliding_0.5x")
     assert {item.figure for item in half.comparisons if item.p_holm is not None} == {
@@ -107,7 +107,7 @@ def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp
     lengths = {k: 2.0 + k / 100 for k in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)}
     for pos in ("rope", "alibi"):
         write_protocols(tmp_path, pos, lengths, lengths, pos=pos)
-    row = document(gather("made_up", tmp_path, "rope", "sliding_64x")).terminal[0]
+    row = terminal_rows(document(gather("made_up", tmp_path, "rope", "sliding_64x")))[0]
     assert row["64 L"].startswith("2.640")
     assert [title for title in row if title.endswith(" L")] == ["sliding loss at L", "4 L", "16 L", "64 L"]
 

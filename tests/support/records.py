@@ -26,7 +26,7 @@ from poslab.record.schema import (
     RESCALED_POSITION,
 )
 from poslab.record.writer import RunRecord
-from poslab.report.document import Section
+from poslab.report.document import Document, Section
 from poslab.report.sections.answer import sentences
 from poslab.report.sections.contents import document
 from poslab.report.verdict import convergence, extrapolation
@@ -174,6 +174,12 @@ def plan(
 def words(results: Results) -> str:
     """All that a report claims in words."""
     return " ".join([*sentences(results), *extrapolation(results), *convergence(results)])
+
+
+def terminal_rows(made: Document) -> list[dict[str, str]]:
+    """The arms as the terminal has them, by the titles of its columns."""
+    titles = [column.title for column in made.terminal.columns]
+    return [dict(zip(titles, (cell.text for cell in row), strict=True)) for row in made.terminal.rows]
 
 
 def row_of(results: Results, run: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from poslab.analysis.palette import arm_numbers
 from poslab.analysis.statistics import grouped
 from poslab.config.request import BESIDE_THE_RESULT, flat_settings
 from poslab.config.schema import ADAMW, GPT2_BLOCK, HELD_OUT, SHARING, is_tokenizer_file
@@ -62,6 +63,7 @@ class Arm:
     runs: tuple[Run, ...]  # every record of it, as listed
     differing: Mapping[str, Any]  # the configuration keys in which the study's arms differ
     on_its_text: str = ""  # the label but for the text, where the study has several
+    look: int = 0  # the number of its look in figures and tables
 
     @property
     def study(self) -> str:
@@ -96,7 +98,8 @@ def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
     for records in studies:
         of_study = [arm for arm in unordered if arm.study == records.study]
         ordered += of_study if records.ordered else sorted(of_study, key=lambda arm: _natural(arm.label))
-    return tuple(runs), tuple(ordered)
+    looks = arm_numbers((arm.pos, arm.attention) for arm in ordered)
+    return tuple(runs), tuple(replace(arm, look=look) for arm, look in zip(ordered, looks, strict=True))
 
 
 def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:

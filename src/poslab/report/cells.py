@@ -10,7 +10,6 @@ from functools import partial
 
 from poslab.analysis.curves import Point
 from poslab.analysis.estimates import FIXED, RELATIVE, ArmFigures
-from poslab.analysis.palette import arm_numbers
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row
 from poslab.config.text import listing
@@ -70,18 +69,12 @@ def arm_column(results: Results) -> Column:
 
 def looks(results: Results) -> dict[str, int]:
     """Return the number of every arm's look by label."""
-    return {item.arm.label: number for number, item in arms(results)}
-
-
-def arms(results: Results) -> list[tuple[int, ArmFigures]]:
-    """Return every arm with the number of its look."""
-    numbers = arm_numbers((item.arm.pos, item.arm.attention) for item in results.arms)
-    return list(zip(numbers, results.arms, strict=True))
+    return {item.arm.label: item.arm.look for item in results.arms}
 
 
 def lines(results: Results, line: Callable[[ArmFigures], tuple[Point, ...]]) -> tuple[Series, ...]:
     """Return the line of each arm that has any points."""
-    every = (Series(look, item.arm.label, line(item)) for look, item in arms(results))
+    every = (Series(item.arm.look, item.arm.label, line(item)) for item in results.arms)
     return tuple(series for series in every if series.points)
 
 

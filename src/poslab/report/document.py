@@ -92,8 +92,7 @@ class Document:
     chapters: tuple[Chapter, ...]
     origin: Origin
     arms: Mapping[int, str]  # their labels, by the numbers of their looks
-    terminal: tuple[Mapping[str, str], ...]  # one row per arm, by column title
-    looks: tuple[int | None, ...]  # the number of the look of each of these rows
+    terminal: Table  # the arms, as the terminal has them
 
     @property
     def summary(self) -> str:

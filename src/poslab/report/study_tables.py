@@ -14,7 +14,7 @@ from poslab.config.text import listing, plain
 from poslab.measures import Measurement, cell, figures_of
 from poslab.record.frames import DataFrame, Numbers, frame
 from poslab.record.measures import Value
-from poslab.report.cells import arm_column, arms, bars, lines, loss
+from poslab.report.cells import arm_column, bars, lines, loss
 from poslab.report.charts import HeatPanel, HeatPanels, LineChart, Series, octaves
 from poslab.report.document import Section
 from poslab.report.formatting import quantity
@@ -103,14 +103,16 @@ class StudyTables:
         by_place = {place: estimate(of.tolist()) for place, of in values.groupby(level=[0, 1, 2])}
         panels: list[HeatPanel] = []
         known: dict[Place, Estimate] = {}
-        for look, item in arms(self.results):
+        for item in self.results.arms:
             label = item.arm.label
             places = [place for place in by_place if shares or place[0] == label]
             rows, columns = (sorted({place[i] for place in places}) for i in (1, 2))
             cells = tuple(tuple(by_place.get((label, row, column)) for column in columns) for row in rows)
             if any(map(any, cells)):
                 row_titles, column_titles = tuple(map(titles[0], rows)), tuple(map(titles[1], columns))
-                panels.append(HeatPanel(look, label, len(item.rows), row_titles, column_titles, cells))
+                panels.append(
+                    HeatPanel(item.arm.look, label, len(item.rows), row_titles, column_titles, cells)
+                )
                 of_arm = [(label, row, column) for row in rows for column in columns]
                 known |= {place: at for place in of_arm if (at := by_place.get(place)) is not None}
         listed = [

@@ -39,8 +39,9 @@ def terminal_table(document: "Document", width: int) -> Table:
     goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
     answer.
     """
-    same = len({row["attention"] for row in document.terminal}) == 1
-    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in document.terminal[0])]
+    same = len({row["attention"] for row in document.terminal.records}) == 1
+    titles = [column.title for column in document.terminal.columns]
+    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in titles)]
     table = _table_without(document, ())
     for n in range(1, len(out) + 1):
         if needed(table) > width:
@@ -50,21 +51,23 @@ def terminal_table(document: "Document", width: int) -> Table:
 
 def _table_without(document: "Document", out: Sequence[str]) -> Table:
     """Return the whole table but for the columns of these titles, and say so in its caption."""
-    first = document.terminal[0]
-    lines = [f"The attention of all arms is {first['attention']}."] if "attention" in out else []
+    attention = document.terminal.records[0]["attention"]
+    lines = [f"The attention of all arms is {attention}."] if "attention" in out else []
     if lacking := [title for title in out if title != "attention"]:
         lines.append(f"On the page, but left out here for lack of room: {listing(lacking)}.")
     table = _table("\n".join([*lines, document.summary]))
     table.title, table.title_justify, table.title_style = Text(document.title), "left", "bold"
-    titles = [title for title in first if title not in out]
-    for title in titles:
-        side: Literal["left", "right"] = "left" if title in ("scheme", "attention") else "right"
-        head = re.sub(r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", title)
-        table.add_column(head, justify=side, no_wrap=title != "scheme", overflow="fold")
+    columns = [column for column in document.terminal.columns if column.title not in out]
+    for column in columns:
+        head = re.sub(
+            r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", column.title
+        )
+        side: Literal["left", "right"] = "right" if column.number else "left"
+        table.add_column(head, justify=side, no_wrap=column is not columns[0], overflow="fold")
     table.columns[0].max_width = WIDEST
-    for row, look_number in zip(document.terminal, document.looks, strict=True):
-        rest = (row[title].replace(" ± ", "\n± ") for title in titles if title != "scheme")
-        table.add_row(Text(row["scheme"], style=_colour(look_number)), *map(Text, rest))
+    for row in document.terminal.records:
+        shown = (column.show(row, column.key) for column in columns)
+        table.add_row(*(Text(cell.text.replace(" ± ", "\n± "), style=_colour(cell.arm)) for cell in shown))
     return table
 
 

@@ -5,12 +5,12 @@ file and its function's name in one of the `CHAPTERS`; the page, Markdown and th
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from poslab.analysis import titles
 from poslab.analysis.results import Results
 from poslab.measures import measurements
 from poslab.report import verdict
-from poslab.report.cells import arms
 from poslab.report.document import Chapter, Document, Section, joined
 from poslab.report.sections import (
     convergence,
@@ -94,11 +94,10 @@ def document(results: Results) -> Document:
             sections += [texts.of_text(item, name, part.text) for item in _sections(part, chapter, builds)]
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(sentences), tuple(sections)))
-    rows = [
-        (look, {**row, "scheme": f"{row['scheme']} {name}".rstrip()})
-        for name, part in (texts.names(results) or {"": results}).items()
-        for look, row in overview.terminal_rows(part)
-    ]
+    parts = {
+        name: overview.terminal_table(part) for name, part in (texts.names(results) or {"": results}).items()
+    }
+    listed = [{**row, "text": name} for name, table in parts.items() for row in table.records]
     return Document(
         name=results.study,
         title=titles.title(results),
@@ -107,7 +106,6 @@ def document(results: Results) -> Document:
         warnings=tuple(warnings_of(results)),
         chapters=tuple(chapters),
         origin=provenance.origin(results, first_screen.sentences[0]),
-        arms={number: item.arm.label for number, item in arms(results)},
-        terminal=tuple(row for _, row in rows),
-        looks=tuple(look for look, _ in rows),
+        arms={item.arm.look: item.arm.label for item in results.arms},
+        terminal=replace(next(iter(parts.values())), records=listed),
     )

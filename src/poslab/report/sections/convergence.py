@@ -8,7 +8,7 @@ from poslab.analysis.profile import profile
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows
 from poslab.record.facts import SHARED_STEPS
-from poslab.report.cells import arms, bars, lines, to_target
+from poslab.report.cells import bars, lines, to_target
 from poslab.report.charts import Chart, LineChart, Track, TrackChart, decades
 from poslab.report.document import Section
 from poslab.report.formatting import quantity
@@ -93,7 +93,7 @@ def target_charts(results: Results) -> list[TrackChart]:
     tracks: list[Track] = []
     rows: Rows = []
     parts: list[str] = []
-    for look, item in arms(results):
+    for item in results.arms:
         reaches = [
             (target, run, item.by_seed(column).get(run.seed))
             for target, column in columns.items()
@@ -105,7 +105,7 @@ def target_charts(results: Results) -> list[TrackChart]:
         marks = tuple((f"{100 * target.fraction:g}", tokens) for target, _, tokens in reaches)
         row = target_columns(item) | estimate_columns(item.figures, columns.values())
         cells = tuple(to_target(row, column) for column in columns.values())
-        tracks.append(Track(look, item.arm.label, marks, cells))
+        tracks.append(Track(item.arm.look, item.arm.label, marks, cells))
         hits = sum(tokens is not None for _, _, tokens in reaches)
         parts.append(f"{item.arm.label}: {hits} of {len(reaches)} reached")
         rows += [

@@ -40,8 +40,8 @@ def unsteady(results: Results) -> str:
 def _chart(results: Results, figure: str, k: float) -> LineChart:
     loss = f"{cells.nats_family(results)}_{name(k)}"
     series = tuple(
-        Series(number, item.arm.label, (point(speed, at, {SPEED: speed}),))
-        for number, item in cells.arms(results)
+        Series(item.arm.look, item.arm.label, (point(speed, at, {SPEED: speed}),))
+        for item in results.arms
         if (at := item.figures.get(loss)) is not None and (speed := item.mean(SPEED))
     )
     return LineChart(

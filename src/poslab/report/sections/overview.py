@@ -91,49 +91,52 @@ def arms_table(results: Results) -> Table:
     )
 
 
-def terminal_rows(results: Results) -> list[tuple[int | None, dict[str, str]]]:
-    """Return one row per arm for the terminal, by column title, with the number of the arm's look.
+def terminal_table(results: Results) -> Table:
+    """Return one row per arm for the terminal.
 
     Losses are in the tested protocol and unit. Both usable lengths stand in one cell, the fixed one below,
     since a terminal has no room for two columns.
     """
     if (led := lead(results)) is not None:
-        return _led_rows(led[1])
+        arm = next(column for column in led[1].columns if column.key == "name")
+        rest = [column for column in led[1].columns if column.key not in LED_BY]
+        return replace(led[1], columns=(*_named_apart(arm), *rest))
+
+    def usable(row: Row, key: str) -> Cell:
+        return Cell("\n".join(cells.usable(row, key).text for key in cells.usable_keys(results)))
+
     protocol = cells.loss_family(results)
     loss = "bits per byte" if is_in_bits(results.primary) else "loss"
     loss = f"sliding {loss}" if protocol.startswith("sliding") else loss
     tested = results.tested_multiple
     farther = FARTHER if tested <= FARTHER[-1] else [share * tested for share in SHARES]
-    rows: list[tuple[int | None, dict[str, str]]] = []
-    for (look, item), record in zip(cells.arms(results), arms_sheet(results)[1], strict=True):
-        scheme = item.arm.label.replace(f" / {item.arm.attention}", "", 1)
-        row = {"scheme": scheme, "attention": item.arm.attention}
-        if results.seeds < 2:
-            row["seed"] = str(item.rows[0]["seed"]) if item.rows else DASH
-        else:
-            row["seeds"] = cells.seeds(record, "seeds_finished").text
-        for k in (1.0, *(k for k in cells.scored(results, protocol) if k > 1 and k in farther)):
-            row[f"{loss} at L" if k == 1 else multiple(k)] = cells.loss(record, f"{protocol}_{name(k)}").text
-        if cells.scored(results, "sliding"):
-            lengths = (cells.usable(record, key).text for key in cells.usable_keys(results))
-            row["usable: own, fixed"] = "\n".join(lengths)
-        if not all(map(is_pretrained, results.finished)):
-            row["to target"] = cells.to_target(record, "tokens_to_target").text
-        rows.append((look, row))
-    return rows
+    lengths = (1.0, *(k for k in cells.scored(results, protocol) if k > 1 and k in farther))
+    slid, trained = cells.scored(results, "sliding"), not all(map(is_pretrained, results.finished))
+    seeds = Column("seeds_finished", "seeds", cells.seeds)
+    columns = (
+        *_named_apart(cells.arm_column(results)),
+        Column("seed", "seed", cells.text) if results.seeds < 2 else seeds,
+        *(
+            Column(f"{protocol}_{name(k)}", f"{loss} at L" if k == 1 else multiple(k), cells.loss)
+            for k in lengths
+        ),
+        *([Column("usable", "usable: own, fixed", usable)] if slid else []),
+        *([Column("tokens_to_target", "to target", cells.to_target)] if trained else []),
+    )
+    rows = zip(results.arms, arms_sheet(results)[1], strict=True)
+    records = [{**row, "seed": item.rows[0]["seed"] if item.rows else None} for item, row in rows]
+    return Table("Arms", "", columns, records, ("arms.csv",))
 
 
-def _led_rows(table: Table) -> list[tuple[int | None, dict[str, str]]]:
-    """Return the rows of the table that the report begins with."""
-    rows = []
-    for record, row in zip(table.records, table.rows, strict=True):
-        attention = str(record["attention"])
-        scheme = str(record["name"]).replace(f" / {attention}", "", 1)
-        named = zip(table.columns, row, strict=True)
-        values = {column.title: cell.text for column, cell in named if column.key not in LED_BY}
-        look = next((cell.arm for cell in row if cell.arm is not None), None)
-        rows.append((look, {"scheme": scheme, "attention": attention} | values))
-    return rows
+def _named_apart(arm: Column) -> tuple[Column, Column]:
+    """Return columns of an arm's name, with its text where there are several, and of its attention."""
+
+    def scheme(row: Row, key: str) -> Cell:
+        cell = arm.show(row, arm.key)
+        label = cell.text.replace(f" / {row['attention']}", "", 1)
+        return replace(cell, text=f"{label} {row['text']}".rstrip())
+
+    return Column("scheme", "scheme", scheme, number=False), cells.words("attention", "attention")
 
 
 def differences(results: Results) -> Section:
@@ -328,7 +331,7 @@ def earlier(results: Results) -> Section | None:
 
 
 def runs_table(results: Results) -> Table:
-    places = {run.name: i for i, item in cells.arms(results) for run in item.arm.runs}
+    places = {run.name: item.arm.look for item in results.arms for run in item.arm.runs}
     by_name = {run.name: run for run in results.runs}
 
     def of_arm(row: Row, key: str) -> Cell:
