@@ -66,8 +66,8 @@ def _table_without(document: "Document", out: Sequence[str]) -> Table:
         table.add_column(head, justify=side, no_wrap=column is not columns[0], overflow="fold")
     table.columns[0].max_width = WIDEST
     for row in document.terminal.records:
-        shown = (column.show(row, column.key) for column in columns)
-        table.add_row(*(Text(cell.text.replace(" ± ", "\n± "), style=_colour(cell.arm)) for cell in shown))
+        cells = [column.show(row, column.key) for column in columns]
+        table.add_row(*(Text(cell.text.replace(" ± ", "\n± "), style=_colour(cell.arm)) for cell in cells))
     return table
 
 
