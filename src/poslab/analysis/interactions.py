@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from poslab.analysis.arms import RATES
 from poslab.analysis.comparisons import alike
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.spread import difference, text_noise
-from poslab.analysis.statistics import Difference, paired
+from poslab.analysis.spread import contrast, difference
+from poslab.analysis.statistics import Difference
 from poslab.record.measures import is_in_bits
 
 
@@ -44,7 +44,8 @@ def interactions(
         if scheme == base_scheme or rest == base_rest or against is None or plain is None:
             continue
         with_own, with_reference = difference(item, against, primary), difference(plain, reference, primary)
-        change = _change([(item, 1), (against, -1), (plain, -1), (reference, 1)], primary)
+        signs = (item, 1), (against, -1), (plain, -1), (reference, 1)
+        change = contrast([(of, primary, sign) for of, sign in signs])
         if with_own is not None and with_reference is not None and change is not None:
             found.append(Interaction(item, against, with_own, with_reference, change))
     return tuple(found)
@@ -60,14 +61,3 @@ def _parts(item: ArmFigures) -> tuple[str, str]:
     scheme = {key: value for key, value in differing if key.startswith("pos.")}
     rest = {key: value for key, value in differing if not key.startswith("pos.") and key not in RATES}
     return text(scheme), text(rest)
-
-
-def _change(parts: Sequence[tuple[ArmFigures, int]], primary: str) -> Difference | None:
-    """Return the sum of the arms' losses with their signs, paired over the seeds that all of them have."""
-    by_seed = [(item.by_seed(primary), sign) for item, sign in parts]
-    seeds = set.intersection(*(set(values) for values, _ in by_seed))
-    sums = {seed: sum(sign * values[seed] for values, sign in by_seed) for seed in seeds}
-    if not seeds:
-        return None
-    signed = [(item, sign, seeds) for item, sign in parts]
-    return paired(sums, dict.fromkeys(seeds, 0.0), text_noise(signed, {primary: 1}))

@@ -319,14 +319,14 @@ def _weights(columns: np.ndarray) -> np.ndarray:
 
 def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[float]) -> Sum:
     """Return a weighted sum of the gaps to the reference, each over the seeds that its two runs share."""
-    groups, scored = [], list[tuple[ArmFigures, float, set[int]]]()
+    groups, scored = [], list[tuple[ArmFigures, str, float, set[int]]]()
     for rung, weight in zip(used, map(float, weights), strict=True):
         item, reference = rung.arms[arm], rung.arms[rung.reference]
         values, base = item.by_seed(figure), reference.by_seed(figure)
         seeds = values.keys() & base.keys()
         groups.append((weight, [values[seed] - base[seed] for seed in sorted(seeds)]))
-        scored += [(item, weight, seeds), (reference, -weight, seeds)]
-    return weighted_sum(groups, text_noise(scored, {figure: 1}))
+        scored += [(item, figure, weight, seeds), (reference, figure, -weight, seeds)]
+    return weighted_sum(groups, text_noise(scored))
 
 
 def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:

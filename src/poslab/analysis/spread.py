@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from poslab.analysis.estimates import ArmFigures
@@ -20,46 +20,50 @@ PROTOCOLS |= {IN_BITS[nats]: protocol for nats, protocol in PROTOCOLS.items()}
 def difference(
     arm: ArmFigures, against: ArmFigures, figure: str, less: str | None = None, by_segment: bool = False
 ) -> Difference | None:
-    """Return an arm less another in a figure, paired over shared seeds; None without any.
+    """Return an arm less another in a figure, or in that figure less a loss; None without shared seeds."""
+    signs = {figure: 1} if less is None else {figure: 1, less: -1}
+    terms = [
+        (item, loss, side * sign) for loss, sign in signs.items() for item, side in ((arm, 1), (against, -1))
+    ]
+    return contrast(terms, by_segment)
 
-    The figure is a loss by length or a context gain; with `less`, it is the figure less that other loss.
+
+def contrast(terms: Sequence[tuple[ArmFigures, str, int]], by_segment: bool = False) -> Difference | None:
+    """Return the sum of arms' figures with their signs, paired over the seeds that all have; None of none.
+
     `by_segment` asks for the noise of the text also in records without documents; such noise is in no
-    interval. Other figures have only the noise of seeds.
+    interval. Figures other than losses by length and context gains have only the noise of seeds.
     """
-    values, base = (_by_seed(item, figure, less) for item in (arm, against))
-    seeds = values.keys() & base.keys()
-    terms = {figure: 1} if less is None else {figure: 1, less: -1}
-    if family(figure) == "context_gain":
-        at_length, longer = f"sliding_{name(1)}", f"sliding_{name(multiple(figure))}"
-        terms = {} if at_length == longer else {at_length: 1, longer: -1}  # 0 at L, whatever the text
-    if not seeds or any(family(term) not in PROTOCOLS for term in terms):
-        return paired(values, base)
-    return paired(values, base, text_noise([(arm, 1, seeds), (against, -1, seeds)], terms, by_segment))
-
-
-def _by_seed(item: ArmFigures, figure: str, less: str | None) -> dict[int, float]:
-    values = item.by_seed(figure)
-    if less is None:
-        return values
-    subtracted = item.by_seed(less)
-    return {seed: values[seed] - subtracted[seed] for seed in values.keys() & subtracted.keys()}
+    by_seed = [(item.by_seed(figure), sign) for item, figure, sign in terms]
+    seeds = set.intersection(*(set(values) for values, _ in by_seed))
+    above, below = (
+        {seed: math.fsum(values[seed] for values, sign in by_seed if sign == side) for seed in seeds}
+        for side in (1, -1)
+    )
+    noise = text_noise([(item, figure, sign, seeds) for item, figure, sign in terms], by_segment)
+    return paired(above, below, noise)
 
 
 def text_noise(
-    arms: Sequence[tuple[ArmFigures, float, Set[int]]], terms: Mapping[str, int], by_segment: bool = False
+    terms: Iterable[tuple[ArmFigures, str, float, Set[int]]], by_segment: bool = False
 ) -> TextNoise | None:
-    """Return how far other text would change a sum of arms, each with its weight and averaged over its seeds.
-
-    A weight is 1 or -1 in a difference. Terms are losses by length with their signs.
-    """
+    """Return how far other text would change a sum of arms' figures, each with its weight and seeds."""
     signed = [
-        (_measured(run, term), side * sign / len(seeds), is_in_bits(term))
-        for item, side, seeds in arms
+        (_measured(run, loss), weight * sign / len(seeds), is_in_bits(loss))
+        for item, figure, weight, seeds in terms
         for run in item.arm.finished
         if run.seed in seeds
-        for term, sign in terms.items()
+        for loss, sign in _losses(figure).items()
     ]
     return noise_of_losses(signed, by_segment)
+
+
+def _losses(figure: str) -> dict[str, int]:
+    """Return the losses by length that a figure is the sum of, with their signs."""
+    if family(figure) == "context_gain":
+        longer = multiple(figure)  # at L it is 0, whatever the text
+        return {} if longer == 1 else {f"sliding_{name(1)}": 1, f"sliding_{name(longer)}": -1}
+    return {figure: 1} if family(figure) in PROTOCOLS else {}
 
 
 def noise_of_losses(
