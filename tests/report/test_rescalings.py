@@ -21,7 +21,7 @@ from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescal
 def under(runs: Path) -> dict[str, dict[str, Any]]:
     """The row of the first arm's first seed, by rescaling."""
     results = gather("made_up", runs, None)
-    return {line.rescale: dict(line.item.rows[0]) for line in results.rescaled[0]}
+    return {str(line.rows[0]["rescale"]): dict(line.rows[0]) for line in results.rescaled[0][1]}
 
 
 def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path):
@@ -65,7 +65,7 @@ def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path):
     worse = tmp_path / "worse"
     write_rescaled(worse, "b", {"pi": (dict.fromkeys(HIGH, 3.0), 2.5)}, config=rescaling_config("pi"))
     *_, said = sentences(gather("made_up", worse, None))
-    assert said.startswith("No other rotation at evaluation lowers")
+    assert said.startswith("No other rotation at evaluation is shown to lower")
 
 
 def test_a_gain_within_the_noise_of_seeds_is_not_named(tmp_path):
@@ -88,7 +88,7 @@ def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_al
             lines["drop"] = ({1.0: 1.8, 2.0: 1.9, 4.0: 2.3, 8.0: 2.8}, 2.5)
         write_rescaled(tmp_path, f"rope-{seed}", lines, shift=0.6 * seed, seed=seed, config=config)
     *_, said = sentences(gather("made_up", tmp_path, None))
-    assert said.startswith("No other rotation at evaluation lowers")
+    assert said.startswith("No other rotation at evaluation is shown to lower")
 
 
 def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown_one_plain(tmp_path):
@@ -107,6 +107,6 @@ def test_a_line_fails_5_percent_over_the_plateau_as_trained(tmp_path):
     write_rescaled(tmp_path, "a", LINES)
     results = gather("made_up", tmp_path, None)
     (chart,) = (chart for chart in section(results).charts if chart.name == "rescaled_loss_by_position")
-    plateau = results.rescaled[0][0].item.mean("plateau")
+    plateau = results.rescaled[0][1][0].mean("plateau")
     assert [panel.level for panel in chart.panels] == [pytest.approx(1.05 * plateau)]
     assert {row["failure_level"] for row in chart.rows} == {panel.level for panel in chart.panels}

@@ -108,14 +108,10 @@ class Tuning:
 
 def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
     """Return, by arm, the rate of a scheme's own parameters over the learning rate, where that is not 1."""
-    rates = {}
-    for arm in arms:
-        for run in arm.finished[:1]:
-            factor = (run.config.get("pos") or {}).get("rate", 1.0)
-            rate = factor * (1.0 if run.rates is None else run.rates.scheme_rate)
-            if rate != 1:
-                rates[arm.label] = float(rate)
-    return rates
+    firsts = [(arm.label, arm.finished[0]) for arm in arms if arm.finished]
+    own = {label: (run.config.get("pos") or {}).get("rate", 1.0) for label, run in firsts}
+    tuned = {label: 1.0 if run.rates is None else run.rates.scheme_rate for label, run in firsts}
+    return {label: float(own[label] * tuned[label]) for label in own if own[label] * tuned[label] != 1}
 
 
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
@@ -144,32 +140,25 @@ def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[Rat
         assert run.rates is not None
         by_rates.setdefault(run.rates, {})[run.seed] = run
     counted = [by_rates[rates][seed] for rates in sorted(by_rates) for seed in sorted(by_rates[rates])]
-    tried = tuple(_tried(rates, [by_rates[rates].get(seed) for seed in seeds]) for rates in sorted(by_rates))
+    tried = []
+    for rates in sorted(by_rates):
+        ends = [_end(by_rates[rates].get(seed)) for seed in seeds]
+        losses = tuple(end for end in ends if isinstance(end, float))
+        tried.append(Tried(rates, losses, tuple(end for end in ends if isinstance(end, str))))
     # Rates of another grid lack some of the seeds: they are no edge of the one that was chosen from.
     whole = [place for place in tried if "missing" not in place.without] or tried
     choice = choose({place.rates: (*place.losses, *(None for _ in place.without)) for place in whole})
-    return Tuning(label, arm, tuple(counted), tried, choice, tuple(used))
+    return Tuning(label, arm, tuple(counted), tuple(tried), choice, tuple(used))
 
 
-def _tried(rates: Rates, runs: Sequence[Run | None]) -> Tried:
-    """Return a place of the grid; `runs` has one per seed, None where a seed was not run at these rates."""
-    losses = tuple(loss for run in runs if (loss := _final(run)) is not None)
-    return Tried(rates, losses, tuple(_fate(run) for run in runs if _final(run) is None))
-
-
-def _final(run: Run | None) -> float | None:
-    """Return the last validation loss of a finished run."""
-    if run is None or run.status != "done" or not run.validations:
-        return None
-    loss = run.validations[-1].loss
-    return loss if math.isfinite(loss) else None
-
-
-def _fate(run: Run | None) -> str:
-    """Return why a seed has no loss."""
+def _end(run: Run | None) -> float | str:
+    """Return the last validation loss of a seed's run, or why it has none."""
     if run is None:
         return "missing"
-    return "not finite" if run.status == "done" else plain(run.status, 30)
+    if run.status != "done":
+        return plain(run.status, 30)
+    loss = run.validations[-1].loss if run.validations else math.nan
+    return loss if math.isfinite(loss) else "not finite"
 
 
 def _key(run: Run) -> str:

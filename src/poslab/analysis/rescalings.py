@@ -6,10 +6,11 @@ against the model as trained: its losses at L, not those of the rescaled model, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from poslab.analysis.estimates import BY_LENGTH, ArmFigures, estimates
+from poslab.analysis.palette import line_number
 from poslab.config.text import counted, plain
 from poslab.record import measures
 from poslab.record.losses import TRAINED, RescaledMeasurement
@@ -28,17 +29,9 @@ NAMES = {
 FAMILIES = (*BY_LENGTH, "loss_change", "loss_change_from_trained")
 
 
-@dataclass(frozen=True, eq=False)
-class Line:
-    """An arm's figures under one rotation. The same label has the same place, and so look, in every arm."""
-
-    place: int  # among all lines of the study; as trained has 0
-    rescale: str  # as in the record
-    label: str
-    item: ArmFigures
-
-
-Lines = tuple[Line, ...]  # of an arm, as trained first
+# An arm's lines, as trained first: each is the arm under one rotation, by whose name and look it goes. The
+# same rotation has the same look in every arm.
+Lines = tuple[ArmFigures, ...]
 
 
 def label(rescale: str, config: Mapping[str, Any]) -> str:
@@ -77,35 +70,28 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
     return row | measures.usable_length(line, run) | measures.failure(line, run) | measures.rise(line)
 
 
-def rescaled_arms(all_figures: Sequence[ArmFigures], lengths: Sequence[float]) -> tuple[Lines, ...]:
-    """Return the lines of each arm with a run that was measured under other rotations, one per rotation."""
+def rescaled_arms(
+    all_figures: Sequence[ArmFigures], lengths: Sequence[float]
+) -> tuple[tuple[ArmFigures, Lines], ...]:
+    """Return the arms with a run that was measured under other rotations, each with its lines."""
     known = list(NAMES)
     lines = [
         (item, rescale, label(rescale, item.arm.runs[0].config))
         for item in all_figures
-        for rescale in _rescalings(item)
+        if (rotations := dict.fromkeys(name for run in item.arm.finished for name in run.rescalings))
+        for rescale in (TRAINED, *rotations)
     ]
     lines.sort(key=lambda line: known.index(line[1]) if line[1] in known else len(known))
-    places = {text: place for place, text in enumerate(dict.fromkeys(text for _, _, text in lines))}
+    looks = {text: line_number(i) for i, text in enumerate(dict.fromkeys(text for *_, text in lines))}
     by_arm = (
-        tuple(
-            Line(places[text], rescale, text, _under(rescale, text, item, lengths))
-            for of, rescale, text in lines
-            if of is item
-        )
+        (item, tuple(_under(*line, looks[line[2]], lengths) for line in lines if line[0] is item))
         for item in all_figures
     )
-    return tuple(filter(None, by_arm))
+    return tuple(of_arm for of_arm in by_arm if of_arm[1])
 
 
-def _rescalings(item: ArmFigures) -> tuple[str, ...]:
-    """Return "as trained" and every other rotation; an empty tuple where there is no other."""
-    rotations = dict.fromkeys(name for run in item.arm.finished for name in run.rescalings)
-    return (TRAINED, *rotations) if rotations else ()
-
-
-def _under(rescale: str, text: str, item: ArmFigures, lengths: Sequence[float]) -> ArmFigures:
-    """Return the arm's figures over its seeds, with the rows of rescaled.csv."""
+def _under(item: ArmFigures, rescale: str, text: str, look: int, lengths: Sequence[float]) -> ArmFigures:
+    """Return the arm under one rotation: its figures over its seeds, with the rows of rescaled.csv."""
     shared = ("study", "run", "arm", "pos", "attention", "seed", "context_length")
     rows = tuple(
         {key: row[key] for key in shared}
@@ -114,4 +100,6 @@ def _under(rescale: str, text: str, item: ArmFigures, lengths: Sequence[float]) 
         for run, row in zip(item.arm.finished, item.rows, strict=True)
     )
     columns = [f"{family}_{measures.name(k)}" for family in FAMILIES for k in lengths]
-    return ArmFigures(item.arm, estimates(rows, (*columns, "plateau")), rows)
+    runs = tuple(measured(run, rescale) for run in item.arm.runs)
+    arm = replace(item.arm, label=text, look=look, runs=runs)
+    return ArmFigures(arm, estimates(rows, (*columns, "plateau")), rows)

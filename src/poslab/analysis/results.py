@@ -65,7 +65,7 @@ class Results:
     claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed or several sizes or budgets
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
-    rescaled: tuple[Lines, ...]  # of the arms that were measured under other rotations too
+    rescaled: tuple[tuple[ArmFigures, Lines], ...]  # the arms that were measured under other rotations too
     tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
     earlier: tuple[Mapping[str, Value], ...]  # rows of runs of commands before, which no figure counts
     subject: Subject

@@ -156,7 +156,7 @@ def rescaled_sheet(results: Results) -> Sheet:
     Usable length and failure position are measured against the run as trained, and so is
     `loss_change_from_trained`, over its loss at L.
     """
-    return sheet(row for lines in results.rescaled for line in lines for row in line.item.rows)
+    return sheet(row for _, lines in results.rescaled for line in lines for row in line.rows)
 
 
 def rescaled_arms_sheet(results: Results) -> Sheet:
@@ -164,11 +164,11 @@ def rescaled_arms_sheet(results: Results) -> Sheet:
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
     shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
     return sheet(
-        {key: line.item.rows[0][key] for key in shared}
-        | {"seeds_finished": len(line.item.rows)}
-        | estimate_columns(line.item.figures, figures)
-        | reach_columns(line.item)
-        for lines in results.rescaled
+        {key: line.rows[0][key] for key in shared}
+        | {"seeds_finished": len(line.rows)}
+        | estimate_columns(line.figures, figures)
+        | reach_columns(line)
+        for _, lines in results.rescaled
         for line in lines
     )
 

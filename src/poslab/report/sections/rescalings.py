@@ -5,12 +5,11 @@ from dataclasses import replace
 
 from poslab.analysis.curves import Values, by_length, by_position, in_bits, points
 from poslab.analysis.estimates import ArmFigures
-from poslab.analysis.palette import line_number
-from poslab.analysis.rescalings import Line, Lines, measured
+from poslab.analysis.rescalings import Lines
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import PRICE, Row, Rows, reach_columns, rescaled_arms_sheet, rescaled_sheet
 from poslab.analysis.statistics import paired
-from poslab.config.text import listing, plain
+from poslab.config.text import listing
 from poslab.record.losses import TRAINED
 from poslab.record.measures import MULTIPLES, TOLERANCES, Value, name
 from poslab.record.reader import Run
@@ -25,7 +24,7 @@ from poslab.report.tables import Cell, Column, Table
 START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
 CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
 
-Drawn = dict[Line, Series]
+Drawn = list[tuple[ArmFigures, tuple[Series, ...]]]  # arms, each with its rotations
 
 
 def section(results: Results) -> Section | None:
@@ -46,13 +45,13 @@ def section(results: Results) -> Section | None:
 
 def rescaled_table(results: Results) -> Table:
     """Return one row per arm and rotation: losses by length, price at L, usable length, where it fails."""
-    lines = [line for of_arm in results.rescaled for line in of_arm]
+    lines = [line for _, of_arm in results.rescaled for line in of_arm]
     lengths = [
         k
         for k in results.multiples
-        if k in MULTIPLES or any(f"loss_{name(k)}" in line.item.figures for line in lines)
+        if k in MULTIPLES or any(f"loss_{name(k)}" in line.figures for line in lines)
     ]
-    looks = {line.label: line_number(line.place) for line in lines}
+    looks = {line.arm.label: line.arm.look for line in lines}
 
     def price(row: Row, key: str) -> Cell:
         return Cell("reference") if row["rescale"] == TRAINED else cells.price(row, key)
@@ -84,7 +83,7 @@ def rescaled_table(results: Results) -> Table:
 def findings(results: Results) -> tuple[str, ...]:
     """Return one sentence per arm: which rescaling goes furthest, at what price."""
     sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
-    found = tuple(filter(None, (_furthest(lines, results) for lines in results.rescaled)))
+    found = tuple(filter(None, (_furthest(*of_arm, results) for of_arm in results.rescaled)))
     return (*found, sure) if found else ()
 
 
@@ -94,64 +93,58 @@ def in_short(results: Results) -> Iterator[str]:
     From two seeds on with the interval of its gain over seeds; where that holds 0, none is named.
     """
     family, tested = cells.nats_family(results), results.tested_multiple
-    for lines in results.rescaled:
-        item, figure = lines[0].item, f"{family}_{name(tested)}"
-        seeds = lines[0].item.by_seed(figure).keys()  # a mean over others would not compare
-        losses = [
-            (loss, line)
-            for line in lines
-            if (loss := line.item.mean(figure)) and line.item.by_seed(figure).keys() == seeds
-        ]
-        if item.arm != results.reference.arm or len(losses) < 2 or losses[0][1] is not lines[0]:
-            continue
-        arm, (trained, as_trained) = item.arm.label, losses[0]
-        best, line = min(losses, key=lambda pair: pair[0])
-        if line is as_trained:
-            yield f"No other rotation at evaluation lowers the loss of {arm} at {multiple(tested)}."
-            continue
-        gap, sure = paired(line.item.by_seed(figure), as_trained.item.by_seed(figure)), ""
-        if gap is not None and gap.half_width is not None:
-            if not gap.decided:
-                words = "No other rotation at evaluation is shown to lower the loss of"
-                yield f"{words} {arm} at {multiple(tested)}."
-                continue
-            gain = interval(gap.mean, gap.half_width, 3, sign=True)
-            sure = f" ({gain} nats over seeds, not corrected)"
-        price, price_trained = (number(x.item.mean(f"{family}_{name(1)}")) for x in (line, as_trained))
-        at_length = "" if tested == 1 else f", and {price} instead of {price_trained} at L"
-        yield (
-            f"With {line.label} at evaluation, the loss of {arm} is {number(best)} instead of "
-            f"{number(trained)} at {multiple(tested)}{sure}{at_length}."
-        )
+    figure, label = f"{family}_{name(tested)}", results.reference.arm.label
+    lines = next((lines for item, lines in results.rescaled if item is results.reference), ())
+    trained, seeds = results.reference, results.reference.by_seed(figure)
+    # A mean over other seeds would not compare.
+    losses = [
+        (loss, line)
+        for line in lines[1:]
+        if (loss := line.mean(figure)) and line.by_seed(figure).keys() == seeds.keys()
+    ]
+    if not losses or (as_trained := trained.mean(figure)) is None:
+        return
+    lowest, best = min(losses, key=lambda pair: pair[0])
+    gap = paired(best.by_seed(figure), seeds)
+    if lowest >= as_trained or (gap is not None and gap.half_width is not None and not gap.decided):
+        words = "No other rotation at evaluation is shown to lower the loss of"
+        yield f"{words} {label} at {multiple(tested)}."
+        return
+    sure = ""
+    if gap is not None and gap.half_width is not None:
+        sure = f" ({interval(gap.mean, gap.half_width, 3, sign=True)} nats over seeds, not corrected)"
+    price, price_trained = (number(line.mean(f"{family}_{name(1)}")) for line in (best, trained))
+    at_length = "" if tested == 1 else f", and {price} instead of {price_trained} at L"
+    yield (
+        f"With {best.arm.label} at evaluation, the loss of {label} is {number(lowest)} instead of "
+        f"{number(as_trained)} at {multiple(tested)}{sure}{at_length}."
+    )
 
 
-def _furthest(lines: Lines, results: Results) -> str:
+def _furthest(item: ArmFigures, lines: Lines, results: Results) -> str:
     """Return the rescalings usable longest, if longer than as trained; "" where none has a length."""
-    label = lines[0].item.arm.label
-    reach = {line.place: length for line in lines if (length := _in_every_seed(line)) is not None}
+    lengths = [line.by_seed("usable_length_multiple") for line in lines]
+    reach = {
+        i: min(by_seed.values())
+        for i, (line, by_seed) in enumerate(zip(lines, lengths, strict=True))
+        if 0 < len(by_seed) == len(line.rows)
+    }
     if not reach:
         return ""
-    trained = reach.pop(lines[0].place, 0.0)
+    trained = reach.pop(0, 0.0)
     furthest = max(reach.values(), default=0.0)
     if furthest <= trained:
-        return f"{label}: no rescaling has a longer usable length."
+        return f"{item.arm.label}: no rescaling has a longer usable length."
     best = []
-    for line in (line for line in lines if reach.get(line.place) == furthest):
-        row = reach_columns(line.item)
+    for line in (lines[i] for i, length in reach.items() if length == furthest):
+        row = reach_columns(line)
         usable = cells.usable(row, cells.usable_keys(results)[0]).text
-        best.append(f"{line.label} (to {usable}, loss at L {cells.price(row, PRICE).text} %)")
-    return f"{label}: longest usable length with {listing(best)}."
-
-
-def _in_every_seed(line: Line) -> float | None:
-    """Return the longest multiple of L that is usable in every seed."""
-    lengths = line.item.by_seed("usable_length_multiple").values()
-    return min(lengths) if lengths and len(lengths) == len(line.item.rows) else None
+        best.append(f"{line.arm.label} (to {usable}, loss at L {cells.price(row, PRICE).text} %)")
+    return f"{item.arm.label}: longest usable length with {listing(best)}."
 
 
 def _loss_by_length(results: Results) -> PanelChart:
-    every = [line for lines in results.rescaled for line in lines]
-    bits = in_bits(measured(run, line.rescale) for line in every for run in line.item.arm.finished)
+    bits = in_bits(run for _, lines in results.rescaled for line in lines for run in line.arm.finished)
     whole = loss_by_length(results, "loss", bits)
     drawn = _drawn(results, lambda run: by_length(run, "non_overlapping", results.multiples, bits))
     panels = [
@@ -159,7 +152,7 @@ def _loss_by_length(results: Results) -> PanelChart:
             whole,
             title=item.arm.label,
             x_label=f"Evaluation length (L = {item.arm.context_length:,})",
-            series=tuple(lines.values()),
+            series=lines,
         )
         for item, lines in drawn
     ]
@@ -169,7 +162,7 @@ def _loss_by_length(results: Results) -> PanelChart:
         f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
-    name, rows = f"rescaled_{whole.name}", [row for part in drawn for row in _rows(*part)]
+    name, rows = f"rescaled_{whole.name}", [row for part in drawn for row in _rows(results, *part)]
     return PanelChart(name, title, caption, tuple(panels), "Rotations", rows)
 
 
@@ -183,13 +176,13 @@ def _loss_by_position(results: Results) -> PanelChart:
     known = [plateau for plateau in plateaus.values() if plateau]
     levels = {label: at and (1 + TOLERANCES[""]) * at for label, at in plateaus.items()}
     ceiling = CEILING * max(known) if known else None
-    whole = position_chart(results, chart, "", "", [line for _, lines in drawn for line in lines.values()])
+    whole = position_chart(results, chart, "", "", [line for _, lines in drawn for line in lines])
     whole = replace(whole, ceiling=ceiling)
     panels, rows = [], list[dict[str, Value]]()
     for item, lines in drawn:
         label, level = item.arm.label, levels[item.arm.label]
-        panels.append(replace(whole, title=label, series=tuple(lines.values()), level=level))
-        rows += [{**row, "failure_level": level} for row in _rows(item, lines)]
+        panels.append(replace(whole, title=label, series=lines, level=level))
+        rows += [{**row, "failure_level": level} for row in _rows(results, item, lines)]
     caption = (
         f"Loss at each position of the longest windows from {multiple(START)} on, in bins four an octave. "
         f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
@@ -200,22 +193,21 @@ def _loss_by_position(results: Results) -> PanelChart:
     return PanelChart(chart, title, caption, tuple(panels), "Rotations", rows)
 
 
-def _drawn(results: Results, values: Callable[[Run], Values]) -> list[tuple[ArmFigures, Drawn]]:
+def _drawn(results: Results, values: Callable[[Run], Values]) -> Drawn:
     """Return the arms that have anything to draw, with a series for each line that has."""
     drawn = []
-    for lines in results.rescaled:
-        means = {
-            line: points(values(measured(run, line.rescale)) for run in line.item.arm.finished)
-            for line in lines
-        }
-        series = {line: Series(line_number(line.place), line.label, at) for line, at in means.items() if at}
-        drawn += [(lines[0].item, series)] if series else []
+    for item, lines in results.rescaled:
+        means = [(line.arm, points(map(values, line.arm.finished))) for line in lines]
+        series = tuple(Series(arm.look, arm.label, at) for arm, at in means if at)
+        drawn += [(item, series)] if series else []
     return drawn
 
 
-def _rows(item: ArmFigures, lines: Drawn) -> Rows:
+def _rows(results: Results, item: ArmFigures, drawn: tuple[Series, ...]) -> Rows:
+    lines = next(lines for of, lines in results.rescaled if of is item)
+    rescale = {line.arm.label: line.rows[0]["rescale"] for line in lines}
     return [
-        {"arm": item.arm.label, "rescale": plain(line.rescale, 60), "line": line.label, **point.row}
-        for line, series in lines.items()
+        {"arm": item.arm.label, "rescale": rescale[series.label], "line": series.label, **point.row}
+        for series in drawn
         for point in series.points
     ]
