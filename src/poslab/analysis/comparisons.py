@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 from poslab.analysis.arms import RESCALING, Arm
 from poslab.analysis.estimates import ArmFigures
@@ -157,20 +157,18 @@ def compare(
     tested = 1.0 if primary is None else multiple(primary)
     families = (*COMPARED, *(IN_BITS.values() if is_in_bits(primary) else ()))
     columns = [f"{family}_{name(k)}" for family in families for k in multiples if k >= min(1.0, tested)]
-    comparisons: list[Comparison] = []
-    items = [item for item in all_figures if item is not reference]
-    compared = {in_bits: alike(items, reference.arm, in_bits) for in_bits in (False, True)}
-    for item in items:
-        for column in columns:
-            if item not in compared[is_in_bits(column)]:
-                continue
-            is_tested = column == primary
-            between = difference(item, reference, column, by_segment=is_tested)
-            if between is not None:
-                values, base = item.by_seed(column), reference.by_seed(column)
-                seeds = sorted(values.keys() & base.keys()) if is_tested else []
-                normal = normality([values[seed] - base[seed] for seed in seeds])
-                comparisons.append(Comparison(item.arm, reference.arm, column, between, normality_p=normal))
+    rest = [item for item in all_figures if item is not reference]
+    compared = {in_bits: alike(rest, reference.arm, in_bits) for in_bits in (False, True)}
+    comparisons = []
+    for item, column in product(rest, columns):
+        if item not in compared[is_in_bits(column)]:
+            continue
+        if (between := difference(item, reference, column, by_segment=column == primary)) is None:
+            continue
+        values, base = item.by_seed(column), reference.by_seed(column)
+        seeds = sorted(values.keys() & base.keys()) if column == primary else []
+        normal = normality([values[seed] - base[seed] for seed in seeds])
+        comparisons.append(Comparison(item.arm, reference.arm, column, between, normality_p=normal))
     return tuple(comparisons)
 
 

@@ -30,7 +30,8 @@ SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", 
 RELATIVE, FIXED = "usable_length", "usable_length_fixed"
 
 ESTIMATE = ("n", "mean", "half_width")  # columns of a figure over the seeds
-RATIO = ("_n", "", "_low", "_high", "_kind")  # columns of the times to a target over the reference's
+# Columns of the times to a target over the reference's, and what they have of a Ratio.
+RATIO = {"_n": "n", "": "mean", "_low": "low", "_high": "high", "_kind": "kind"}
 
 Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
 
@@ -75,13 +76,12 @@ class ArmFigures:
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
     """Return estimates of each figure over the rows, one per seed; a seed without a number is left out."""
-    by_column: dict[str, Estimate] = {}
-    for column in columns:
-        values = [float(row[column]) for row in rows if isinstance(row.get(column), int | float)]  # type: ignore[arg-type]
-        summary = estimate([value for value in values if isfinite(value)])
-        if summary is not None:
-            by_column[column] = summary
-    return by_column
+    numbers = {
+        column: [float(value) for row in rows if isinstance(value := row.get(column), int | float)]
+        for column in columns
+    }
+    found = {column: estimate([*filter(isfinite, values)]) for column, values in numbers.items()}
+    return {column: at for column, at in found.items() if at is not None}
 
 
 def arm_figures(
@@ -193,10 +193,9 @@ def target_columns(item: ArmFigures) -> dict[str, Value]:
     """Return how many of an arm's runs reached each target, and their time over the reference's."""
     row: dict[str, Value] = {}
     for suffix in TARGETS.values():
-        hits, n = item.reached.get(suffix, (None, None))
-        row |= {f"reached{suffix}": hits, f"reached{suffix}_of": n}
+        row[f"reached{suffix}"], row[f"reached{suffix}_of"] = item.reached.get(suffix, (None, None))
     for suffix in TARGETS.values():
         over = item.ratios.get(suffix)
-        values = (None,) * 5 if over is None else (over.n, over.mean, over.low, over.high, over.kind)
-        row |= {f"tokens_to_target{suffix}_ratio{e}": v for e, v in zip(RATIO, values, strict=True)}
+        for end, name in RATIO.items():
+            row[f"tokens_to_target{suffix}_ratio{end}"] = getattr(over, name, None)
     return row

@@ -37,8 +37,5 @@ def compared(results: Results) -> str:
 def _runs(results: Results) -> str:
     """Return how many finished runs the arms have, in words."""
     counts = [len(item.rows) for item in results.arms]
-    most = max(counts)
-    runs = "one run" if most == 1 else f"{most} seeds"
-    if len(counts) > 1:
-        runs = f"{'' if min(counts) == most else 'at most '}{runs} each"
-    return runs
+    runs = "one run" if max(counts) == 1 else f"{max(counts)} seeds"
+    return f"{'at most ' if min(counts) < max(counts) else ''}{runs}{' each' if len(counts) > 1 else ''}"

@@ -58,12 +58,16 @@ def cited(kind: str, name: str) -> tuple[str, ...]:
 
 def used(runs: Iterable[Run]) -> list[tuple[str, str]]:
     """Return the subjects of these runs that may have a reference, each once."""
-    subjects = []
-    for run in runs:
-        subjects += [("scheme", name) for name in named_in(run.config.get("pos"), "scheme")]
-        subjects += [("attention", kind) for kind in named_in(run.config.get("attention"), "kind")]
-        subjects += [("optimizer", optimizer(run))]
-        subjects += [("rescale", name) for name in run.rescalings]
+    named = {"scheme": ("pos", "scheme"), "attention": ("attention", "kind")}
+    subjects = [
+        subject
+        for run in runs
+        for subject in (
+            *((kind, name) for kind, at in named.items() for name in named_in(run.config.get(at[0]), at[1])),
+            ("optimizer", optimizer(run)),
+            *(("rescale", name) for name in run.rescalings),
+        )
+    ]
     return list(dict.fromkeys(subjects))
 
 

@@ -137,15 +137,24 @@ class StudyTables:
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:
             return None
-        by_arm: Rows = []
-        by_run: Rows = []
-        for item in self.results.arms:
-            of_arm = [found.get(run.name, {}) for run in item.arm.finished]
-            by_arm.append({"arm": item.arm.label, "seeds_finished": len(item.rows)})
-            by_arm[-1] |= estimate_columns(estimates(of_arm, columns), columns)
-            for run, figures in zip(item.arm.finished, of_arm, strict=True):
-                by_run.append({"arm": item.arm.label, "run": run.name, "seed": run.seed})
-                by_run[-1] |= {column: figures.get(column) for column in columns}
+        by_arm: Rows = [
+            {
+                "arm": item.arm.label,
+                "seeds_finished": len(item.rows),
+                **estimate_columns(estimates(item.rows, columns), columns),
+            }
+            for item in self.results.arms
+        ]
+        by_run: Rows = [
+            {
+                "arm": item.arm.label,
+                "run": run.name,
+                "seed": run.seed,
+                **{column: row.get(column) for column in columns},
+            }
+            for item in self.results.arms
+            for run, row in zip(item.arm.finished, item.rows, strict=True)
+        ]
         name = measurement.family
         title = name.replace("_", " ").capitalize()
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)

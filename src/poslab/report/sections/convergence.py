@@ -1,12 +1,13 @@
 """On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
 
 from dataclasses import replace
+from typing import Any
 
 from poslab.analysis.curves import by_cost, points, validation_losses
 from poslab.analysis.estimates import estimate_columns, target_columns
 from poslab.analysis.profile import profile
 from poslab.analysis.results import Results
-from poslab.analysis.sheets import Rows
+from poslab.analysis.statistics import grouped
 from poslab.record.facts import SHARED_STEPS
 from poslab.report.cells import bars, lines, to_target
 from poslab.report.charts import Chart, LineChart, Track, TrackChart, decades
@@ -90,38 +91,33 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
 def target_charts(results: Results) -> list[TrackChart]:
     """Return tokens to target for every finished run; nothing without targets."""
     columns = {target: f"tokens_to_target{target.suffix}" for target in results.targets}
-    tracks: list[Track] = []
-    rows: Rows = []
-    parts: list[str] = []
-    for item in results.arms:
-        reaches = [
-            (target, run, item.by_seed(column).get(run.seed))
-            for target, column in columns.items()
-            for run, row in zip(item.arm.finished, item.rows, strict=True)
-            if column in row
-        ]
-        if not reaches:
-            continue
-        marks = tuple((f"{100 * target.fraction:g}", tokens) for target, _, tokens in reaches)
-        row = target_columns(item) | estimate_columns(item.figures, columns.values())
-        cells = tuple(to_target(row, column) for column in columns.values())
-        tracks.append(Track(item.arm.look, item.arm.label, marks, cells))
-        hits = sum(tokens is not None for _, _, tokens in reaches)
-        parts.append(f"{item.arm.label}: {hits} of {len(reaches)} reached")
-        rows += [
-            {
-                "arm": item.arm.label,
-                "seed": run.seed,
-                "target_fraction": target.fraction,
-                "target_loss": target.loss,
-                "reached": tokens is not None,
-                "tokens_to_target": tokens,
-                "budget": run.budget,
-            }
-            for target, run, tokens in reaches
-        ]
-    if not tracks:
+    rows: list[dict[str, Any]] = [
+        {
+            "arm": item.arm.label,
+            "seed": run.seed,
+            "target_fraction": target.fraction,
+            "target_loss": target.loss,
+            "reached": row[column] is not None,
+            "tokens_to_target": row[column],
+            "budget": run.budget,
+        }
+        for item in results.arms
+        for target, column in columns.items()
+        for run, row in zip(item.arm.finished, item.rows, strict=True)
+        if column in row
+    ]
+    of_arms = grouped((row["arm"], row) for row in rows)
+    if not rows:
         return []
+    tracks, parts = [], []
+    for item in (item for item in results.arms if item.arm.label in of_arms):
+        of_arm = of_arms[item.arm.label]
+        marks = tuple((f"{100 * row['target_fraction']:g}", row["tokens_to_target"]) for row in of_arm)
+        columns_of_arm = target_columns(item) | estimate_columns(item.figures, columns.values())
+        cells = tuple(to_target(columns_of_arm, column) for column in columns.values())
+        tracks.append(Track(item.arm.look, item.arm.label, marks, cells))
+        hits = sum(row["reached"] for row in of_arm)
+        parts.append(f"{item.arm.label}: {hits} of {len(of_arm)} reached")
     title, edge = "Tokens to target", max(run.budget for run in results.finished)
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
@@ -137,7 +133,7 @@ def target_charts(results: Results) -> list[TrackChart]:
             "Training tokens (dashed: budget)",
             (0.0, edge),
             ("0", quantity(edge)),
-            tuple((f"{100 * target.fraction:g} %", f"{100 * target.fraction:g}") for target in columns),
+            tuple((f"{share} %", share) for share in (f"{100 * target.fraction:g}" for target in columns)),
             tuple(tracks),
             rows,
         )
