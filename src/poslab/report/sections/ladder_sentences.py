@@ -101,8 +101,8 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
         for found in trends
         if found.seen
     ]
-    others = grouped((found.reading, found.arm) for found in trends if not found.seen)
-    parts = [*seen, *(f"{reading} for {listing(arms, NAMED)}" for reading, arms in others.items())]
+    unseen = grouped((found.reading, found.arm) for found in trends if not found.seen)
+    parts = [*seen, *(f"{reading} for {listing(arms, NAMED)}" for reading, arms in unseen.items())]
     return f"Gaps to {rungs.reference} {cells.figure_place(figure)}: {'; '.join(parts)}."
 
 
