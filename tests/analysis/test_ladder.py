@@ -119,7 +119,7 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     results = gather("made_up", tmp_path, None)
     assert "; t5, rope, alibi at 16 tokens per parameter; rope, t5 at 31" in words(results)
     trends, *_ = section(results).findings
-    assert f"to {quantity(trend(rungs, 'alibi', LOSS).flops_to)} FLOP" in trends
+    assert f"and {quantity(trend(rungs, 'alibi', LOSS).flops_to)} FLOP" in trends
     # Those without a gap to the reference at their size and budget are named.
     losses = {"rope": [2.0, 1.8, 1.6, None, 1.4], "t5": [1.9, 1.75, 1.5, 1.4, None]}
     study(tmp_path / "apart", losses, [*BUDGETS, (64, 6000), (64, 8000)])

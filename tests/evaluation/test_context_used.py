@@ -112,7 +112,7 @@ KEEP = (
         (
             FEW,
             {},
-            ["No need of a context of L is seen in any arm:", "a context of 4 tokens is enough"],
+            ["No arm is seen to need a context of L:", "a context of 4 tokens is enough"],
             ["stays within"],
         ),
         (FEW, {"context": 1}, ["a context of 1 token is enough"], []),
@@ -120,18 +120,18 @@ KEEP = (
         (
             FEW,
             {"measured": False},
-            ["No need of a context of L is seen in any arm:"],
+            ["No arm is seen to need a context of L:"],
             [],
         ),  # by its losses at L/2
         (
             FEW,
             {"without": "none"},
-            ["No need of a context of L is seen in any arm but none:"],
+            ["No arm but none is seen to need"],
             ["stays within"],
         ),
         (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
-        (MOST | {"none": 0.001}, {}, [KEEP, "seen in none:"], []),
-        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["seen in any arm but rope:"], []),
+        (MOST | {"none": 0.001}, {}, [KEEP, "The arm none is not seen to need"], []),
+        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["No arm but rope is seen to need"], []),
     ],
 )
 def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(lost, how, said, not_said, tmp_path):

@@ -75,7 +75,12 @@ def context_used(parts: Sequence[Results]) -> str:
     if not arms:
         return ""
     rest = list(dict.fromkeys(item.arm.label for item in every if item.arm.label not in arms))
-    almost = f"any arm but {listing(rest, NAMED)}" if rest else "any arm"
+    subject = f"No arm{f' but {listing(rest, NAMED)}' if rest else ''} is"
+    if len(rest) >= len(arms):
+        subject = (
+            f"The arm {arms[0]} is not" if len(arms) == 1 else f"The arms {listing(arms, NAMED)} are not"
+        )
+    others = " of the others" if 0 < len(rest) < len(arms) else ""
     used = [
         (length, item.arm.context_length)
         for item in unused
@@ -84,9 +89,9 @@ def context_used(parts: Sequence[Results]) -> str:
     fewer = used and all(length < whole for length, whole in used)
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
-        f"No need of a context of L is seen in {almost if len(rest) < len(arms) else listing(arms, NAMED)}: "
-        f"without half of it the loss rises by less than {GATE:g} nats{enough}. If it stays as low past L "
-        "that shows little, and if it rises that is a failure."
+        f"{subject} seen to need a context of L: without half of it the loss{others} rises by less than "
+        f"{GATE:g} nats{enough}. If it stays as low past L that shows little, and if it rises that is a "
+        "failure."
     )
 
 
@@ -106,7 +111,7 @@ def convergence(results: Results) -> Iterator[str]:
         "at another size or budget by",  # times are tested at those of the reference only
         "by no run of",
         "without a seed in common by",
-        "with other targets by",
+        "and is no target of",
     )
     sooner, later, unclear, elsewhere, never, apart, no_target = order
 

@@ -96,8 +96,8 @@ def _gap(gap: Difference) -> str:
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return a sentence on which gaps shrink or grow, and at which none is seen."""
     seen = [
-        f"that of {found.arm} {found.reading} {_course(found, figure)}, over {quantity(found.flops_from)} to "
-        f"{quantity(found.flops_to)} FLOP"
+        f"that of {found.arm} {found.reading} {_course(found, figure)}, between {quantity(found.flops_from)} "
+        f"and {quantity(found.flops_to)} FLOP"
         for found in trends
         if found.seen
     ]
