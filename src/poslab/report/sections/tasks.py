@@ -138,7 +138,7 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
         label = name if learned == len(item.rows) else f"{name} ({learned} of {len(item.rows)} seeds)"
         if not values:
             return "not tested past that size", label
-        return f"at least half exact up to {fmean(values):.2f} times that size", label
+        return f"at least half of the answers exact up to {fmean(values):.2f} times that size", label
 
     by_words = grouped(map(solved, sorted(items, key=_learned, reverse=True)))
     parts = [f"{words} with {listing(names, 8)}" for words, names in by_words.items()]
