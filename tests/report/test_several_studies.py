@@ -58,7 +58,7 @@ def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path):
     assert gather("a,b", tmp_path, "rope").reference.arm.label == "a: rope"
     assert gather("a,b", tmp_path, "b: rope").reference.arm.label == "b: rope"
     assert gather("a,b", tmp_path, "fox").reference.arm.label == "b: fox"
-    with pytest.raises(ReportError, match="is no arm of these studies; their arms: a: rope; a: alibi"):
+    with pytest.raises(ReportError, match="is no arm of these studies; name one of: a: rope; a: alibi"):
         gather("a,b", tmp_path, "t5")
 
 

@@ -160,31 +160,20 @@ def choose_reference(
     Of arms that fit on a text or a task each, the first is meant. The first study's choice counts. Raises
     ReportError where `requested` fits no arm, or several.
     """
-    scope, pronoun = ("this study", "its") if len(studies) == 1 else ("these studies", "their")
-    if requested is not None:
-        fitting = _fitting(candidates, requested)
-        listed = "; ".join(arm.label for arm in fitting or candidates)
-        option = f"reference={plain(requested, 60)}"
-        if not fitting:
-            raise ReportError(f"{option} is no arm of {scope}; {pronoun} arms: {listed}")
-        if len(fitting) > 1 and not _on_texts_of_their_own(fitting):
-            raise ReportError(f"{option} fits {len(fitting)} arms, name one: {listed}")
-        return fitting[0], None
-    planned = studies[0].reference
-    if planned is None:
+    asked = studies[0].reference if requested is None else requested
+    if asked is None:
         return next((arm for arm in candidates if arm.finished), candidates[0]), None
-    fitting = _fitting(candidates, plain(planned))
-    if len(fitting) == 1 or _on_texts_of_their_own(fitting):
+    fitting = _fitting(candidates, plain(asked))
+    texts = {(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}
+    if len(texts) == len(fitting) > 0:
         return fitting[0], None
+    studied = "this study" if len(studies) == 1 else "these studies"
+    how = f"fits {len(fitting)} arms" if fitting else "is no arm"
+    if requested is not None:
+        listed = "; ".join(arm.label for arm in fitting or candidates)
+        raise ReportError(f"reference={plain(requested, 60)} {how} of {studied}; name one of: {listed}")
     arm = (fitting or candidates)[0]
-    how = "fits several arms" if fitting else f"is no arm of {scope}"
-    return arm, f"The reference asked for, {plain(planned, 60)}, {how}; compared with {arm.label}."
-
-
-def _on_texts_of_their_own(fitting: Sequence[Arm]) -> bool:
-    """Return whether there are arms, each the only one on its text or task: the reference of these."""
-    asked = {(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}
-    return len(asked) == len(fitting) > 0
+    return arm, f"The reference asked for, {plain(asked, 60)}, {how} of {studied}; compared with {arm.label}."
 
 
 def text_of(run: Run) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, difference_columns, sheet
@@ -77,20 +76,16 @@ def _side_and_arm(item: Agreement) -> tuple[str, str]:
 def _left_out(results: Results, figure: str) -> str:
     """Return the arms that are compared on none of the texts, with reasons; "" where there are none."""
     compared = {item.arm for item in agreements(results.texts, figure)}
-    apart = (
-        (_why_left_out(item, text, figure), item.arm.label)
-        for text in results.texts
-        for item in text.arms
-        if item.arm.label not in {*compared, text.reference.arm.label}
-    )
+    apart = []
+    for text in results.texts:
+        # In an arm of another size or budget may be a difference, but it is in no agreement.
+        beside = {item.arm.label for item in text.comparisons if item.figure == figure}
+        apart += [
+            ("another size or budget" if label in beside else why_apart(item, text, figure), label)
+            for item in text.arms
+            if (label := item.arm.label) not in {*compared, text.reference.arm.label}
+        ]
     return not_compared(dict.fromkeys(apart))
-
-
-def _why_left_out(item: ArmFigures, text: Results, figure: str) -> str:
-    """Return why an arm is in no agreement, though it may have a difference from the reference."""
-    if any(found.arm is item.arm and found.figure == figure for found in text.comparisons):
-        return "another size or budget"
-    return why_apart(item, text, figure)
 
 
 def _sides(item: Agreement, noun: str = "") -> str:
