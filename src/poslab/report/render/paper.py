@@ -185,20 +185,40 @@ def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Serie
     if chart.mark is not None:
         axes.axvline(chart.mark, **DASHED)
         if (chart.mark, chart.mark_label) not in chart.ticks:
-            place: dict[str, Any] = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
             axes.annotate(
-                chart.mark_label, (chart.mark, 1), (2, -1), va="top", color="#555555", style="italic", **place
+                chart.mark_label,
+                (chart.mark, 1),
+                (2, -1),
+                xycoords=axes.get_xaxis_transform(),
+                textcoords="offset points",
+                va="top",
+                color="#555555",
+                style="italic",
             )
     if chart.level is not None and chart.mark is not None:
         last = max(point.x for series in chart.series for point in series.points)
         ends = [chart.mark, max(chart.mark, last)]
         axes.plot(ends, [chart.level] * 2, **DASHED)
     for span in chart.spans:
-        style: dict[str, Any] = {"color": "#555555", "linewidth": 1, "marker": "|", "markersize": 5}
-        axes.plot([span.low, span.high], [span.y] * 2, linestyle="--" if span.dashed else "-", **style)
-        above: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 7}
-        middle = math.sqrt(span.low * span.high)
-        axes.annotate(verbatim(span.label), (middle, span.y), (0, 1.5), color="#555555", **above)
+        axes.plot(
+            [span.low, span.high],
+            [span.y] * 2,
+            linestyle="--" if span.dashed else "-",
+            color="#555555",
+            linewidth=1,
+            marker="|",
+            markersize=5,
+        )
+        axes.annotate(
+            verbatim(span.label),
+            (math.sqrt(span.low * span.high), span.y),
+            (0, 1.5),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+            color="#555555",
+        )
 
 
 def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[float], drawn: str) -> None:
@@ -271,8 +291,10 @@ def _tracks(chart: charts.TrackChart) -> Figure:
     axes.set_xlabel(chart.x_label)
     if kinds:
         axes.axvline(high, **DASHED)
-        gray: dict[str, Any] = {"color": "#555555", "linestyle": "none"}
-        marks = [Line2D([], [], marker=MARKS.get(kind, "D"), label=f"{kind} %", **gray) for kind in kinds]
+        marks = [
+            Line2D([], [], marker=MARKS.get(kind, "D"), label=f"{kind} %", color="#555555", linestyle="none")
+            for kind in kinds
+        ]
         heading = "Reaching the reference's loss at"
         figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), title=heading)
     return figure
@@ -284,13 +306,18 @@ def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
 
 
 def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, left_out: int = 0) -> None:
-    handles = []
-    for number, label in legend:
-        style = look(number)
-        handle = Line2D([], [], color=style.light, marker=style.marker, markeredgewidth=0)
-        handle.set_dashes(style.dash or (None, None))
-        handle.set_label(verbatim("\n".join(textwrap.wrap(label, 52))))
-        handles.append(handle)
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=style.light,
+            marker=style.marker,
+            markeredgewidth=0,
+            dashes=style.dash or (None, None),
+            label=verbatim("\n".join(textwrap.wrap(label, 52))),
+        )
+        for style, label in ((look(number), label) for number, label in legend)
+    ]
     heading = f"The {len(legend)} that end lowest; {left_out} others in grey,\nwhich the page distinguishes"
     title = heading if left_out else None
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title)
@@ -354,5 +381,6 @@ def _cells(
                 axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color="#777777", fontsize=LARGEST)
             elif size >= SMALLEST:
                 color = "white" if norm(values[y][x]) >= DARK else "#1a1b1e"
-                ink: dict[str, Any] = {"color": color, "fontsize": size}
-                axes.text(x + 0.5, y + 0.5, text, ha="center", va="center_baseline", **ink)
+                axes.text(
+                    x + 0.5, y + 0.5, text, ha="center", va="center_baseline", color=color, fontsize=size
+                )
