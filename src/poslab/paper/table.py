@@ -1,7 +1,7 @@
 """The narrow table of a paper: a row per arm, chosen columns, the best loss in bold, a mark for a test."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -77,9 +77,8 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
         )
     columns = (cells.arm_column(parts[0]), *(known[column] for column in chosen))
     blocks = tuple((part.text if results.texts else "", _rows(part, chosen)) for part in parts)
-    together = ["Each text is compared by itself."] if results.texts else []
-    caption = " ".join(filter(None, [*_caption(parts[0], chosen), *together]))
-    return PaperTable(caption, columns, blocks)
+    together = " Each text is compared by itself." if results.texts else ""
+    return PaperTable(f"{_caption(parts[0], chosen)}{together}", columns, blocks)
 
 
 def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
@@ -136,28 +135,27 @@ def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
     return text + STAR if star else text
 
 
-def _caption(results: Results, names: Sequence[str]) -> Iterator[str]:
-    """Yield the meaning of the columns, and how sure they are."""
+def _caption(results: Results, names: Sequence[str]) -> str:
+    """Return the meaning of the columns, and how sure they are."""
     lengths = [column for column in names if is_loss(column)]
-    for counted in dict.fromkeys(map(unit, lengths)):
-        yield f"Losses in {counted} at the training length L and past it; lower is better."
-    if "rank" in names:
-        yield cells.rank_words(results, "paired t tests with Holm's correction").strip()
-    if "difference" in names:
-        yield (
-            f"The difference is that from {results.reference.arm.label} in the tested loss, paired by "
-            f"seed; * marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
-        )
-    yield _how_sure(results)
-    if results.seeds > 1 and lengths and results.rungs is None:
-        tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
-        ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
-        yield f"Bold: the lowest mean of a column{ranked}{tested}."
-
-
-def _how_sure(results: Results) -> str:
-    if results.seeds < 2:
-        return "One seed per arm: no interval, no winner claimed."
+    units = dict.fromkeys(map(unit, lengths))
+    losses = [f"Losses in {name} at the training length L and past it; lower is better." for name in units]
+    ranks = cells.rank_words(results, "paired t tests with Holm's correction").strip()
+    difference = (
+        f"The difference is that from {results.reference.arm.label} in the tested loss, paired by seed; * "
+        f"marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
+    )
     settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
-    return f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."
+    sure = f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."
+    tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
+    ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
+    has_bold = results.seeds > 1 and lengths and results.rungs is None
+    sentences = (
+        *losses,
+        ranks if "rank" in names else "",
+        difference if "difference" in names else "",
+        sure if results.seeds > 1 else "One seed per arm: no interval, no winner claimed.",
+        f"Bold: the lowest mean of a column{ranked}{tested}." if has_bold else "",
+    )
+    return " ".join(filter(None, sentences))

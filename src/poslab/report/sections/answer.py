@@ -221,43 +221,43 @@ def ranked_rows(results: Results) -> Rows:
     return sorted(arms_sheet(results)[1], key=order)
 
 
-def belief(results: Results) -> Iterator[tuple[str, str]]:
-    """Yield labels and short values on how far to believe the answer."""
-    counts = [len(item.rows) for item in results.arms if item.rows]
-    sure = "" if max(counts) > 1 else ": no interval, no winner"
-    yield "Seeds per arm", f"{cells.span(sorted(counts))}{sure}"
-    if results.primary is not None and any(test.figure == results.primary for test in results.claims):
-        yield "Tested", f"{cells.figure_words(results.primary)}, with Holm's correction"
+def belief(results: Results) -> list[tuple[str, str]]:
+    """Return labels and short values on how far to believe the answer."""
     finished = results.finished
-    if any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished):
-        objectives = (recorded_objective(run.config) for run in finished)
-        words = ("not known here" if item is None else plain(item.predicts, 60) for item in objectives)
-        yield "Predicted", cells.distinct(words, NAMED)
-    if any(run.has_text for run in finished):
-        yield "Text", cells.distinct((plain(run.data_name, 40) for run in finished), NAMED)
-    if scored := held_out(finished):
-        yield HELD_OUT, "; ".join(scored)
     trained = [run for run in finished if not is_pretrained(run)]
-    if trained:
-        yield "Learning rate", _rate(results)
+    counts = sorted(len(item.rows) for item in results.arms if item.rows)
+    tested = (
+        "" if results.primary is None else f"{cells.figure_words(results.primary)}, with Holm's correction"
+    )
+    is_tested = any(test.figure == results.primary for test in results.claims)
+    objectives = (recorded_objective(run.config) for run in finished)
+    words = ("not known here" if item is None else plain(item.predicts, 60) for item in objectives)
+    of_another = any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished)
+    text = cells.distinct((plain(run.data_name, 40) for run in finished), NAMED)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
-    size = cells.span(list(map(quantity, parameters)))
+    size = f"{cells.span(list(map(quantity, parameters)))} parameters"
     budget = cells.span(list(map(quantity, sorted(run.budget for run in trained))))
-    lengths = list(map(count, sorted(run.context_length for run in finished)))
     seen = sorted(value for run in finished if (value := tokens_per_parameter(run)) is not None)
     before = ", training before included" if any(map(origin_of, finished)) else ""
     ratio = f" ({cells.span([number(value, 2) for value in seen])} per parameter{before})" if seen else ""
-    if trained:
-        yield "Model and budget", f"{size} parameters, {budget} tokens{ratio}"
-    else:
-        yield "Models", f"{size} parameters, trained elsewhere"
-    if seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None:
-        where = " in some arms" if round(seen[-1]) >= EARLY else ""
-        early = f"fewer than {EARLY} tokens per parameter{where}"
-        yield "Early training", f"{early}, so differences at L may shrink or turn with more training"
-    yield "L", f"{cells.span(lengths)} tokens"
-    if unsteady(results):
-        yield "Speed", "not compared: uneven, as beside other work"
+    is_early = seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None
+    where = " in some arms" if seen and round(seen[-1]) >= EARLY else ""
+    fewer = f"fewer than {EARLY} tokens per parameter{where}"
+    early = f"{fewer}, so differences at L may shrink or turn with more training"
+    known = (
+        ("Seeds per arm", f"{cells.span(counts)}{'' if counts[-1] > 1 else ': no interval, no winner'}"),
+        ("Tested", tested if is_tested else ""),
+        ("Predicted", cells.distinct(words, NAMED) if of_another else ""),
+        ("Text", text if any(run.has_text for run in finished) else ""),
+        (HELD_OUT, "; ".join(held_out(finished))),
+        ("Learning rate", _rate(results) if trained else ""),
+        ("Model and budget", f"{size}, {budget} tokens{ratio}" if trained else ""),
+        ("Models", "" if trained else f"{size}, trained elsewhere"),
+        ("Early training", early if is_early else ""),
+        ("L", f"{cells.span([count(n) for n in sorted(run.context_length for run in finished)])} tokens"),
+        ("Speed", "not compared: uneven, as beside other work" if unsteady(results) else ""),
+    )
+    return [(label, value) for label, value in known if value]
 
 
 def _rate(results: Results) -> str:
