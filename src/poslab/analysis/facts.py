@@ -112,9 +112,14 @@ def shown_configuration(results: Results) -> Any:
 
 def settings_sheet(results: Results) -> Sheet | None:
     """Return settings.csv: a row per arm, a column per configuration key in which the arms differ."""
-    rows: Rows = []
-    for item in results.arms if results.differing else ():
-        values = {plain(key): value for key, value in item.arm.differing.items()}
-        cells = {key: value if isinstance(value, bool) else _cell(value) for key, value in values.items()}
-        rows.append({"arm": item.arm.label, **cells})
-    return (list(rows[0]), rows) if rows else None
+    rows: Rows = [
+        {
+            "arm": item.arm.label,
+            **{
+                plain(key): value if isinstance(value, bool) else _cell(value)
+                for key, value in item.arm.differing.items()
+            },
+        }
+        for item in results.arms
+    ]
+    return (list(rows[0]), rows) if results.differing else None

@@ -54,13 +54,12 @@ def choose_primary(
     """
     figures = [f"{protocol}_{name(k)}" for protocol in OTHER for k in multiples]
     available = [figure for figure in figures if any(figure in item.figures for item in all_figures)]
-    listed = ", ".join(available) or "none"
+    asked = planned if requested is None else requested
+    if asked in available:
+        return asked, None
     if requested is not None:
-        if requested not in available:
-            raise ReportError(f"primary={plain(requested, 60)} is a loss of no arm; there are {listed}")
-        return requested, None
-    if planned in available:
-        return planned, None
+        listed = ", ".join(available) or "none"
+        raise ReportError(f"primary={plain(requested, 60)} is a loss of no arm; there are {listed}")
     usual = [k for k in reversed(multiples) if 1 <= k <= LONGEST_TESTED]
     slides = any(f"sliding_{name(k)}" in reference.figures for k in multiples)
     defaults = (f"{'sliding' if slides else 'loss'}_{name(k)}" for k in usual)

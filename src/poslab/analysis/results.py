@@ -23,6 +23,7 @@ from poslab.analysis.ladder import Ladder, rungs_of
 from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import both_protocols, choose_primary, loss_at_length
 from poslab.analysis.rescalings import Lines, rescaled_arms
+from poslab.analysis.statistics import grouped
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
 from poslab.record import measures
@@ -338,8 +339,7 @@ def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> tupl
 def _no_runs(records: Records) -> str:
     compared = [run for run in records.runs if not run.tunes]
     counts = []
-    for status in sorted({run.status for run in compared}):
-        reasons = [run.reason for run in compared if run.status == status]
+    for status, reasons in sorted(grouped((run.status, run.reason) for run in compared).items()):
         why = next((f" ({plain(reason, 120)})" for reason in reasons if reason), "")
         counts.append(f"{len(reasons)} {plain(status, 30)}{why}")
     if tuning := len(records.runs) - len(compared):

@@ -9,7 +9,7 @@ from poslab.config.text import counted, listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity
-from poslab.report.verdict import NAMED, sentence
+from poslab.report.verdict import NAMED, not_compared, sentence
 
 
 def named(rungs: Ladder, rung: Rung) -> str:
@@ -34,10 +34,9 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
         caution = f"{counted(cells.span(seeds), 'seed')}, so exploratory: "
     without = [arm for arm in rungs.contenders if all(arm not in rung.order(figure) for rung in rungs.rungs)]
-    lacking = [arm for arm in without if any(arm in rung.arms for rung in rungs.rungs)]
-    measured = [arm for arm in without if arm not in lacking]
-    apart = f"; not defined or not measured there: {listing(lacking, NAMED)}" if lacking else ""
-    apart += f"; not compared with {rungs.reference}: {listing(measured, NAMED)}" if measured else ""
+    measured = {arm for rung in rungs.rungs for arm in rung.arms}
+    lacking, unlike = "not defined or not measured there", f"scored in another way than {rungs.reference}"
+    apart = not_compared((lacking if arm in measured else unlike, arm) for arm in without)
     yield sentence(
         f"{caution}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
     )
