@@ -100,18 +100,21 @@ def _sides(item: Agreement, noun: str = "") -> str:
 
 
 def _order(results: Results, figure: str) -> str:
-    """Return how far the texts order the arms alike; "" where some share no two arms, or means are equal."""
+    """Return which arms change places from text to text; "" where some texts do not share two arms."""
     found = orders(results.texts, figure)
-    changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
-    equal = not changed and any(order.tau < 1 for order in found)
-    if len(found) < math.comb(len(results.texts), 2) or equal:
+    if len(found) < math.comb(len(results.texts), 2):
         return ""
+    changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
+    if not changed and any(order.tau < 1 for order in found):
+        return ""  # means are equal
+    if not changed:
+        every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
+        return f"{every} texts order the means of the {cells.figure_words(figure)} alike."
     pairs = listing([" with ".join(pair) for pair in changed], NAMED)
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
-    return (
-        f"Between texts, the order of means of the {cells.figure_words(figure)} has a Kendall's tau of "
-        f"{taus} (1: the same order), not tested{f': {pairs} in another order' if pairs else ''}."
-    )
+    verb = "changes" if len(changed) == 1 else "change"
+    order = f"the order of means of the {cells.figure_words(figure)}"
+    return f"Between texts {pairs} {verb} places in {order} (Kendall's tau {taus}, not tested)."
 
 
 def chart(results: Results) -> PanelChart:
