@@ -168,6 +168,7 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     # Their losses do not compare, and their lengths and budgets differ as they must.
     assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
     assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))
+    assert page.chapters[-1].findings == ()  # on no targets of losses
 
 
 def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp_path):

@@ -12,12 +12,13 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Studies a and b with a finished run, b and c with a failed one; of k only the archive is left."""
+    """Studies a and b with a finished run, b, c and d with one that ended; of k only the archive is left."""
     home = tmp_path_factory.mktemp("home")
     for study in ("a", "b", "k"):
         write_run(home / "runs", "rope-0", study=study)
     for study in ("b", "c"):
         write_run(home / "runs", "dead", pos="t5", study=study, status="failed", reason="out of memory")
+    write_run(home / "runs", "diverged", study="d", status="diverged", reason="nan at step 4")
     assert main(["study=k", f"runs={home}/runs", f"reports={home}/reports", "keep=true"]) == 0
     shutil.rmtree(home / "runs" / "k")
     return home
@@ -30,6 +31,7 @@ def home(tmp_path_factory):
         ("study=a,b,gone", "study=gone has no records; studies with records: "),
         ("study=a,", "study=a, lacks a name; studies with records: "),
         ("study=a,c", "study=c has no finished run: 1 failed (out of memory); run its command again"),
+        ("study=d", "1 diverged (nan at step 4); the same command does not repeat them"),
         ("study=a,../b", "study=../b has no records"),
         ("study=../reports/k", "has no records"),
         ("runs=nowhere", "no records in nowhere; train a study first"),

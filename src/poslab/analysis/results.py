@@ -121,6 +121,11 @@ class Results:
         return len({scored_by(run) for run in self.finished}) <= 1
 
     @property
+    def has_losses(self) -> bool:
+        """Whether the report has losses: not of several tasks, where none compares."""
+        return self.one_objective or any(run.has_text for run in self.finished)
+
+    @property
     def text(self) -> str:
         """The name of the reference's text."""
         return plain(self.first.data_name, 40)
@@ -345,6 +350,8 @@ def _no_runs(records: Records) -> str:
     if tuning := len(records.runs) - len(compared):
         counts.append(f"{tuning} that tune learning rates")
     again = "run its command again"
+    if {run.status for run in compared} == {"diverged"}:
+        again = "the same command does not repeat them: choose another trainer.learning_rate"
     if records.earlier:
         again += f", or add earlier=true for the {counted(len(records.earlier), 'run')} of earlier commands"
     return f"study={records.study} has no finished run: {', '.join(counts)}; {again}"

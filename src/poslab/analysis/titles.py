@@ -22,7 +22,7 @@ def compared(results: Results) -> str:
     if len(schemes) < len(results.arms):
         ways = ["attention" if key.startswith("attention.") else key for key in results.differing]
         ways = ["text" if key.startswith("data.") and results.texts else key for key in ways]
-        if not (results.one_objective or any(run.has_text for run in results.finished)):
+        if not results.has_losses:
             of_task = "objective.", "context_length", "trainer.max_steps", "trainer.warmup_steps"
             ways = ["task" if key.startswith(of_task) else key for key in ways]
         options = [key for key in ways if key.startswith("pos.") and key != "pos.name"]

@@ -171,6 +171,8 @@ def remarks_on(results: Results) -> Iterator[str]:
             f"By the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
             "What else has an interval or a p here is outside of them."
         )
+    if not results.has_losses:
+        return
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
         yield f"{counted(fewest, 'validation')} a run: tokens to target are coarse."
@@ -229,7 +231,7 @@ QUESTIONS = (  # that on the text is the first
     Question(
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens, with the one between documents)",
-        ": compare bits per byte (primary=sliding_bits_per_byte_8x), not nats per token",
+        ": compare bits per byte (primary=sliding_bits_per_byte_1x or farther), not nats per token",
     ),
     Question(
         lambda run: run.manifest.device, "The devices differ ({})", ": speeds and seconds do not compare"

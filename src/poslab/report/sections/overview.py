@@ -37,8 +37,7 @@ RANKED = 30  # arms up to which a figure shows their ranks
 def arms(results: Results) -> Section:
     """Return the table of arms."""
     sheets = {"pairs": pairs_sheet(results), "claims": claims_sheet(results), "arms": arms_sheet(results)}
-    has_losses = results.one_objective or any(run.has_text for run in results.finished)
-    tables = (arms_table(results),) if has_losses else ()
+    tables = (arms_table(results),) if results.has_losses else ()
     return Section("arms", "Every figure by arm", tables=tables, sheets=sheets)
 
 
@@ -217,7 +216,12 @@ def rank_chart(results: Results) -> list[TrackChart]:
 
 
 def differences_table(results: Results) -> Table | None:
-    """Return differences from the reference over shared seeds, or None with one seed."""
+    """Return differences from the reference over shared seeds; None with one seed, and with several rungs.
+
+    There each arm has a reference of its own size and budget (`ladder`).
+    """
+    if results.rungs is not None:
+        return None
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
