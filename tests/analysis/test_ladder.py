@@ -92,7 +92,9 @@ def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path
 def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget_for_each_crossing(tmp_path):
     """No arm of one budget is ranked, tested or set beside one of another."""
     study(tmp_path, {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.1] * 3}, BUDGETS)
-    answer = document(results := gather("made_up", tmp_path, None)).answer
+    page = document(results := gather("made_up", tmp_path, None))
+    assert "Against the reference" not in {table.title for part in page.sections for table in part.tables}
+    answer = page.answer
     assert [row["order"] for row in answer.table.records[:3]] == ["t5, rope, alibi"] * 2 + ["rope, t5, alibi"]
     assert answer.table.records[2]["gap_t5_mean"] == pytest.approx(0.1, abs=0.01)
     assert not any(column.key == "rank" for column in answer.table.columns)

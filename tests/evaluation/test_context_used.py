@@ -164,7 +164,7 @@ def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_leng
                 tables={ContextUsed.table: rows},
             )
     plan(tmp_path, names, f"rope L={L}")
-    assert "less than 0.02 nats. If" in context_used([gather("made_up", tmp_path, None)])
+    assert "less than 0.02 nats. So" in context_used([gather("made_up", tmp_path, None)])
 
 
 def test_the_section_has_what_each_arm_loses_with_less(tmp_path):

@@ -82,7 +82,7 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
         tested,
     )
     assert re.search(r"higher on 3 of 3 texts \(3 separated\) for the arm none \(", tested)
-    assert "alibi with rope changes places" in order
+    assert "alibi changes places with rope" in order
 
 
 @pytest.mark.parametrize("smallest", [("rope", "t5"), ("rope",)])

@@ -40,7 +40,7 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     results = study(tmp_path / "whole", arms, 5)
     (gains,) = extrapolation(results)
-    assert gains.endswith("falls for alibi, rises for rope and t5.")
+    assert gains.endswith("falls for alibi; rises for rope and t5.")
     (sooner,) = convergence(results)
     assert sooner.endswith("sooner by alibi and t5.")
     assert "is lower for alibi and t5." in at_length(results)
@@ -163,5 +163,5 @@ def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_p
                 facts = {"config": config, "tokens": BATCH * L * steps, "flops": 6e4 * steps}
                 write_run(tmp_path, f"{pos}-{steps}-{seed}", pos, seed, curve=curve, shift=by, **facts)
     (said,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
-    assert "later, if at all, by t5 100 steps, at another size or budget by rope 400 steps (5 of 5" in said
+    assert "later, if at all, by t5 100 steps; at another size or budget by rope 400 steps (5 of 5" in said
     assert "not clearly" not in said

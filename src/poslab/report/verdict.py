@@ -50,7 +50,7 @@ def extrapolation(results: Results) -> Iterator[str]:
         parts = phrases((above, below, neither), found)
         text = "" if results.one_text else ", each on its own text"
         length = length_words(multiple(longest))
-        yield f"From L to {length} the loss in sliding windows{text} {', '.join(parts)}."
+        yield f"From L to {length} the loss in sliding windows{text} {'; '.join(parts)}."
 
 
 def without_context(results: Results) -> list[ArmFigures]:
@@ -90,7 +90,7 @@ def context_used(parts: Sequence[Results]) -> str:
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
         f"{subject} seen to need a context of L: without half of it the loss{others} rises by less than "
-        f"{GATE:g} nats{enough}. If it stays as low past L that shows little, and if it rises that is a "
+        f"{GATE:g} nats{enough}. So a loss that does not rise past L shows little; one that rises is a "
         "failure."
     )
 
@@ -130,7 +130,7 @@ def convergence(results: Results) -> Iterator[str]:
     ends = {label: ratios[label].high or 1.0 for label in claimed & ratios.keys()}
     rivals.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
     parts = phrases(order, map(found, (item for item in rivals if item.rows or item.arm.label in ratios)))
-    start = f"the loss of {reference.arm.label} at 75 % of its budget is reached {', '.join(parts)}"
+    start = f"the loss of {reference.arm.label} at 75 % of its budget is reached {'; '.join(parts)}"
     yield sentence(f"{on_text(results)}, {start}" if results.seeds > 1 else start)
 
 
@@ -230,7 +230,7 @@ def at_length(results: Results) -> str:
     apart = "not compared for"
     found += [(apart, i.arm.label) for i in results.arms if i.rows and i.arm.label not in known]
     parts = phrases((*READINGS, apart), found)
-    return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {', '.join(parts)}."
+    return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {'; '.join(parts)}."
 
 
 def compares_at_length(results: Results) -> bool:

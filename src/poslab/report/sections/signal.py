@@ -15,9 +15,9 @@ TITLES = {VALIDATION: "Validation loss", "aulc": "Mean validation loss (AULC)"}
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of figures with their signal and noise; None of one arm."""
+    """Return the table of figures with their signal and noise; None of one arm, and of one seed."""
     found = signals(results)
-    if not found:
+    if all(signal.seeds is None for signal in found):
         return None
     table = _table(results, list(map(vars, found)))
     return Section("signal", TITLE, findings=_findings(found), tables=(table,), sheets=sheets_of(table))
@@ -27,8 +27,7 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     """Return which figures separate an arm from the reference, and which none, of those with two seeds."""
     decided = grouped((_title(signal.figure), signal.decides) for signal in found if signal.compared)
     if not decided:
-        unknown = ": how far seeds differ is not known" if all(item.seeds is None for item in found) else ""
-        return (f"No test over two shared seeds or more{unknown}, so no figure is shown to decide.",)
+        return ("No test over two shared seeds or more, so no figure is shown to decide.",)
     always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
     never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])
     groups = ("an arm", always), ("no arm", never)

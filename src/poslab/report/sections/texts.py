@@ -112,9 +112,9 @@ def _order(results: Results, figure: str) -> str:
         return f"{every} texts order the means of the {cells.figure_words(figure)} alike."
     pairs = listing([" with ".join(pair) for pair in changed], NAMED)
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
-    verb = "changes" if len(changed) == 1 else "change"
+    change = pairs.replace(" with ", " changes places with ", 1)
     order = f"the order of means of the {cells.figure_words(figure)}"
-    return f"Between texts {pairs} {verb} places in {order} (Kendall's tau {taus}, not tested)."
+    return f"Between texts {change} in {order} (Kendall's tau {taus}, not tested)."
 
 
 def chart(results: Results) -> PanelChart:
