@@ -12,16 +12,18 @@ from threading import Event
 import pytest
 
 from poslab.analysis.curves import point
+from poslab.analysis.results import gather
 from poslab.analysis.statistics import Estimate
 from poslab.paper import panels
 from poslab.report.charts import LineChart, Series, decades
 from poslab.report.render import paper
 from poslab.report.render.paper import MANY, NAMED, draw, draw_all
+from poslab.report.sections.extrapolation import loss_by_length
 from poslab.report.write import write_report
 from support.commands import ROOT
 from support.dashboards import write_study
 from support.forks import one_of_each
-from support.records import contents
+from support.records import contents, write_run
 
 REPORT = """
 import sys
@@ -154,3 +156,9 @@ def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
 def test_ticks_are_round_numbers_and_not_many(low, high, expected):
     points = tuple(point(x, Estimate(1, 5.0, None, 5.0, 5.0), {}) for x in (low, high))
     assert [label for _, label in decades([Series(0, "rope", points)])] == expected
+
+
+def test_a_length_that_was_not_measured_has_no_tick(tmp_path):
+    write_run(tmp_path, "rope-0", sliding={1.0: 2.0, 2.0: 2.0})
+    chart = loss_by_length(gather("made_up", tmp_path, None), "sliding", bits=False)
+    assert [label for _, label in chart.ticks] == ["L", "2 L"]

@@ -164,6 +164,7 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path):
         write_report(name, tmp_path / "runs", reports)
     text = (reports / "local.html").read_text()
     assert re.findall(r'href="(\w+)/index.html"', text) == ["newer", "older"]
+    assert text.count("1 finished run ") == 2
     assert "<script>alert(1)" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert all((reports / source).is_file() for source in re.findall(r'src="([^"]*)"', text))

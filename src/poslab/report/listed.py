@@ -73,7 +73,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         "title": title,
         "compared": "" if compared == title else compared,
         "answer": facts.get("answer", ""),  # the first sentence
-        "runs": f"{facts.get('runs_finished', 'no')} finished runs",
+        "runs": f"{(runs := facts.get('runs_finished', 'no'))} finished run{'' if runs == '1' else 's'}",
         "date": max(ended, default="")[:10],  # on which its last run ended
         "command": facts.get("report_command", ""),  # which writes the report again
         "picture": (folder / PICTURE).is_file(),

@@ -101,14 +101,16 @@ def loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
 def _by_length(
     results: Results, figure: str, title: str, caption: str, unit: str, values: Callable[[Run], Values]
 ) -> LineChart:
+    series = lines(results, lambda item: points(map(values, item.arm.finished)))
+    measured = {point.x for line in series for point in line.points}
     return LineChart(
         f"{figure}_by_length",
         title,
         f"{caption} {bars(results)}",
         f"Evaluation length{training_length(results)}",
         unit,
-        lines(results, lambda item: points(map(values, item.arm.finished))),
-        tuple((k, multiple(k)) for k in results.multiples),
+        series,
+        tuple((k, multiple(k)) for k in results.multiples if k in measured),
         1.0,
     )
 
