@@ -142,7 +142,7 @@ def differences(results: Results) -> Section:
     """Return the differences from the reference; without two seeds of any arm, only their CSV file."""
     table = differences_table(results)
     sheets = {"differences": differences_sheet(results)}
-    tables = [] if table is None else [table]
+    tables = [] if table is None or results.rungs is not None else [table]  # a ladder has its own (`ladder`)
     if table is not None and results.interactions:
         sheets["interactions"] = interactions_sheet(results)
         tables.append(_interactions_table(results))
@@ -216,12 +216,7 @@ def rank_chart(results: Results) -> list[TrackChart]:
 
 
 def differences_table(results: Results) -> Table | None:
-    """Return differences from the reference over shared seeds; None with one seed, and with several rungs.
-
-    There each arm has a reference of its own size and budget (`ladder`).
-    """
-    if results.rungs is not None:
-        return None
+    """Return differences from the reference over shared seeds, or None with one seed."""
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
