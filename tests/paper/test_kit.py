@@ -94,6 +94,7 @@ def test_the_methods_say_how_it_was_trained_and_which_lengths_were_measured(tmp_
     assert all(f"{{{key}," in texts["muon"] for key in cited("optimizer", "muon"))
     assert "at lengths of L and 2 L" in texts["muon"]
     assert "with 1 layer, width 32 and 2 heads" in texts["muon"]
+    assert "with the positional scheme rope, under " in texts["muon"]  # no other arm differs from it
 
 
 def test_the_table_has_the_numbers_of_arms_csv(results, tmp_path):

@@ -43,7 +43,7 @@ def paragraph(results: Results) -> Iterator[str]:
         f"We trained decoder-only Transformers in the style of GPT-2{cite(cited('always', 'model'))}{but} "
         f"with {counted(model('layers'), 'layer')}, width {model('width')} and "
         f"{counted(model('heads'), 'head')} "
-        f"({every(lambda run: quantity(run.manifest.parameters))} parameters) that differ in "
+        f"({every(lambda run: quantity(run.manifest.parameters))} parameters) "
         f"{''.join(_compared(of_text))}. "
     )
     data = every(lambda run: plain(run.data_name, 60))
@@ -124,10 +124,11 @@ def _compared(results: Results) -> Iterator[str]:
         keys += _sources("attention", config.get("attention")) if several else []
         arms.append(f"{item.arm.label}{cite(key for key in keys if key not in cited_before)}")
         cited_before |= {*keys}
-    yield f"their positional scheme{' and attention' if several else ''}: {listing(arms, len(arms))}"
+    differing = f"that differ in their positional scheme{' and attention' if several else ''}:"
+    yield f"{differing if len(arms) > 1 else 'with the positional scheme'} {listing(arms, len(arms))}"
     if not several:
         sources = cite(_sources("attention", next(filter(None, configs)).get("attention")))
-        yield f", all under {attentions.pop()} attention{sources}"
+        yield f", {'all ' if len(arms) > 1 else ''}under {attentions.pop()} attention{sources}"
     settings = [
         key
         for key in results.differing
