@@ -159,7 +159,7 @@ def test_an_error_reaches_the_user_with_its_traceback(tmp_path, monkeypatch, cap
     assert "Traceback" in shown
     assert "in fails" in shown
     assert "not done: rope / flash / seed 0: ZeroDivisionError: in the middle of a step" in shown
-    assert (only_run(tmp_path) / "error.txt").exists()
+    assert f"(see {only_run(tmp_path) / 'error.txt'})" in shown
     monkeypatch.undo()
     assert run_study([inline(tmp_path)], "a command") == 0
     assert not (only_run(tmp_path) / "error.txt").exists()

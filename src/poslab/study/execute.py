@@ -16,6 +16,7 @@ from poslab.config.text import counted
 from poslab.record.active_runs import announced
 from poslab.record.locks import file_lock, is_taken, run_lock
 from poslab.record.reader import ReportError
+from poslab.record.schema import ERROR
 from poslab.record.study_list import UNNAMED, WAIT, enlist
 from poslab.report.render.terminal import show
 from poslab.study.display.bar import with_bar
@@ -75,11 +76,11 @@ def run_study(requests: Sequence[Request], command: str) -> int:
         every = (*(member.directory for member in members), *refused)
         _list_runs([directory for directory in every if directory.parent.name == UNNAMED], settings)
         _report(members, runs, reports, console)
-        failures += [
-            f"{member.title}: {member.note or 'no reason is known'} (see {member.directory})"
-            for member in members
-            if member.state != "done"
-        ]
+        for member in members:
+            if member.state != "done":
+                cause = member.directory / ERROR  # the traceback
+                where = cause if cause.exists() else member.directory
+                failures.append(f"{member.title}: {member.note or 'no reason is known'} (see {where})")
         for line in dict.fromkeys(failures):
             console.print(f"not done: {line}", style="red")
         return int(bool(failures))
