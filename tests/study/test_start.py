@@ -166,9 +166,13 @@ def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
     requests = [
         asked(*places, *longer, f"pos.base={base}", runs=tmp_path / "runs") for base in ("1e4", "5e5")
     ]
+    of_others = tmp_path / "runs" / "longer" / "wandb" / "offline-run-1"  # of a command with logger=wandb
+    of_others.mkdir(parents=True)
     for expected in ("2 runs to start", "not repeated: 2 of 2 runs"):
         assert run_study(requests, "a command") == 0
-        assert expected in capsys.readouterr().err
+        shown = capsys.readouterr().err
+        assert expected in shown
+        assert "W&B" not in shown
     facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]
     assert ("from_run", made.rope.name) in facts
     assert ("from_steps", "40") in facts
