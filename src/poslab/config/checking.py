@@ -38,7 +38,6 @@ OTHER_NAMES = {
     **dict.fromkeys(("block_size", "seq_len", "sequence_length", "max_seq_len"), "context_length"),
     **dict.fromkeys(("steps", "iters", "max_iters", "num_steps"), "max_steps"),
     **dict.fromkeys(("bs", "batch"), "batch_size"),
-    "seeds": "seed",
     **dict.fromkeys(("theta", "rope_theta"), "base"),
     **dict.fromkeys(("sdpa", "flash_attention"), "flash"),
     "lr": "learning_rate",
@@ -87,8 +86,7 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         key, where = ("", " in the list") if isinstance(error["loc"][-1], int) else (f"{path}=", "")
         reason += f""": write {key}'"{error["input"]}"'{where}"""
     if error["type"] == "literal_error":
-        choices = re.findall(r"'([^']+)'", error["ctx"]["expected"])
-        reason += did_you_mean(str(error["input"]), choices)
+        reason += did_you_mean(str(error["input"]), re.findall(r"'([^']+)'", error["ctx"]["expected"]))
     return f"{path}={value[:60]}: ", reason
 
 

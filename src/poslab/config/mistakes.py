@@ -157,7 +157,8 @@ def explained(error: Exception, conf: Conf) -> str:
     if missing and options:  # of Hydra's MissingConfigException
         inside = str(missing).removeprefix("hydra/")
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
-        return absent(group, name, options)
+        file = "; a text of your own is data=text data.path=FILE" if group == "data" else ""
+        return f"{absent(group, name, options)}{file}"
     if lacking := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
         return absent(lacking[1], lacking[2], conf.options(lacking[1]))
     if listed := re.match(r"In '([^']*)': .*Cannot merge DictConfig with ListConfig", text):
@@ -188,7 +189,7 @@ def _unknown_setting(key: str, conf: Conf) -> str:
         return f"{key} is a setting of {', '.join(owners)} only; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [item.removeprefix(f"{section}.") for item in known if item.startswith(f"{section}.")]
-    standard = OTHER_NAMES.get(name.lower(), name.lower())
+    standard = {**OTHER_NAMES, "seeds": "seed"}.get(name.lower(), name.lower())  # tune.seeds is no study's
     # Seed for seed, although data.seed ends alike; and max_steps for trainer.max_steps.
     alike = [item for item in known if item == key.lower()] or [
         item for item in known if item.rpartition(".")[2] == standard
@@ -203,8 +204,8 @@ def _unknown_setting(key: str, conf: Conf) -> str:
     return f"{key} is not a setting{near}; {_listed()}"
 
 
-def _listed(topic: str = "settings", what: str = "every setting") -> str:
-    return f"`{typed('train')} --help {topic}` lists {what}"
+def _listed(topic: str = "settings", listed: str = "every setting") -> str:
+    return f"`{typed('train')} --help {topic}` lists {listed}"
 
 
 def known_settings(conf: Conf) -> dict[str, list[str]]:

@@ -52,9 +52,7 @@ class Conf:
 def absent(group: str, option: str, options: Iterable[str]) -> str:
     """Return the line for an option that a group does not have, with the nearest one and all that it has."""
     options = list(options)
-    own = "; a text of your own is data=text data.path=FILE" if group == "data" else ""
-    there = f"there are {', '.join(options)}{own}"
-    return f"{group}={option} does not exist{did_you_mean(option, options)}; {there}"
+    return f"{group}={option} does not exist{did_you_mean(option, options)}; there are {', '.join(options)}"
 
 
 def load(path: Path) -> Mapping[str, Any]:

@@ -201,7 +201,7 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
         folders = dict.fromkeys(f"{member.directory.parent}/" for member in members)
         waiting = {"to start": len(members) - settled - begun, "to resume": begun}
-        parts = [f"{counted(runs, 'run')} {what}" for what, runs in waiting.items() if runs]
+        parts = [f"{counted(runs, 'run')} {verb}" for verb, runs in waiting.items() if runs]
         console.print(f"{' and '.join(parts)}, in {', '.join(folders)}")
 
 

@@ -34,8 +34,8 @@ def study_folder(study: str, runs: Path) -> Path:
         advice = f"`{typed('report')} study={study}` shows those that are finished"
         why = "it is of evaluate hf=, or its command has not begun a run"
         raise ConfigError(f"study {study!r} has no list of runs ({why}): {advice}")
-    there = f"; there are: {', '.join(listed)}" if listed else ", nor any other"
-    raise ConfigError(f"no study {study[:100]!r} in {runs}{there}")
+    known = f"; there are: {', '.join(listed)}" if listed else ", nor any other"
+    raise ConfigError(f"no study {study[:100]!r} in {runs}{known}")
 
 
 def show_status(folder: Path, follow: bool, hint: str = "") -> int:
