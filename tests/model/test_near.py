@@ -16,8 +16,15 @@ def test_output_and_every_gradient_are_those_of_plain_products(length, extent, m
     Case({**SCHEMES["inkling"], "extent": extent / 1000}, length).check("flash")
 
 
-def test_products_of_its_own_beside_a_bias_by_content_are_used(monkeypatch):
+@pytest.mark.parametrize(
+    ("hook", "function"),
+    [
+        ("products", lambda self, q, k, transitions, first: 3 * (q @ k.mT)),
+        ("bias", lambda self, distance: -distance.double().sqrt().expand(self.geometry.heads, -1)),
+    ],
+)
+def test_another_hook_beside_a_bias_by_content_is_used(hook, function, monkeypatch):
     layer = type(parts("inkling", "flash")[1])
-    monkeypatch.setattr(layer, "products", lambda self, q, k, transitions, first: 3 * (q @ k.mT))
+    monkeypatch.setattr(layer, hook, function)
     monkeypatch.setattr(layer, "products_in_strips", True)
     Case("inkling", 64).check("flash")
