@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from poslab.config.schema import PairError
 from poslab.model.attention import Site
 from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Scheme, Tail
@@ -76,6 +77,15 @@ class Everything(Scheme):
 def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive):
     """With the gradients of the near biases and of the decay."""
     Case(Everything, 50, consecutive=consecutive).check("linear", how=in_chunks_of(chunk))
+
+
+def test_a_tail_beside_a_bias_by_both_positions_is_not_believed():
+    class Both(Everything):
+        def pairwise_bias(self, queries, keys):
+            return super().pairwise_bias(queries, keys) / (queries[:, None] + 1)
+
+    with pytest.raises(PairError, match="never becomes geometric"):
+        parts(Both, "linear")
 
 
 @pytest.mark.parametrize("pos", ["none", "rope", "pope", "alibi", "t5"])

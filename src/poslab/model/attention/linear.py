@@ -73,7 +73,7 @@ class Linear(Attention):
                     "attention=flash or softmax"
                 )
             return
-        tail = tail_of(scheme)
+        tail = None if scheme.overrides("pairwise_bias") else tail_of(scheme)
         if tail is None:
             raise PairError(
                 f"the bias of pos.scheme={scheme.name} never becomes geometric, so linear attention has no "
