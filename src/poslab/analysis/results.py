@@ -26,6 +26,7 @@ from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.analysis.statistics import grouped
 from poslab.config.text import counted, plain
 from poslab.measures import figures as measured_figures
+from poslab.measures import joined
 from poslab.record import measures
 from poslab.record.archive import load_available
 from poslab.record.measures import Value
@@ -284,7 +285,7 @@ def _figures(
         for run in listed
     }
     for name, measured in measured_figures(finished).items():
-        rows[name] |= measured
+        rows[name] = joined(rows[name], measured)
     limit = fixed_limit(rows[run.name] for run in against.finished)
     for run in finished:
         rows[run.name] |= measures.usable_up_to(run, limit if run.name in same_data else None, FIXED)

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from poslab.config.registry import find, part_names
-from poslab.config.schema import RunConfig
+from poslab.config.schema import ConfigError, RunConfig
 from poslab.objectives import build_objective
 from poslab.record.frames import frame
 from poslab.record.measures import Value
@@ -98,7 +98,7 @@ class Measurement:
         return None
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
-        """Return the figures of runs, a row per run, as further columns of summary.csv.
+        """Return the figures of runs, a row per run, as columns of summary.csv that it does not have yet.
 
         `table` holds the rows of all finished runs of a study, with the columns run, pos, attention and seed
         before its own.
@@ -106,7 +106,7 @@ class Measurement:
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return a line per column of one run, over the index, which has each x once.
+        """Return a line per column of one run, over the index: numbers, each x once.
 
         Loggers draw it, and the default `section` its means over the seeds by arm.
         """
@@ -163,8 +163,18 @@ def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
     found: dict[str, dict[str, Value]] = {run.name: {} for run in runs}
     for measurement in measurements():
         for name, row in figures_of(measurement, runs).items():
-            found[name] |= row
+            found[name] = joined(found[name], row)
     return found
+
+
+def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a row of summary.csv and a measurement's figures. Raises ConfigError where one is there already."""
+    if taken := row.keys() & figures.keys():
+        raise ConfigError(
+            f"a measurement gives the figures {', '.join(sorted(taken))}, which summary.csv has from "
+            "elsewhere: choose other names in its `summarise`"
+        )
+    return {**row, **figures}
 
 
 def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[str, Value]]:

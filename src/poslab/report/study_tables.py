@@ -171,7 +171,7 @@ class StudyTables:
         )
 
     def lines(self, measurement: Measurement) -> tuple[LineChart, ...]:
-        """Return a chart of each line of `curve`, with means over the seeds by arm.
+        """Return a chart of each line of `curve` that has numbers, with means over the seeds by arm.
 
         Where x begins at 0, which a logarithmic axis has no place for, it is x + 1.
         """
@@ -188,7 +188,8 @@ class StudyTables:
         axis, title = (name.replace("_", " ").capitalize() for name in (measurement.axis, measurement.family))
         charts = []
         for column in whole.columns[3:]:
-            series = self.means(whole, column, shift, measurement.axis)
+            if not (series := self.means(whole, column, shift, measurement.axis)):
+                continue  # no run has a number
             line = str(column).replace("_", " ")
             charts.append(
                 LineChart(

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any
 
 from poslab.measures import figures as measured_figures
-from poslab.measures import measurements
+from poslab.measures import joined, measurements
 from poslab.record import measures
 from poslab.record.frames import frame
 from poslab.record.measures import Value, name
@@ -181,5 +181,5 @@ def summary(run: Run) -> dict[str, Value]:
 
 def figures(run: Run) -> dict[str, Value]:
     """Return the run's cells of summary.csv that need no other run, by names that W&B takes."""
-    cells = summary_row(run, None, measures.multiples([run])) | measured_figures([run])[run.name]
+    cells = joined(summary_row(run, None, measures.multiples([run])), measured_figures([run])[run.name])
     return {wandb_key(key): value for key, value in cells.items()}
