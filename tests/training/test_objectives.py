@@ -12,8 +12,10 @@ from poslab.evaluation.extrapolation import extrapolate
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import build
 from poslab.objectives import UNSCORED, build_objective
+from poslab.objectives.causal import Causal
 from poslab.record.manifest import read_manifest
 from poslab.study.execute import run_study
+from poslab.study.run.parts import check_parts
 from poslab.study.run.plan import plan
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
@@ -116,6 +118,19 @@ def _nothing_leaks(gpt, vocabulary):
     later[0, -1] = (later[0, -1] + 1) % vocabulary
     with torch.no_grad():
         assert not torch.equal(gpt(later)[0, place], gpt(torch.from_numpy(tokens))[0, place])
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (lambda windows: (windows[:, 1:].repeat(2, 0),) * 2, r"targets of \(4, 32\).*must be \(2, 32\)"),
+        (lambda windows: (windows[:, 1:] + 200,) * 2, "from 201 to 265, and the model has 0 to 255"),
+    ],
+)
+def test_examples_that_the_model_cannot_be_given_are_refused_before_training(examples, message, monkeypatch):
+    monkeypatch.setattr(Causal, "examples", lambda self, windows, *_: examples(windows))
+    with pytest.raises(ConfigError, match=message):
+        check_parts(request().config, 256)
 
 
 def test_masks_have_the_shares_asked_for_and_each_window_has_a_target():

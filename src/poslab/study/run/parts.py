@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from poslab.config.installation import typed
@@ -11,7 +12,7 @@ from poslab.model.attention import attention_section
 from poslab.model.block import Block
 from poslab.model.gpt import GPT, build_parts
 from poslab.model.verification import VOCABULARY, sees_later_tokens
-from poslab.objectives import build_objective
+from poslab.objectives import UNSCORED, Objective, build_objective
 
 TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tried for causality
 
@@ -30,6 +31,8 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
         for attention in attentions:
             Block(geometry, attention, config.model)
     scheme.check_vocabulary(vocabulary)
+    objective = build_objective(config.objective)
+    _check_examples(objective, max(config.context_length, objective.needs()), vocabulary)
     if scheme.max_length is not None and scheme.max_length < config.context_length:
         raise PairError(
             f"pos.scheme={scheme.name} is defined up to {scheme.max_length:,} tokens, fewer than "
@@ -56,10 +59,29 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
     return {
         "pos": scheme.section(),
         "attention": attention_section(config.attention),
-        "objective": build_objective(config.objective).section(),
+        "objective": objective.section(),
         "max_length": longest,
         "parameters": parameters,
     }
+
+
+def _check_examples(objective: Objective, length: int, vocabulary: int) -> None:
+    """Raise ConfigError where an objective makes tokens or targets that the model cannot be given."""
+    windows = np.arange(2 * (length + 1)).reshape(2, -1) % vocabulary
+    tokens, targets = objective.of_evaluation(windows, vocabulary)
+    kind, shape = objective.section()["kind"], windows[:, 1:].shape
+    if not tokens.shape == targets.shape == shape:
+        raise ConfigError(
+            f"objective.kind={kind} makes tokens of the shape {tokens.shape} and targets of {targets.shape} "
+            f"of windows of {windows.shape}: both must be {shape}"
+        )
+    given = np.concatenate([tokens.ravel(), targets[targets != UNSCORED]])
+    last = vocabulary + objective.extra_tokens - 1
+    if given.min() < 0 or given.max() > last:
+        raise ConfigError(
+            f"objective.kind={kind} makes tokens or targets from {given.min()} to {given.max()}, and the "
+            f"model has 0 to {last}: set `extra_tokens` to the number of its own"
+        )
 
 
 @torch.no_grad()
