@@ -1,10 +1,14 @@
 """Forward hooks run on every module of a GPT, as users of PyTorch expect."""
 
 import pytest
+import torch
 from torch import nn
 
+import poslab
+import poslab.measures
 from poslab.data.cache import prepare
 from poslab.evaluation.extrapolation import evaluate
+from poslab.measures import Measurement
 from poslab.model.gpt import build
 from poslab.training.loop import train
 from support.models import ATTENTIONS, POSITIONS
@@ -36,3 +40,27 @@ def test_a_hook_on_every_module_runs_in_training_and_in_evaluation(pos, attentio
     evaluate(gpt, config, corpus)
     assert ran[False] == called
     assert {"embedding", "blocks.1.attention.query_key_value", "blocks.0.perceptron.expand", "norm"} < called
+
+
+class Mode(Measurement):
+    columns = ("training",)
+
+    def measure(self, trained):
+        yield {"training": torch.tensor(float(trained.gpt.training))}
+
+
+class Unnamed(Mode):
+    columns = ("mode",)
+
+
+def test_a_measurement_finds_the_model_in_evaluation_mode(tmp_path, monkeypatch):
+    """So that what a mixer of one's own does in training only, such as dropout, is not measured."""
+    monkeypatch.setattr(poslab.measures, "measurements", lambda: (Mode(),))
+    run = poslab.train(request(), tmp_path / "mine")
+    assert (run.path / "test_hooks.csv").read_text() == "training\n0.0\n"
+
+
+def test_a_row_of_a_measurement_with_a_column_that_it_does_not_name_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(poslab.measures, "measurements", lambda: (Unnamed(),))
+    with pytest.raises(ValueError, match="test_hooks: its columns are mode, and rows have training"):
+        poslab.train(request(), tmp_path / "mine")

@@ -168,7 +168,7 @@ def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
 
 
 def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a row of summary.csv and a measurement's figures. Raises ConfigError where one is there already."""
+    """Return a row of summary.csv and a measurement's figures. Raises ConfigError where it has one."""
     if taken := row.keys() & figures.keys():
         raise ConfigError(
             f"a measurement gives the figures {', '.join(sorted(taken))}, which summary.csv has from "
@@ -191,5 +191,10 @@ def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[
 
 def cell(value: Any) -> Value:
     """Return a cell of a DataFrame as a plain value, None where it is no number."""
-    plain: Value = value.item() if hasattr(value, "item") else value
+    plain: Value = plain_value(value)
     return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def plain_value(value: Any) -> Any:
+    """Return a number of NumPy, pandas or PyTorch as one of Python."""
+    return value.item() if hasattr(value, "item") else value

@@ -63,7 +63,7 @@ class GPT(nn.Module):
         attention count tokens in a bias by distance and in a window: there only softmax has the gaps. With
         `targets`, as many as there would be logits, return their mean cross entropy in nats, or with
         reduction="none" that of each (B T), so that the logits of a large vocabulary are never all in memory.
-        Raise ValueError for more tokens than the scheme is defined for.
+        Raise ValueError for more tokens than the scheme is defined for. No second derivatives, no torch.func.
         """
         length = tokens.shape[1]
         limit = self.scheme.max_length

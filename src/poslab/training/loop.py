@@ -238,7 +238,7 @@ def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Obs
     its schedule over these steps, a tenth of them warm-up, on the batches that follow those of training.
     Raise DivergedError.
     """
-    copied = copy.deepcopy(gpt)
+    copied = copy.deepcopy(gpt).train()
     copied.scheme.rescale(Rescaling("drop", 1.0))
     copied.recompute = config.trainer.recompute
     steps = config.evaluate.recalibration_steps

@@ -145,8 +145,7 @@ class Flash(Attention):
 def _ends_near(q: Tensor, site: Site) -> bool:
     """Whether a content bias is all that is added to the logits of consecutive positions, on a CPU."""
     scheme = site.scheme
-    others = any(map(scheme.overrides, ("bias", "pairwise_bias")))
-    sole = site.log_gates is None and site.sinks is None and not others
+    sole = not any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates"))) and site.sinks is None
     unbroken = scheme.geometry.consecutive and scheme.geometry.window is None
     taken = q.device.type == "cpu" and q.dtype.itemsize >= 4  # by the kernel
     return site.content_bias is not None and sole and unbroken and taken

@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from poslab.measures import Trained, wanted
+from poslab.evaluation.losses import evaluating
+from poslab.measures import Trained, plain_value, wanted
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -54,9 +55,15 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
 
     trained = Trained(gpt, job.config, job.corpus, display, recalibrated)
     for measurement in wanted(job.config):
-        if (found := measurement.measure(trained)) is not None:
-            rows = list(found)  # measured by every process, also where it is written by none
-            if record is not None:
-                record.write_table(measurement.table, rows)
+        with evaluating(gpt):
+            found = measurement.measure(trained)
+            rows = None if found is None else list(found)  # by every process, also where none writes it
+        if rows is not None and record is not None:
+            columns = (*measurement.table.columns, *measurement.table.optional)
+            if unknown := {column for row in rows for column in row}.difference(columns):
+                named = f"its columns are {', '.join(columns)}, and rows have {', '.join(sorted(unknown))}"
+                raise ValueError(f"measurement {measurement.name}: {named}")
+            plain = ({column: plain_value(value) for column, value in row.items()} for row in rows)
+            record.write_table(measurement.table, plain)
     if record is not None:
         record.update(seconds_evaluation=time.perf_counter() - started - recalibration)
