@@ -62,7 +62,7 @@ def logits(pos, attention):
 def with_section(group, section):
     if group == "pos":
         return logits(section, ATTENTIONS["softmax"])
-    return logits(SCHEMES["rope"], section)
+    return logits(SCHEMES["none"], section)  # which every mixer takes
 
 
 @cache

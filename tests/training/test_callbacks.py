@@ -98,9 +98,13 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
     assert not (tmp_path / "mine").exists()  # nothing has begun
 
 
-def test_an_object_that_writes_checkpoints_is_refused(tmp_path):
-    with pytest.raises(poslab.ConfigError, match=r"checkpoint\.pt"):
-        poslab.train(request(), tmp_path / "mine", callbacks=[ModelCheckpoint()])
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [(ModelCheckpoint(), r"checkpoint\.pt"), (Callback, r"give objects, such as MyCallback\(\)")],
+)
+def test_an_object_that_is_no_callback_or_writes_checkpoints_is_refused(given, reason, tmp_path):
+    with pytest.raises(poslab.ConfigError, match=reason):
+        poslab.train(request(), tmp_path / "mine", callbacks=[given])
     assert not (tmp_path / "mine").exists()
 
 

@@ -58,10 +58,12 @@ def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
 
 
 def check_callbacks(callbacks: "Iterable[Callback]") -> None:
-    """Raise ConfigError where a callback is one of Lightning's that write checkpoints."""
-    from pytorch_lightning.callbacks import Checkpoint
+    """Raise ConfigError where one is no callback, or one of Lightning's that write checkpoints."""
+    from pytorch_lightning.callbacks import Callback, Checkpoint
 
     for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"{callback!r} is no callback of Lightning: give objects, such as MyCallback()")
         if isinstance(callback, Checkpoint):
             raise ConfigError(
                 f"{type(callback).__name__} asks Lightning for checkpoints, and poslab writes its own "

@@ -53,9 +53,12 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Int[Tensor, "B T"] | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Return the logits, and with `labels` the mean loss in nats. Raise ValueError for padded tokens."""
+        """Return the logits, and with `labels` the mean loss in nats. Raise ValueError for what it lacks."""
         if attention_mask is not None and not attention_mask.all():
             raise ValueError("poslab's models have no padding: pass sequences of one length")
+        for name in ("position_ids", "output_attentions", "output_hidden_states"):
+            if kwargs.get(name) is not None and kwargs[name] is not False:
+                raise ValueError(f"poslab's models in transformers have no {name}: leave it out")
         logits = self.gpt(input_ids)
         loss = None
         if labels is not None:

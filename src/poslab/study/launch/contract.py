@@ -42,7 +42,7 @@ class Task:
     name: str  # of the run's directory inside the study's
     command: tuple[str, ...]
     working_directory: Path
-    log: Path  # the process's output is appended to it
+    log: Path  # the process's output is appended to it; the launcher creates its folder
     study: Path  # the study's directory; a launcher may store files in its folder `.launcher`
     cuda: bool  # whether its devices are GPUs
     devices: int  # per node: GPUs, or processes on CPU
