@@ -3,17 +3,13 @@
 import os
 import re
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poslab.commands.hydra_arguments import check_hydra_arguments
-from poslab.commands.verb import answered, config_dir
+from poslab.commands.verb import answered, conf_with, config_dir
 from poslab.config.arguments import HELP, refuse
 from poslab.config.installation import conf_folder, typed
 from poslab.config.text import without_secrets
-
-if TYPE_CHECKING:
-    from poslab.config.option_files import Conf
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +25,7 @@ def _answer(arguments: list[str]) -> int:
     if topics := _topics(remaining):
         from poslab.study.settings import help_text
 
-        print(help_text(_conf(folder), topics), end="")
+        print(help_text(conf_with(filter(None, [folder])), topics), end="")
         return 0
     check_hydra_arguments(arguments)
     return _train(arguments, folder)
@@ -40,14 +36,6 @@ def _topics(arguments: list[str]) -> list[str]:
     words = [argument for argument in arguments if argument not in HELP]
     asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if asked else []
-
-
-def _conf(folder: str) -> "Conf":
-    """Return all option files: poslab's, those of packages and of the user's folder, in Hydra's order."""
-    from poslab.config.option_files import Conf, installed_conf
-
-    added = [Path(folder)] if folder and Path(folder).is_dir() else []
-    return Conf((*installed_conf().folders, *added))
 
 
 def _train(arguments: list[str], folder: str) -> int:
@@ -68,7 +56,7 @@ def _train(arguments: list[str], folder: str) -> int:
     from poslab.config.mistakes import explained, read_arguments
     from poslab.config.sweep import for_each_run
 
-    conf = _conf(folder)
+    conf = conf_with(filter(None, [folder]))
     arguments = read_arguments(arguments, conf)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra's errors arrive here and become one line
     several = any(text in ("-m", "--multirun") or text.startswith("sweep=") for text in arguments)

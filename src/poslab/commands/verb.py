@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from poslab.config.arguments import help_requested, read_options, refuse
+from poslab.config.arguments import HELP, read_options, refuse
 from poslab.config.errors import FAILED, INTERRUPTED, WRONG_COMMAND, UserError
 from poslab.config.installation import title, typed
 from poslab.config.text import error_text
@@ -32,7 +32,8 @@ def verb(
     def framed(act: Callable[[Any], int]) -> Main:
         def main(arguments: list[str]) -> int:
             """Return the exit status; where it is 1, 2 or 130, a line on standard error says why."""
-            if help_requested(arguments, usage.format(command=typed(name), train=typed("train"))):
+            if not HELP.isdisjoint(arguments):
+                print(usage.format(command=typed(name), train=typed("train")), end="")
                 return 0
             return answered(title(name), lambda: act(read(arguments)))
 

@@ -12,14 +12,6 @@ from poslab.config.errors import WRONG_COMMAND, UserError
 HELP = {"-h", "--help", "help"}
 
 
-def help_requested(arguments: Iterable[str], usage: str) -> bool:
-    """Print `usage` and return True where one of the arguments asks for help."""
-    requested = not HELP.isdisjoint(arguments)
-    if requested:
-        print(usage, end="")
-    return requested
-
-
 def read_options(arguments: Iterable[str], keys: Sequence[str], flags: Sequence[str] = ()) -> dict[str, str]:
     """Return the values of `key=value` arguments, by key.
 

@@ -67,12 +67,9 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
 
 def part_names(package: str) -> list[str]:
     """Return the names of all parts of a kind: poslab's own in `package`, then those of other packages."""
-    return list(dict.fromkeys([*_own_parts(package), *declared_modules(package)]))
-
-
-def _own_parts(package: str) -> list[str]:
     folder = importlib.import_module(package)
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
+    parts = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
+    return list(dict.fromkeys([*parts, *declared_modules(package)]))
 
 
 def named_in(section: Any, key: str) -> Iterator[str]:

@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from poslab.config.schema import MULTIPLES, Options, RunConfig, check_classes
+from poslab.config.schema import MULTIPLES, ONCE_EACH, Options, RunConfig, check_classes
 from poslab.config.text import NAME
 
 # The figures that a report can test: the loss in sliding or in non-overlapping windows of a multiple of L.
@@ -18,11 +18,13 @@ FIGURES = tuple(f"{family}_{multiple:g}x" for family in FAMILIES for multiple in
 class TuneOptions(Options):
     """Rates tried for each arm before a study, on seeds and text of their own: all pairs of both lists."""
 
-    factors: list[float] = Field(description="of trainer.learning_rate")
-    scheme_factors: list[float] = Field(
+    factors: Annotated[list[float], ONCE_EACH] = Field(description="of trainer.learning_rate")
+    scheme_factors: Annotated[list[float], ONCE_EACH] = Field(
         description="of trainer.scheme_rate, for arms with a scheme that has parameters of its own"
     )
-    seeds: list[int] = Field(description="of the trials; the study's own seeds must be others")
+    seeds: Annotated[list[int], ONCE_EACH] = Field(
+        description="of the trials; the study's own seeds must be others"
+    )
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
@@ -33,9 +35,6 @@ class TuneOptions(Options):
         factors = [*self.factors, *self.scheme_factors]
         if any(factor <= 0 for factor in factors) or any(seed < 0 for seed in self.seeds):
             raise ValueError("factors must be above 0 and seeds not below")
-        for values in (self.factors, self.scheme_factors, self.seeds):
-            if len(set(values)) < len(values):
-                raise ValueError(f"{values} names one twice")
         for name in ("factors", "scheme_factors"):
             if len(getattr(self, name)) == 1:
                 raise ValueError(f"{name}={getattr(self, name)} leaves nothing to choose")

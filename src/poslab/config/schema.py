@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from poslab.config.errors import UserError
 
@@ -32,6 +32,15 @@ class Options(BaseModel):
     """A section of the configuration: unknown keys and wrong types are errors, never ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _once_each(values: list[Any]) -> list[Any]:
+    if len(set(values)) < len(values):
+        raise ValueError(f"{values} names one twice")
+    return values
+
+
+ONCE_EACH = AfterValidator(_once_each)
 
 
 class BlockOptions(Options):
@@ -56,20 +65,13 @@ class BlockOptions(Options):
         default=False,
         description="a learned score beside those of the keys; its weight is left out (gpt-oss 2025)",
     )
-    canon: list[Literal["a", "b", "c", "d"]] = Field(
+    canon: Annotated[list[Literal["a", "b", "c", "d"]], ONCE_EACH, AfterValidator(sorted)] = Field(
         default=[],
         description="convolutions of 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "
         "and values, c before the perceptron, d on its hidden numbers before the activation",
     )
     bias: bool = Field(default=True, description="in the layers and in LayerNorm")
     tied: bool = Field(default=True, description="the output matrix is the token embedding's")
-
-    @field_validator("canon")
-    @classmethod
-    def _canon_once_each(cls, canon: list[str]) -> list[str]:
-        if len(set(canon)) < len(canon):
-            raise ValueError(f"canon=[{','.join(canon)}] names one twice")
-        return sorted(canon)
 
 
 class ModelOptions(BlockOptions):
@@ -228,15 +230,15 @@ class EvaluateOptions(Options):
 class ProbeOptions(Options):
     """Questions among the training windows, and how what was learned of them is measured."""
 
-    tasks: list[Literal["passkey", "copy"]] = Field(description="the questions; none by default")
+    tasks: Annotated[list[Literal["passkey", "copy"]], ONCE_EACH] = Field(
+        description="the questions; none by default"
+    )
     share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
     samples: int | None = Field(default=None, ge=1, description="per task, length and depth")
     depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
-        if len(set(self.tasks)) < len(self.tasks):
-            raise ValueError(f"tasks={self.tasks} names one twice")
         for name in ("share", "samples", "depths"):
             if bool(self.tasks) != (getattr(self, name) is not None):
                 raise ValueError(f"{name} is needed with tasks and unknown without")

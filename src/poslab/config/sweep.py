@@ -8,7 +8,7 @@ leaf. So it composes the first of them, and the others are that configuration wi
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -61,19 +61,18 @@ class Composer:
 
     def __init__(self, compose: Callable[[list[str]], DictConfig]) -> None:
         self._compose = compose
-        self._templates: dict[tuple[str, ...], Composed] = {}  # by the overrides besides the seed
+        self._composed: dict[tuple[str, ...], DictConfig] = {}  # by the overrides besides the seed
 
     def composed(self, overrides: Sequence[str]) -> Composed:
         """Return the configuration of the run with these overrides. Raises what Hydra raises."""
         seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
         besides = tuple(text for text in overrides if not SEED.fullmatch(text))
-        if seeds and (template := self._templates.get(besides)):
-            return replace(template, settings={**template.settings, "seed": seeds[0]})
-        config = self._compose(list(overrides))
-        composed = _from_hydra(config)
-        if seeds and not _refers(config):
-            self._templates[besides] = composed
-        return composed
+        if not seeds:
+            return _from_hydra(self._compose(list(overrides)))
+        if besides not in self._composed:
+            self._composed[besides] = self._compose(list(overrides))
+        OmegaConf.update(self._composed[besides], "seed", seeds[0])  # others may take its value
+        return _from_hydra(self._composed[besides])
 
 
 def _from_hydra(config: DictConfig) -> Composed:
@@ -85,9 +84,3 @@ def _from_hydra(config: DictConfig) -> Composed:
         if name != "hydra"
     }
     return Composed(settings, dict(runtime.choices), conf_of(runtime.config_sources))
-
-
-def _refers(config: DictConfig) -> bool:
-    """Return whether a setting takes another one's value, so that one override can change several."""
-    raw: Any = OmegaConf.to_container(config, resolve=False)
-    return any("${" in repr(value) for name, value in raw.items() if name != "hydra")

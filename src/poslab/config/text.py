@@ -49,7 +49,7 @@ _CREDENTIAL = re.compile(
 
 def without_secrets(text: str) -> str:
     """Return the text with `...` in place of values that are assigned to names of secrets."""
-    return _ASSIGNED.sub(_hidden, _encodable(text))
+    return _ASSIGNED.sub(r"\1\2\3...", _encodable(text))
 
 
 def override_text(override: str) -> str:
@@ -69,10 +69,6 @@ def is_secret(key: str) -> bool:
 def _encodable(text: str) -> str:
     """Return the text with question marks for bytes of a command line that are no UTF-8."""
     return text.encode(errors="replace").decode()
-
-
-def _hidden(match: re.Match[str]) -> str:
-    return f"{match[1] or match[2] or match[3] or ''}..."
 
 
 def one_line(text: object, limit: int | None = None) -> str:

@@ -6,11 +6,12 @@ It holds no result: where it is lost, the study's command writes it again from t
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import BeforeValidator
 
 from poslab.config.text import NAME, is_file_name, plain
 from poslab.record.active_runs import active_runs
@@ -24,7 +25,10 @@ FORMAT = 3  # of the lists that this version writes; the earliest have no number
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
 WAIT = 600.0  # seconds that a command waits for another command that writes the same list
 # Without those that would lead out of the study.
-Names = Annotated[tuple[str, ...], AfterValidator(lambda names: tuple(filter(is_file_name, names)))]
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda names: tuple(filter(is_file_name, names)) if isinstance(names, list) else names),
+]
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,6 @@ def studies(runs: Path, recorded: bool = False) -> list[str]:
     for path in runs.glob(f"*/[!.]*/{MANIFEST}" if recorded else f"*/{STUDY_LIST}"):
         study = path.relative_to(runs).parts[0]
         if recorded or NAME.fullmatch(study):
-            newest[study] = max(newest.get(study, 0.0), _modified(path))
+            with suppress(OSError):  # removed meanwhile
+                newest[study] = max(newest.get(study, 0.0), path.stat().st_mtime)
     return sorted(newest, key=lambda study: (-newest[study], study))
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # removed meanwhile
-        return 0.0
