@@ -25,9 +25,8 @@ from poslab.record.locks import TakenError, file_lock, run_lock
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
 from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
 from poslab.study.run.branches import FOLDER
-from poslab.study.run.job import sound_manifest
 from poslab.study.run.worker import request_file
-from poslab.study.status import StudyFiles
+from poslab.study.status import StudyFiles, sound_manifest
 
 OWN_FILES = RUN_FILES | {LOG, PROGRESS, f".{PROGRESS}"}  # the last: an unfinished one
 RANK_LOGS = "log.rank[0-9]*.txt"  # of Slurm's other processes

@@ -22,7 +22,7 @@ from poslab.study.display.study_view import Entry, StudyDisplay
 from poslab.study.launch.contract import End, Launcher, Task
 from poslab.study.launch.machine import size_text
 from poslab.study.run.budget import estimate
-from poslab.study.run.job import Job, RunStatus, succeeded
+from poslab.study.run.job import Job, RunStatus
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.worker import (
     ANOTHER_PROCESS_RUNS_IT,
@@ -35,6 +35,7 @@ from poslab.study.run.worker import (
     run_in_command,
 )
 from poslab.study.schedule import fits, fullest_place
+from poslab.study.status import succeeded
 
 SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
 SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints

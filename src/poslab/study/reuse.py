@@ -17,7 +17,8 @@ from poslab.record.schema import FINAL, MANIFEST
 from poslab.record.seal import UnreadableError
 from poslab.record.writer import RunRecord, now
 from poslab.study.run.identity import weights_identity
-from poslab.study.run.job import Job, sound_manifest
+from poslab.study.run.job import Job
+from poslab.study.status import sound_manifest
 
 
 def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:

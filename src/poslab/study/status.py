@@ -11,18 +11,33 @@ from rich.console import Console
 from poslab.config.installation import typed
 from poslab.config.schema import ConfigError
 from poslab.record.active_runs import active_runs
+from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
+from poslab.record.reader import PART, TUNING
 from poslab.record.schema import MANIFEST, STUDY_LIST
-from poslab.record.seal import DamagedError
+from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.study_list import read_study_list, studies
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.launch.launchers.slurm import queued
-from poslab.study.run.job import sound_manifest, succeeded
 
 SLURM_SECONDS = 10.0  # between two requests to Slurm's controller
 RESUMES = "the same command resumes it"
 ENDED = ("done", "failed", "stopped", "abandoned")
+
+
+def sound_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of a run directory, None where there is none that can be read."""
+    try:
+        return read_manifest(directory)
+    except (UnreadableError, OSError):
+        return None
+
+
+def succeeded(manifest: Manifest) -> bool:
+    """Return whether a run is done; that the rate of a trial is too high is a result, too."""
+    trial = (manifest.config or {}).get(PART) == TUNING
+    return manifest.status == "done" or (trial and manifest.status == "diverged")
 
 
 def study_folder(study: str, runs: Path) -> Path:

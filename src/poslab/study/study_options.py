@@ -11,7 +11,8 @@ from poslab.config.schema import ConfigError
 from poslab.record.facts import Manifest
 from poslab.record.measures import multiple
 from poslab.record.study_list import UNNAMED, recorded_runs
-from poslab.study.run.job import Job, sound_manifest
+from poslab.study.run.job import Job
+from poslab.study.status import sound_manifest
 
 CHOICES = ("reference", "question", "primary")  # settings of which a study has one value
 

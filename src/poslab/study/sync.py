@@ -19,7 +19,8 @@ from poslab.loggers.send.offline import VIEW, run_id
 from poslab.loggers.send.published import is_published
 from poslab.loggers.wandb import WandbOptions, wandb_options
 from poslab.record.facts import Manifest, WandbPlace
-from poslab.study.run.job import Job, sound_manifest
+from poslab.study.run.job import Job
+from poslab.study.status import sound_manifest
 
 if TYPE_CHECKING:
     from poslab.report.write import Report

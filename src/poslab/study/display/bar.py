@@ -13,5 +13,5 @@ FEW = 200  # runs that need no bar
 
 def with_bar(runs: Sequence[Item], done: str, console: Console) -> Iterable[Item]:
     """Return `runs`; many runs on a terminal get a bar, titled by what is `done`, such as planned."""
-    few = len(runs) <= FEW or not console.is_terminal
-    return track(runs, f"runs {done}", console=console, transient=True, disable=few)
+    hidden = len(runs) <= FEW or not console.is_terminal
+    return track(runs, f"runs {done}", console=console, transient=True, disable=hidden)

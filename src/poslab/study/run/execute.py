@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,8 @@ from poslab.study.run.branches import last_stable_step, shared_state, store_shar
 from poslab.study.run.facts import gpu_facts
 from poslab.study.run.failures import failure_reason, out_of_memory
 from poslab.study.run.job import Job
-from poslab.study.run.measure import Shown, measure
-from poslab.study.run.resume import read_earlier, remove_leftovers
+from poslab.study.run.measure import measure
+from poslab.study.run.resume import read_state, remove_leftovers
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.run.tracking import Tracking
 from poslab.training.checkpoints import FORMAT as CHECKPOINT_FORMAT
@@ -73,7 +73,7 @@ def run(
 
 
 @dataclass(eq=False)
-class RunExecutor(Shown):
+class RunExecutor(Observer):
     """Runs a job in this process, and observes its training."""
 
     job: Job
@@ -88,11 +88,14 @@ class RunExecutor(Shown):
         self.checkpoint_at = time.monotonic()
         config = self.job.config
         self.interval = config.trainer.checkpoint_seconds
-        self.notes: list[str] = []
         self.shared_step = last_stable_step(config.trainer) if config.branches else None
-        earlier = read_earlier(self.job, self._note) if self.job.begun else (Manifest(), None, None)
-        recorded, self.state, self.trained = earlier
-        self.notes = [*(recorded.notes or []), *self.notes]
+        earlier = self.job.run_status
+        recorded = earlier.manifest or Manifest()
+        self.notes = [*(recorded.notes or [])]
+        for line in earlier.damage:
+            self._note(line)
+        begun = self.job.begun
+        self.state, self.trained = read_state(self.job, recorded, self._note) if begun else (None, None)
         lasting = recorded.model_dump(include=LASTING, exclude={"wandb": {"complete"}}, exclude_unset=True)
         self.memory = recorded.memory_bytes or 0
         self.record = RunRecord(self.job.directory, Manifest(**lasting))
@@ -180,6 +183,12 @@ class RunExecutor(Shown):
         with suppress(DivergedError):  # which number 0 records
             self._train(gpt, Observer())
             measure(self.job, gpt, None, self.display, self.stopper)
+
+    def started(self) -> None:
+        self.stopper.reinstall_handlers()
+
+    def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
+        self.display.step(step, loss, tokens_per_second)
 
     def row(self, row: Mapping[str, Any]) -> None:
         self.rows.append(row)

@@ -1,7 +1,7 @@
 """A planned run, and its state by its record."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +10,10 @@ from poslab.data.corpus import Corpus
 from poslab.loggers.send.card import Card, of_run
 from poslab.record.facts import Manifest, recipe
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
-from poslab.record.reader import PART, TUNING
 from poslab.record.schema import ENDED, FINAL, TOKENIZER
-from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.seal import DamagedError
 from poslab.study.run.budget import Size, check_disk
 from poslab.study.run.identity import Code
-
-
-def sound_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of a run directory, None where there is none that can be read."""
-    try:
-        return read_manifest(directory)
-    except (UnreadableError, OSError):
-        return None
-
-
-def succeeded(manifest: Manifest) -> bool:
-    """Return whether a run is done; that the rate of a trial is too high is a result, too."""
-    trial = (manifest.config or {}).get(PART) == TUNING
-    return manifest.status == "done" or (trial and manifest.status == "diverged")
 
 
 @dataclass(frozen=True)
@@ -78,22 +63,19 @@ class Job:
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:
-            return RunStatus(error.age, error.reason)
+            return RunStatus(error.age, error.reason, () if error.age == "newer" else (str(error),))
         except DamagedError as error:
             return RunStatus(None, damage=(str(error),))
         if manifest is None:
             return RunStatus(None)
-        run_status = RunStatus(manifest.status, manifest.reason, manifest=manifest)
-        if manifest.status not in ENDED:  # it resumes from a checkpoint: its files need no check
-            return run_status
         damaged = damaged_files(self.directory, manifest.files)
         outdated = manifest.status == "done" and recipe(manifest.code_evaluation) != self.code.evaluation
-        if not (self.directory / FINAL).exists():  # from an archive, or removed for room
+        if manifest.status in ENDED and not (self.directory / FINAL).exists():  # removed for room
             damaged = damaged if outdated else [name for name in damaged if name not in (FINAL, TOKENIZER)]
             outdated = False  # without weights it cannot be evaluated again
-        paths = [self.directory / name for name in damaged]
+        paths = (self.directory / name for name in damaged)
         damage = tuple(f"{path} is {'damaged' if path.exists() else 'missing'}" for path in paths)
-        return replace(run_status, damage=damage, outdated=outdated)
+        return RunStatus(manifest.status, manifest.reason, damage, outdated, manifest)
 
     @property
     def settled(self) -> bool:

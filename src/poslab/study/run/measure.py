@@ -13,8 +13,8 @@ from poslab.study.run.stopping import Stopper
 from poslab.training.observer import DivergedError, Observer
 
 
-class Shown(Observer):
-    """Shows the steps of a training, which signals can stop."""
+class _Recalibration(Observer):
+    """Shows the steps of recalibration, which signals can stop."""
 
     def __init__(self, display: RunDisplay, stopper: Stopper) -> None:
         self.display, self.stopper = display, stopper
@@ -42,7 +42,8 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
         from poslab.training.loop import without_positions
 
         nonlocal recalibration
-        began, observer = time.perf_counter(), Shown(display, stopper) if record is not None else Observer()
+        began = time.perf_counter()
+        observer = Observer() if record is None else _Recalibration(display, stopper)
         try:
             with display.phase("recalibrating", job.config.evaluate.recalibration_steps):
                 return without_positions(gpt, job.config, job.corpus, observer)

@@ -195,7 +195,7 @@ def _finished(job: Job) -> Manifest | None:
     found = job.run_status
     if found.status == "newer":
         raise ConfigError(f"{job.directory}: {found.reason}")
-    for line in (*found.damage, *([found.reason] if found.status == "older" else [])):
+    for line in found.damage:
         print(f"{title_of('evaluate')}: {line}; the evaluation is repeated", file=sys.stderr)
     return found.manifest if found.settled else None
 

@@ -1,4 +1,4 @@
-"""What earlier processes of a run have left in its directory: its record, a state, unfinished files."""
+"""What earlier processes of a run have left in its directory beside its record: a state, unfinished files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from poslab.config.schema import SHARING
 from poslab.measures import table_files
 from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished
-from poslab.record.manifest import damaged_files, read_manifest
+from poslab.record.manifest import damaged_files
 from poslab.record.schema import CHECKPOINTS, FINAL, RUN_FILES
 from poslab.record.seal import UnreadableError
 from poslab.study.run.job import Job
@@ -18,35 +18,23 @@ from poslab.training.observer import State
 Note = Callable[[str], None]  # takes a line for the record's notes
 
 
-def read_earlier(job: Job, note: Note) -> tuple[Manifest, State | None, Mapping[str, Any] | None]:
-    """Return the record of earlier processes, and the newest undamaged state: a checkpoint or final weights.
+def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, Mapping[str, Any] | None]:
+    """Return the newest undamaged state that earlier processes have left: a checkpoint, else final weights.
 
     Damaged files are skipped, with a note.
     """
-    try:
-        manifest = read_manifest(job.directory) or Manifest()
-    except UnreadableError as error:
-        note(str(error))
-        manifest = Manifest()
     state = newest_checkpoint(job.directory / CHECKPOINTS, job.identity, note)
-    if state is None:
-        return manifest, None, _final_weights(job, manifest, note)
-    _note_other_devices(job, manifest, note)
-    return manifest, state, None
-
-
-def _final_weights(job: Job, manifest: Manifest, note: Note) -> dict[str, Any] | None:
-    path, files = job.directory / FINAL, manifest.files or {}
-    damaged = damaged_files(job.directory, files)
-    for name in damaged:
-        note(f"{job.directory / name} is damaged, and is written again")
-    if FINAL not in files or FINAL in damaged:
-        return None
+    if state is not None:
+        _note_other_devices(job, manifest, note)
+        return state, None
+    path, recorded = job.directory / FINAL, (manifest.files or {}).get(FINAL)
+    if recorded is None or damaged_files(job.directory, {FINAL: recorded}):
+        return None, None
     try:
-        return {**trained_state(path, job.identity), "sha256": files[FINAL]}
+        return None, {**trained_state(path, job.identity), "sha256": recorded}
     except UnreadableError as error:
         note(f"{path} {error}, and is written again")
-        return None
+        return None, None
 
 
 def _note_other_devices(job: Job, manifest: Manifest, note: Note) -> None:

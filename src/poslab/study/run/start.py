@@ -197,9 +197,9 @@ def _option(group: str, section: Mapping[str, Any], label: str, otherwise: str, 
     part = {"pos": "scheme", "attention": "kind", "data": "source"}[group]
 
     def likeness(option: str) -> tuple[int, int]:
-        shown = label_in(conf.file(group, option)) or option
+        name = label_in(conf.file(group, option)) or option
         alike = sum(section.get(key) == value for key, value in files[option].items())
-        return len(shown) if f"{label} ".startswith(f"{shown} ") else 0, alike
+        return len(name) if f"{label} ".startswith(f"{name} ") else 0, alike
 
     fitting = (name for name in files if likeness(name)[0] or files[name].get(part) == section.get(part))
     return max(fitting, key=likeness, default=otherwise)
