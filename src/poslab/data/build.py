@@ -31,6 +31,7 @@ from poslab.data.tokenizer_file import read_tokenizer
 from poslab.data.tokens import (
     Bytes,
     Encoded,
+    FileText,
     Tokenizer,
     character_start,
     chunks,
@@ -140,7 +141,8 @@ def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan
     else:
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)
-        for number, document in enumerate(copied(directory / TEXT, sizes)):
+        for number in np.flatnonzero((ends > 0) & (ends < sizes)).tolist():
+            document = FileText(directory / TEXT, int(sizes[:number].sum()), int(sizes[number]))
             ends[number] = character_start(document, int(ends[number]))
     stored = io.BytesIO()
     np.savez(stored, sizes=sizes, ends=ends)
