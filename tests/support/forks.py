@@ -4,20 +4,17 @@ That takes most of the seconds of a short command. poslab itself is not imported
 imports it as a user's does, with its own arguments, directory, environment, output, session and signals. The
 processes that it starts are fresh ones.
 
-`python -m support.forks FD` is that process. For each message on the socket FD it forks a keeper, which forks
-the command and says on a socket of its own what the command's process is and then how it ended.
+`python -m support.forks FD` is that process. For each message on the connection FD it forks a keeper, which
+forks the command and says on a connection of its own what the command's process is and then how it ended.
 """
 
 import atexit
 import base64
 import gc
 import importlib
-import json
 import os
 import runpy
-import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +26,9 @@ from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 from io import TextIOWrapper
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -91,9 +91,9 @@ def one_of_each(charts: Sequence[Any]) -> list[dict[str, bytes]]:
 
 
 @cache
-def _forking(tests: str) -> socket.socket:
-    """The other end of its socket, one for this process; it ends when this process does."""
-    ours, theirs = socket.socketpair()
+def _forking(tests: str) -> Connection:
+    """The other end of its connection, one for this process; it ends when this process does."""
+    ours, theirs = Pipe()
     with theirs:
         subprocess.Popen(
             [sys.executable, "-m", "support.forks", str(theirs.fileno())],
@@ -118,29 +118,21 @@ class Forked:
     ) -> None:
         """Begin what `python *arguments` does."""
         forking = _forking(str(Path(__file__).parents[1]))
-        message = {"arguments": arguments, "cwd": str(cwd), "environment": dict(environment)}
-        encoded = json.dumps(message).encode()
-        self._keeper, theirs = socket.socketpair()
+        self._keeper, theirs = Pipe()
         with theirs:
-            given = [output.fileno(), error.fileno(), theirs.fileno()]
-            socket.send_fds(forking, [len(encoded).to_bytes(4)], given)
-            forking.sendall(encoded)
+            forking.send((arguments, str(cwd), dict(environment)))
+            for file in (output, error, theirs):
+                send_handle(forking, file.fileno(), None)
         self.returncode: int | None = None
-        self.pid = self._read()
-
-    def _read(self) -> int:
-        number = self._keeper.recv(4, socket.MSG_WAITALL)
-        if len(number) < 4:
-            raise RuntimeError("the process that forks the tests' commands has ended")
-        return int.from_bytes(number, signed=True)
+        self.pid: int = self._keeper.recv()
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._keeper], [], [], 0)[0]:
-            self.returncode = os.waitstatus_to_exitcode(self._read())
+        if self.returncode is None and self._keeper.poll():
+            self.returncode = os.waitstatus_to_exitcode(self._keeper.recv())
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None and not select.select([self._keeper], [], [], timeout)[0]:
+        if self.returncode is None and not self._keeper.poll(timeout):
             raise subprocess.TimeoutExpired("the command", timeout or 0)
         status = self.poll()
         assert status is not None
@@ -180,42 +172,41 @@ def forked(
         return subprocess.CompletedProcess(arguments, status, out.read(), error.read())
 
 
-def _serve(forking: socket.socket) -> list[str]:
+def _serve(forking: Connection) -> list[str]:
     """Returns in each forked command, with its arguments; ends when nobody is left to ask for one."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     while True:
-        head, given, _, _ = socket.recv_fds(forking, 4, 3)
-        if len(head) < 4:
+        try:
+            arguments, cwd, environment = forking.recv()
+        except EOFError:
             os._exit(0)
-        message = json.loads(forking.recv(int.from_bytes(head), socket.MSG_WAITALL))
+        given = [recv_handle(forking) for _ in range(3)]
         if not os.fork():
             forking.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _keep(given)
-            os.chdir(message["cwd"])
+            _keep(*given)
+            os.chdir(cwd)
             os.environ.clear()
-            os.environ.update(message["environment"])
-            return message["arguments"]
+            os.environ.update(environment)
+            return arguments
         for number in given:
             os.close(number)
 
 
-def _keep(given: list[int]) -> None:
+def _keep(output: int, error: int, answer: int) -> None:
     """Fork the command, in which this returns, and say how it ends."""
-    *outputs, answer = given
     process = os.fork()
-    if process:
-        for number in outputs:
-            os.close(number)
-        os.write(answer, process.to_bytes(4, signed=True))
-        _, status = os.waitpid(process, 0)
-        with suppress(OSError):  # nobody asks any more
-            os.write(answer, status.to_bytes(4, signed=True))
-        os._exit(0)
-    os.close(answer)
-    for number, output in enumerate(outputs, start=1):
-        os.dup2(output, number)
-        os.close(output)
+    with Connection(answer) as keeper:
+        if process:
+            os.close(output)
+            os.close(error)
+            keeper.send(process)
+            with suppress(OSError):  # nobody asks any more
+                keeper.send(os.waitpid(process, 0)[1])
+            os._exit(0)
+    for number, file in enumerate((output, error), start=1):
+        os.dup2(file, number)
+        os.close(file)
     os.setsid()
 
 
@@ -268,4 +259,4 @@ if __name__ == "__main__":
     assert "poslab" not in sys.modules
     gc.collect()
     gc.freeze()  # what is imported is never garbage, and looking at it would copy it
-    _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _become(_serve(Connection(int(sys.argv[1]))))
