@@ -43,8 +43,9 @@ def _sources(module: ModuleType) -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The last bits of a sum depend on the threads that a test leaves to the next."""
+def _same_numbers() -> Iterator[None]:
+    """The last bits of a sum depend on the threads, and what is drawn on the tests before."""
+    torch.manual_seed(0)
     yield
     torch.set_num_threads(1)
 
@@ -64,14 +65,13 @@ def _own_cache_and_no_network(tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield
 
 
-@pytest.fixture(scope="module")
-def undrawn() -> Iterator[None]:
-    """Reports with a pixel in place of each paper figure: drawing takes most of a report's seconds."""
-    from poslab.report.render import paper
-    from support import forks
+@pytest.fixture(scope="session", autouse=True)
+def _undrawn() -> Iterator[None]:
+    """Reports have a pixel in place of each paper figure: drawing takes most of a report's seconds."""
+    from support.forks import undrawn
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paper, "draw_all", forks.undrawn)
+        patch.setattr("poslab.report.render.paper.draw_all", undrawn)
         yield
 
 
@@ -86,8 +86,3 @@ def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
-def seeded() -> None:
-    torch.manual_seed(0)

@@ -22,7 +22,7 @@ def study(tmp_path_factory):
     cwd = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paper, "draw_all", one_of_each)
-        return cwd, called("-m", "pos=rope,learned", "launcher=inline", *TINY, cwd=cwd, drawn=True)
+        return cwd, called("-m", "pos=rope,learned", "launcher=inline", *TINY, cwd=cwd)
 
 
 def test_a_study_leaves_records_and_a_report(study):

@@ -49,7 +49,6 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_pa
 
 
 @pytest.mark.parametrize("documents", ["single", "joined"])
-@pytest.mark.usefixtures("undrawn")
 def test_page_and_terminal_say_how_many_segments_were_found(documents, tmp_path, capsys):
     config = {"evaluate": {"segments": 64, "documents": documents}}
     write_run(tmp_path / "runs", "rope-0", config=config)  # whose record has three segments

@@ -222,7 +222,7 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
 
 
 def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_of_training(
-    folder, text, tmp_path, undrawn, capsys
+    folder, text, tmp_path, capsys
 ):
     for family in ("llama", "gpt_neox"):
         directory = measured(folder(family), text, "evaluate.rescale=[none,yarn]")

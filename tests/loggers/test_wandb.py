@@ -34,8 +34,6 @@ from support.runs import make, stopped_at, tracked_request, validation_losses
 from support.wandb_list import documented, leet, sent, stands_for
 from support.wandb_server.server import online, serve
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
 
 

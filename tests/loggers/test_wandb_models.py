@@ -11,8 +11,6 @@ from support.runs import TRACKED, make, request
 from support.texts import options
 from support.wandb_server.server import online, served
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 server = served("module")
 SHORT = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1}
 

@@ -19,8 +19,6 @@ from support.wandb_server.graphql import Refused
 from support.wandb_server.server import Listener, online, served
 from support.wandb_server.store import Run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 server = served("module")
 RUNS = {
     "rope-0-aa00": {"pos": "rope", "seed": 0},

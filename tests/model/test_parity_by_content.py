@@ -31,8 +31,6 @@ from support.gradients import assert_same_with_gradients
 from support.pairwise import all_pairs
 from support.parity import L, close, scores
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 def fox_logit(scheme, q, k, x, positions):
     @cache

@@ -29,8 +29,6 @@ from support.gradients import assert_same_with_gradients
 from support.models import SCHEMES, make_gpt
 from support.parity import PAIRINGS, L, make_scheme, scores
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 def rotary(theta, *, warp=float, zeta=None):
     """sum_c Re(q_c conj(k_c) e^(i (f(m) - f(n)) theta_c)) zeta_c^((m - n) / scale_base) / sqrt K."""

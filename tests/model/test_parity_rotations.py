@@ -32,8 +32,6 @@ from support.parity import (
     their_frequencies,
 )
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 # Frequencies
 
 WIDTHS, BASES, FACTORS = [8, 80, 128], [1e3, 5e5, 1e6], [1.5, 4.0, 32.0]

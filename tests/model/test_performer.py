@@ -8,8 +8,6 @@ import torch
 from poslab.model.attention import build_attention
 from support.parity import close, make_scheme
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 HEADS, WIDTH, TOKENS = 3, 8, 11
 
 

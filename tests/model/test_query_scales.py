@@ -22,8 +22,6 @@ RULES = {
 }
 INSIDE = {name: SCHEMES[name] for name in ("none", "rope", "t5", "fire", "fox", "carope", "inkling")}
 
-pytestmark = pytest.mark.usefixtures("seeded")
-
 
 def queries_and_keys():
     return torch.randn(2, 2, HEADS, TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)

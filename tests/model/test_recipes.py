@@ -198,7 +198,6 @@ def in_float64(monkeypatch):
         monkeypatch.setattr(module, "torch", TorchInFloat64())
 
 
-@pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize(("attention", "layer"), [("flash", NEAR), ("flash", FAR), ("softmax", NEAR)])
 @pytest.mark.parametrize("recipe", LAYERS)
 def test_a_layer_is_that_of_the_model(recipe, attention, layer):

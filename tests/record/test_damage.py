@@ -17,8 +17,6 @@ from poslab.study.run.stopping import Stopper
 from support.commands import rows
 from support.runs import assert_equal_results, make, request, stopped_at
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
 OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "position.csv", "checkpoint.pt")
 

@@ -18,8 +18,6 @@ from poslab.record.seal import read_sealed
 from support.commands import ROOT
 from support.records import L, plan, read, write_rescaled, write_run, write_scheme
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 STUDY = "made.up-1.2"
 
 

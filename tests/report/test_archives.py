@@ -24,8 +24,6 @@ from poslab.report.write import write_document
 from support.commands import ROOT
 from support.records import contents, read
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 REPORTS, DOCS = ROOT / "reports", ROOT / "docs"
 KEPT = REPORTS / "claims"
 BY_HAND = {"page.png"}  # a picture of the page, for the README

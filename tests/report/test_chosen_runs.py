@@ -8,8 +8,6 @@ import pytest
 from poslab.commands.report import main
 from support.records import plan, read, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):

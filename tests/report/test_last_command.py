@@ -15,8 +15,6 @@ from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import read, terminal_rows, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 FIRST, SECOND = "python train.py -m pos=rope,alibi", "python train.py -m pos=t5,rope"
 
 

@@ -9,8 +9,6 @@ from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import LINES, read, seal, write_rescaled, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 MEGABYTE = 1_000_000
 
 

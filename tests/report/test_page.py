@@ -14,8 +14,6 @@ from poslab.report.write import write_report
 from support.commands import ROOT
 from support.records import contents, plan, read, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 
 

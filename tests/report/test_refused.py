@@ -7,8 +7,6 @@ import pytest
 from poslab.commands.report import main
 from support.records import write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):

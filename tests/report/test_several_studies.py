@@ -11,8 +11,6 @@ from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.records import L, plan, read, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def two(runs: Path, seeds: int = 1, **second: Any) -> None:
     """Studies a (rope, alibi) and b (rope, fox), b with other fields in its manifests."""

@@ -20,8 +20,6 @@ from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write
 from support.records import BATCH, STEPS, L, plan, read, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {
     "sotu": {"rope": 3.0, "t5": 2.7, "alibi": 2.8, "none": 3.1},

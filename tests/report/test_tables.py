@@ -22,8 +22,6 @@ from poslab.report.write import write_document, write_sheets
 from support.pages import write_study
 from support.records import answers, reaches, seal, turns
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -9,8 +9,6 @@ from poslab.report.write import Report, write_report
 from support.commands import ROOT
 from support.records import terminal_rows
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def shown(
     report: Report, columns: int, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]

@@ -18,8 +18,6 @@ from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
 from support.records import L, plan, read, terminal_rows, words, write_protocols, write_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 

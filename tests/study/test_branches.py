@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from poslab.study.clean import remove
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.execute import run_study
@@ -12,8 +10,6 @@ from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from support.runs import inline, make, request, stopped_at, weights_digest
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 WSD = {"trainer__schedule": "wsd", "trainer__warmup_steps": 2, "branches": True}
 

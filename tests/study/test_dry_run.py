@@ -28,8 +28,6 @@ from support.commands import called, tiny
 from support.models import ATTENTIONS, CONF, SCHEMES
 from support.runs import inline, make, request
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 GPUS = tiny(trainer__accelerator="auto")
 SHORT: dict[str, Any] = {"trainer__max_steps": 4, "trainer__warmup_steps": 1}
 

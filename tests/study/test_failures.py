@@ -23,8 +23,6 @@ from support.commands import called, rows, start, tiny
 from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped_at
 from support.tasks import until
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
     return rows(folder / "reports" / study / "summary.csv")

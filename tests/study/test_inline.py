@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from poslab.config.request import Request
@@ -32,9 +31,6 @@ from poslab.study.run.worker import run_in_command
 from poslab.training.module import LanguageModel
 from support import runs
 from support.runs import TRACKED, make, request
-
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 SHORT: dict[str, Any] = {"trainer__max_steps": 6, "trainer__warmup_steps": 2}
 

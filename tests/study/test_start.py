@@ -20,8 +20,6 @@ from support.models import POSITIONS
 from support.runs import assert_equal_results, make, request, stopped_at, validation_losses
 from support.texts import options, trained_tokenizer, words
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SHORT = {"trainer__max_steps": 2, "trainer__warmup_steps": 1}
 LOCAL = ("logger=local", "trainer.accelerator=cpu")
 

@@ -23,8 +23,6 @@ from support.commands import rows
 from support.models import SCHEMES
 from support.runs import assert_equal_results, inline, make, request
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 
 def wanted(**changes):
     return request(tune__factors=[0.5, 1.0], tune__seeds=[100, 101], **changes)

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
 from hydra.core.global_hydra import GlobalHydra
 
 from poslab.commands import command_line
-from support.forks import UNDRAWN, Forked, forked, undrawn
+from support.forks import UNDRAWN, Forked, forked
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -52,18 +52,13 @@ def environment(cwd: Path) -> dict[str, str]:
     return {**kept, **own}
 
 
-def command(*arguments: str, cwd: Path, drawn: bool = False) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """`train.py` to its end, forked from a process that has imported PyTorch (forks.py); without figures."""
-    variables = environment(cwd)
-    if drawn:
-        del variables[UNDRAWN]
-    return forked([str(ROOT / "train.py"), *arguments], cwd, variables, timeout=300)
+    return forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), timeout=300)
 
 
-def called(
-    *arguments: str, cwd: Path, script: str = "train.py", drawn: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """The command to its end in this process, which is quicker, without figures; `script` may be `poslab`."""
+def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
+    """The command to its end in this process, which is quicker; `script` may be `poslab`."""
     argv, before = [str(ROOT / script), *arguments], Path.cwd()
     name = script.removesuffix(".py")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -73,7 +68,6 @@ def called(
         patch.object(sys, "argv", argv),
         patch.object(sys, "path", [*sys.path]),
         patch.object(command_line, "_leave", sys.exit),
-        nullcontext() if drawn else patch("poslab.report.render.paper.draw_all", undrawn),
         redirect_stdout(io.StringIO()) as out,
         redirect_stderr(io.StringIO()) as error,
     ):

@@ -43,7 +43,7 @@ class NoCallback:
 """
 
 
-def test_early_stopping_ends_a_run_which_says_so(tmp_path, undrawn):
+def test_early_stopping_ends_a_run_which_says_so(tmp_path):
     run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
     assert list(run.table("metrics").step) == [2, 4, 6]
     assert run.manifest.status == "done"

@@ -58,7 +58,7 @@ def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(p
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-7)
 
 
-def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path, undrawn):
+def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length(tmp_path):
     requests = [
         inline(tmp_path, pos, objective=MASKED, attention="softmax", evaluate__rescale=["none"])
         for pos in ("rope", "alibi")
