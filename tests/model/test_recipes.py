@@ -13,7 +13,6 @@ from transformers import (
     GptOssConfig,
     Llama4TextConfig,
     SmolLM3Config,
-    modeling_rope_utils,
 )
 from transformers.models.cohere2 import modeling_cohere2
 from transformers.models.gemma4 import modeling_gemma4
@@ -27,17 +26,9 @@ from poslab.model.attention import Site, build_attention
 from poslab.model.gpt import build
 from poslab.model.positions import Geometry, build_scheme
 from support.models import ATTENTIONS, CONF, POSITIONS
-from support.parity import TorchInFloat64
 
 HEADS, KEYS, WIDTH, TOKENS = 4, 2, 8, 40
 NEAR, FAR = 0, 3  # layers of the recipes
-MODULES = (
-    modeling_rope_utils,
-    modeling_cohere2,
-    modeling_gemma4,
-    modeling_gpt_oss,
-    modeling_inkling,
-)
 RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
 
 
@@ -191,16 +182,9 @@ LAYERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def in_float64(monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)  # which their code rounds to
-    for module in MODULES:
-        monkeypatch.setattr(module, "torch", TorchInFloat64())
-
-
 @pytest.mark.parametrize(("attention", "layer"), [("flash", NEAR), ("flash", FAR), ("softmax", NEAR)])
 @pytest.mark.parametrize("recipe", LAYERS)
-def test_a_layer_is_that_of_the_model(recipe, attention, layer):
+def test_a_layer_is_that_of_the_model(recipe, attention, layer, in_float64):
     """The output, and the gradients of the input and of every weight."""
     make, block = LAYERS[recipe]
     built, scheme = ours(recipe, attention, layer, **block)

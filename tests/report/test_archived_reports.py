@@ -16,15 +16,14 @@ from poslab.record.archive import ARCHIVE
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
 from support.commands import ROOT
-from support.records import L, plan, read, write_rescaled, write_run, write_scheme
+from support.records import L, contents, plan, read, write_rescaled, write_run, write_scheme
 
 STUDY = "made.up-1.2"
 
 
 def made(folder: Path) -> dict[str, bytes]:
     """The files of a report, without its records."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: content for name, content in files.items() if name != ARCHIVE}
+    return {name: content for name, content in contents(folder).items() if name != ARCHIVE}
 
 
 def write_study(runs: Path) -> None:

@@ -103,8 +103,8 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
     assert Retrieval().section(StudyTables(gather("made_up", tmp_path, None))) is None
     assert scheme_section(gather("made_up", tmp_path, None)) is None
     for seed in (0, 1):
-        recorded = answers({(1.0, 0.0): 10}), biases([1.0], [0, 1])
-        new = write_scheme(tmp_path, f"b{seed}", *recorded, pos="alibi", seed=seed)
+        recorded = {"probe": answers({(1.0, 0.0): 10}), "bias": biases([1.0], [0, 1])}
+        new = write_scheme(tmp_path, f"b{seed}", pos="alibi", seed=seed, **recorded)
     (new / "scheme_rotation.csv").unlink()
     seal(new)
     section = scheme_section(gather("made_up", tmp_path, None))

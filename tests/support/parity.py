@@ -4,8 +4,12 @@ import torch
 from transformers import LlamaConfig, T5Config
 from transformers import modeling_rope_utils as rope_utils
 from transformers.models.bloom import modeling_bloom as bloom
+from transformers.models.cohere2 import modeling_cohere2 as cohere2
+from transformers.models.gemma4 import modeling_gemma4 as gemma4
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss
 from transformers.models.gptj import modeling_gptj as gptj
+from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.llama4 import modeling_llama4 as llama4
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
@@ -22,7 +26,8 @@ PAIRINGS = ["half", "interleaved"]
 
 
 # Modules of theirs that force it.
-IN_FLOAT32 = (rope_utils, bloom, gpt_neox, gptj, llama, llama4, qwen3, qwen3_next, smollm3)
+IN_FLOAT32 = (rope_utils, bloom, cohere2, gemma4, gpt_neox, gpt_oss, gptj, inkling, llama, llama4, qwen3)
+IN_FLOAT32 += (qwen3_next, smollm3)
 
 
 class TorchInFloat64:

@@ -252,30 +252,22 @@ def of_schemes(results: Results, name: str) -> Any:
     return shown[name]
 
 
-def write_scheme(
-    runs: Path,
-    name: str,
-    probe: list[Any] | None = None,
-    bias: list[Any] | None = None,
-    rotation: list[Any] | None = None,
-    bound: list[Any] | None = None,
-    distance: list[Any] | None = None,
-    denominators: list[Any] | None = None,
-    places: list[Any] | None = None,
-    **more: Any,
-) -> Path:
-    """A finished run with the files on its scheme, and a probe where there is one."""
-    tables = {
-        Bias.table: bias or [],
-        Rotation.table: rotation or [],
-        Bound.table: bound or [],
-        AttentionDistance.table: distance or [],
-        PositionProbe.table: places or [],
-    }
+OF_ALL = {
+    "bias": Bias,
+    "rotation": Rotation,
+    "bound": Bound,
+    "distance": AttentionDistance,
+    "places": PositionProbe,
+}
+
+
+def write_scheme(runs: Path, name: str, probe: list[Any] | None = None, **more: Any) -> Path:
+    """A finished run with the tables of OF_ALL, empty where no rows are given, and others where some are."""
+    tables = {measured.table: more.pop(word, []) for word, measured in OF_ALL.items()}
     if probe is not None:
         tables[Retrieval.table] = probe
-    if denominators:
-        tables[RotatedDenominators.table] = denominators
+    if "denominators" in more:
+        tables[RotatedDenominators.table] = more.pop("denominators")
     return write_run(runs, name, tables=tables, **more)
 
 

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import pytest
 from pytorch_lightning import Callback
 
+from poslab import compose
 from poslab.config.checking import check
-from poslab.config.compose import arms
 from poslab.config.request import Config, Request
 from poslab.data.cache import prepare
 from poslab.data.directories import planning_directory
@@ -27,8 +28,8 @@ from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.loop import train
 from support.checkpoints import from_bytes, to_bytes
-from support.commands import rows
-from support.models import ATTENTIONS, CONF, POSITIONS, budget
+from support.commands import rows, tiny
+from support.models import ATTENTIONS, POSITIONS
 
 
 def own_cache(folder: Path) -> Path:
@@ -94,45 +95,31 @@ class StopsAt(RunDisplay):
             signal.raise_signal(signal.SIGTERM)
 
 
+@cache
+def _composed() -> dict[str, Any]:
+    """The settings of a run of seconds on the copy task, as a command has them."""
+    settings = tiny(
+        model__layers=2,
+        trainer__max_steps=20,
+        trainer__batch_size=8,
+        trainer__warmup_steps=5,
+        trainer__learning_rate=1e-2,
+        evaluate__validations=5,
+        evaluate__validation_windows=4,
+        evaluate__longest=4,
+        evaluate__sliding_windows=10,
+        logger="local",
+    )
+    return compose(*settings).config.model_dump(mode="json")
+
+
 def request(study: str = "test", **changes: Any) -> Request:
     """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
-    plain: dict[str, Any] = {
-        "study": study,
-        "question": None,
-        "seed": 0,
-        "context_length": 32,
-        "pos": POSITIONS["rope"],
-        "attention": ATTENTIONS["flash"],
-        "data": {**arms(CONF / "data")["copy"], "tokens": 60_000},
-        "model": {"layers": 2, "width": 32, "heads": 2},
-        "trainer": {
-            **budget("nano"),
-            "max_steps": 20,
-            "batch_size": 8,
-            "warmup_steps": 5,
-            "learning_rate": 1e-2,
-            "accelerator": "cpu",
-        },
-        "evaluate": {
-            **arms(CONF / "evaluate")["default"],
-            "validations": 5,
-            "validation_windows": 4,
-            "longest": 4,
-            "segments": 3,
-            "sliding_windows": 10,
-        },
-        "probe": {"tasks": []},
-        "part": "comparison",
-        "tune": {"factors": [], "scheme_factors": [], "seeds": []},
-        "reference": None,
-        "primary": None,
-        "logger": {"name": "local"},
-        "launcher": arms(CONF / "launcher")["local"],
-    }
+    plain = {**_composed(), "study": study}
     # More validations than steps are refused.
     steps = changes.get("trainer__max_steps", 20)
     if isinstance(steps, int) and steps >= 1:
-        plain["evaluate"]["validations"] = min(5, steps)
+        plain["evaluate"] = {**plain["evaluate"], "validations": min(5, steps)}
     for key, value in changes.items():
         *path, last = key.split("__")
         section = plain
