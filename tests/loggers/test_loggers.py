@@ -56,12 +56,11 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     flags = ("--config-dir", str(conf.parent))
     assert "local, table, tensorboard, trackio, wandb" in called("--help", *flags, cwd=tmp_path).stdout
     settings = tiny(logger="[local,table]", study="x")
-    refused = called(*settings, "logger.table.folder=0", *flags, cwd=tmp_path)
+    refused = called(*settings, "logger.table.folder=0", *flags, cwd=tmp_path, status=2)
     (line,) = refused.stderr.splitlines()
-    assert (refused.returncode, "logger.table.folder=0" in line) == (2, True)
+    assert "logger.table.folder=0" in line
     assert not (tmp_path / "runs").exists()
-    made = called(*settings, *flags, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
+    called(*settings, *flags, cwd=tmp_path)
     (metrics,) = tmp_path.glob("runs/x/rope-*/table/metrics.csv")
     *curve, last = rows(metrics)
     assert curve[-1]["validation/loss"]
@@ -90,8 +89,7 @@ def test_trackio_has_a_run_once_that_was_killed_and_is_made_again_elsewhere(tmp_
     with start(*asked, cwd=tmp_path, output=tmp_path / "printed.txt") as killed:
         until(lambda: len(in_trackio(tmp_path)) > 2, command=killed)
     for place in ("runs", "elsewhere"):
-        made = command(*asked, f"runs={place}", cwd=tmp_path)
-        assert made.returncode == 0, made.stderr
+        command(*asked, f"runs={place}", cwd=tmp_path)
     (folder,) = tmp_path.glob("runs/killed/rope-*")
     expected = validation_losses(folder / "metrics.csv")
     *curve, last = in_trackio(tmp_path)

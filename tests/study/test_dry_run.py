@@ -52,7 +52,6 @@ def files(folder: Path) -> dict[Path, int]:
 def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path):
     """As the user types it: a row a run, in the order in which they would start, and nothing recorded."""
     ended = called("-m", "pos=rope,alibi", "seed=0,1,2", "plan=2x80GB", *GPUS, cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
     assert files(tmp_path / "runs") == {}
     assert not (tmp_path / "reports").exists()
     found = re.findall(r"^ (\w+ / flash / seed \d) .* GPU (\d) +(\d)$", ended.stdout, re.MULTILINE)
@@ -65,19 +64,16 @@ def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path):
 def test_what_would_not_run_is_named_and_not_recorded(tmp_path):
     """A pair that cannot work, a model that is too large for the GPU that is imagined."""
     settings = ["-m", "pos=rope,kerple", "attention=linear", "plan=1x80GB", *GPUS]
-    ended = called(*settings, cwd=tmp_path)
-    assert ended.returncode == 1
+    ended = called(*settings, cwd=tmp_path, status=1)
     assert re.search(r"^cannot run: kerple / linear / seed 0: ", ended.stdout, re.MULTILINE)
     large = [item for item in GPUS if not item.startswith("model.width")]
-    ended = called("-m", "model.width=32,8192", "plan=1x1GB", *large, cwd=tmp_path)
-    assert ended.returncode == 1
+    ended = called("-m", "model.width=32,8192", "plan=1x1GB", *large, cwd=tmp_path, status=1)
     assert re.search(r"^cannot run: .*model.width=8192.* plan=1x1GB has ", ended.stdout, re.MULTILINE)
     assert files(tmp_path / "runs") == {}
 
 
 def test_a_cluster_needs_not_be_there(tmp_path):
     ended = called("sweep=quickstart", "plan=true", "launcher=slurm", *GPUS, cwd=tmp_path)  # without -m
-    assert ended.returncode == 0, ended.stderr
     assert "quickstart: 6 runs" in ended.stdout
     assert "launcher=slurm" in ended.stdout
     assert "wave" not in ended.stdout  # the cluster decides
@@ -89,8 +85,7 @@ def test_a_sweep_s_file_leaves_settings_of_its_options_to_the_runs_without_m_too
     swept = "hydra: {mode: MULTIRUN, sweeper: {params: {pos: 't5,kerple'}}}"
     (tmp_path / "sweep" / "mine.yaml").write_text(f"# @package _global_\n{swept}\n")
     asked = ["--config-dir", ".", "sweep=mine", "pos.rate=3.0", "reference=null", "plan=true"]
-    ended = called(*asked, *tiny(logger="local"), cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    called(*asked, *tiny(logger="local"), cwd=tmp_path)
 
 
 def test_poslab_train_takes_no_plan(tmp_path):

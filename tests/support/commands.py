@@ -52,12 +52,17 @@ def environment(cwd: Path) -> dict[str, str]:
     return {**kept, **own}
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+Ended = subprocess.CompletedProcess[str]
+
+
+def command(*arguments: str, cwd: Path) -> Ended:
     """`train.py` to its end, forked from a process that has imported PyTorch (forks.py); without figures."""
-    return forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), timeout=300)
+    ended = forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
-def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.CompletedProcess[str]:
+def called(*arguments: str, cwd: Path, script: str = "train.py", status: int = 0) -> Ended:
     """The command to its end in this process, which is quicker; `script` may be `poslab`."""
     argv, before = [str(ROOT / script), *arguments], Path.cwd()
     name = script.removesuffix(".py")
@@ -76,20 +81,23 @@ def called(*arguments: str, cwd: Path, script: str = "train.py") -> subprocess.C
             os.chdir(cwd)
             command_line.main() if name == "poslab" else command_line.run(name, list(arguments))
         except SystemExit as leaving:
-            status = int(leaving.code or 0)
+            ended = int(leaving.code or 0)
         finally:
             GlobalHydra.instance().clear()
             os.chdir(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    return subprocess.CompletedProcess(argv, status, out.getvalue(), error.getvalue())
+    assert ended == status, error.getvalue()
+    return subprocess.CompletedProcess(argv, ended, out.getvalue(), error.getvalue())
 
 
-def python(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, cwd: Path, status: int = 0, **variables: str) -> Ended:
     """`python *arguments` to its end, in a fresh process."""
     own = {**environment(cwd), **variables}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
+    assert ended.returncode == status, ended.stderr
+    return ended
 
 
 def assert_refused(answer: tuple[int, str, str], expected: str) -> None:
@@ -99,7 +107,7 @@ def assert_refused(answer: tuple[int, str, str], expected: str) -> None:
     assert expected in err
 
 
-def imported(ended: subprocess.CompletedProcess[str]) -> set[str]:
+def imported(ended: Ended) -> set[str]:
     """The modules that Python has imported, started with `-X importtime`."""
     return {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
 
