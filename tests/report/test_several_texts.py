@@ -18,13 +18,13 @@ from poslab.report.sections.contents import document
 from poslab.report.sections.texts import names as names_of
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write
-from support.records import BATCH, STEPS, L, plan, read, write_run
+from support.records import BATCH, STEPS, L, read, write_run
 
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {
-    "sotu": {"rope": 3.0, "t5": 2.7, "alibi": 2.8, "none": 3.1},
     "code": {"rope": 1.0, "t5": 0.9, "alibi": 1.2, "none": 1.3},
     "docs": {"rope": 2.0, "t5": 1.8, "alibi": 1.9, "none": 2.2},
+    "sotu": {"rope": 3.0, "t5": 2.7, "alibi": 2.8, "none": 3.1},
 }
 
 
@@ -35,17 +35,16 @@ def of_text(text: str, **config: Any) -> dict[str, Any]:
     return {"data": facts, "config": {"data": data, **config}}
 
 
-def study(runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int = 5, **more: Any) -> Results:
-    names = []
+def study(
+    runs: Path, losses: dict[str, dict[str, float]] = LOSSES, seeds: int = 5, primary: str | None = None
+) -> Results:
     for text, by_arm in losses.items():
         for place, (pos, loss) in enumerate(by_arm.items()):
             for seed in range(seeds):
                 by = 0.01 * seed + 0.004 * ((3 * seed + 2 * place * seed * seed) % 7)
-                names.append(f"{text}-{pos}-{seed}")
                 sliding = {0.5: loss + by + 0.1, 1.0: loss + by, 8.0: loss + by}
-                write_run(runs, names[-1], pos, seed, sliding=sliding, **of_text(text))
-    plan(runs, names, "rope", **more)
-    return gather("made_up", runs, None)
+                write_run(runs, f"{text}-{pos}-{seed}", pos, seed, sliding=sliding, **of_text(text))
+    return gather("made_up", runs, "rope", primary)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_held_out_text_is_named_where_there_are_several(tmp_path):
 
 
 def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
-    assert [text.text for text in results.texts] == ["The sotu", "The code", "The docs"]
+    assert [text.text for text in results.texts] == ["The code", "The docs", "The sotu"]
     assert {text.reference.arm.label for text in results.texts} == {"rope"}
     found = {item.arm: item for item in agreements(results.texts, "sliding_8x")}
     sides = "lower", "higher"
@@ -86,18 +85,16 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
 @pytest.mark.parametrize("smallest", [("rope", "t5"), ("rope",)])
 def test_arms_of_another_size_are_not_held_against_the_reference(smallest, tmp_path):
     """Larger, t5 is below the smallest rope and above its own."""
-    names = []
     for text in ("sotu", "code"):
         for width, size in ((16, 1000), (32, 2000), (64, 4000)):
             for place, pos in enumerate(smallest if width == 16 else ("rope", "t5")):
                 for seed in range(3):
                     model = {"layers": 2, "width": width, "heads": 2}
-                    names.append(f"{text}-{pos}-{width}-{seed}")
                     shift = 0.1 * place - 0.01 * width + 0.003 * seed * (place + seed)
                     facts = {"shift": shift, "parameters": size, "flops": 6e3 * size}
-                    write_run(tmp_path, names[-1], pos, seed, **facts, **of_text(text, model=model))
-    plan(tmp_path, names, "rope width 16")
-    results = gather("made_up", tmp_path, None)
+                    name = f"{text}-{pos}-{width}-{seed}"
+                    write_run(tmp_path, name, pos, seed, **facts, **of_text(text, model=model))
+    results = gather("made_up", tmp_path, "rope width 16")
     beside = {f"{pos} width 16" for pos in smallest} - {"rope width 16"}
     assert {item.arm for item in agreements(results.texts, "sliding_8x")} == beside
     if beside:
@@ -117,19 +114,16 @@ def test_each_text_has_target_losses_of_its_own(results):
 def test_one_s_own_files_are_texts_too_and_an_arm_may_have_a_tuned_rate_on_each(tuned, tmp_path):
     """Their content is a part of what an arm is, and not of what it is but for the text."""
     parts = [("tuning", 9), ("comparison", 0), ("comparison", 1)] if tuned else [("comparison", 0)]
-    names = []
     for text, rates in {"poems": (0.001, 0.002), "letters.jsonl": (0.002, 0.004)}.items():
         for part, seed in parts:
             for pos, rate in zip(("rope", "t5"), rates, strict=True):
-                names.append(f"{text}-{pos}-{seed}")
                 trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": rate if tuned else 0.002}
                 facts = of_text(text, trainer=trainer, part=part)
                 facts["config"]["data"] = {"source": "text", "path": text, "vocabulary": 300}
-                write_run(tmp_path, names[-1], pos, seed, **facts)
-    plan(tmp_path, names, "rope")
-    results = gather("made_up", tmp_path, None)
+                write_run(tmp_path, f"{text}-{pos}-{seed}", pos, seed, **facts)
+    results = gather("made_up", tmp_path, "rope")
     assert [[item.arm.label for item in text.arms] for text in results.texts] == [["rope", "t5"]] * 2
-    assert [*names_of(results)] == ["poems", "letters_jsonl"]  # of files and columns
+    assert [*names_of(results)] == ["letters_jsonl", "poems"]  # of files and columns
 
 
 def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):
@@ -218,7 +212,7 @@ def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp
 def test_a_paper_has_the_arms_of_each_text_by_themselves(results, tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.paper.write.draw", lambda charts: {})  # which takes seconds
     table = paper_table(results, ["sliding_8x", "difference"])
-    assert [heading for heading, _ in table.blocks] == ["The sotu", "The code", "The docs"]
+    assert [heading for heading, _ in table.blocks] == ["The code", "The docs", "The sotu"]
     for (_, rows), losses in zip(table.blocks, LOSSES.values(), strict=True):
         assert {row[0] for row in rows} == set(losses)
         assert [row[0] for row in rows if "bfseries" in row[1]] == ["t5"]
