@@ -12,7 +12,7 @@ from poslab.data.cache import prepare
 from poslab.record.files import write_sealed
 from poslab.record.manifest import read_manifest
 from poslab.study.run import plan
-from support.commands import assert_refused, rows
+from support.commands import assert_refused, read
 from support.models import ATTENTIONS, CONF, POSITIONS
 from support.processor import needs_bfloat16
 from support.runs import make, request
@@ -82,7 +82,7 @@ def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, 
     tables = set(read_manifest(runs[name]).tables) - {"metrics.csv"}
     assert tables == set(record.files) - {"metrics.csv"}
     for file in tables:
-        assert rows(made(tmp_path) / file) == rows(runs[name] / file), file
+        assert read(made(tmp_path) / file) == read(runs[name] / file), file
     assert "the same numbers, to the last digit, as the run's own record" in out
     assert (record.changed, record.kernel) == ({}, read_manifest(runs[name]).kernel)
 
@@ -91,7 +91,7 @@ def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
     _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
     sums = {}
     for file, name in (("extrapolation.csv", "rope / flash"), ("rescaled.csv", "rope, ntk")):
-        for row in rows(made(tmp_path) / file):
+        for row in read(made(tmp_path) / file):
             total = sums.setdefault((name, row["protocol"]), {}).setdefault(row["multiple"], [0.0, 0])
             total[0] += float(row["nll"])
             total[1] += int(row["tokens"])
@@ -205,7 +205,7 @@ def test_other_text_is_said_and_cut_by_the_runs_own_tokenizer(runs, said, tmp_pa
     if settings is not OF_AN_OPTION:
         own = {"path": str(tmp_path / "other.txt"), "vocabulary": str(runs[name] / "tokenizer.json")}
         assert record.data.fingerprint == prepare({**options("text"), **own}).fingerprint
-    table = rows(made(tmp_path) / "extrapolation.csv")
+    table = read(made(tmp_path) / "extrapolation.csv")
     sliding = [one for one in table if (one["protocol"], one["multiple"]) == ("sliding", "1")]
     nats, size = (sum(float(one[key]) for one in sliding) for key in ("nll", "bytes"))
     (line,) = (line for line in out.splitlines() if line.startswith("Bits per byte"))

@@ -20,7 +20,7 @@ from poslab.paper.references import bibliography, cited, references, without_sou
 from poslab.paper.table import paper_table
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load_run
-from support.commands import called, environment, rows, tiny
+from support.commands import called, environment, read, tiny
 from support.packages import installed_wheel, write_package
 
 FOUND_ONCE = (declared_modules, package_folders, measurements, references)  # what a process looks for once
@@ -83,7 +83,7 @@ def made(run, attention):
 
 
 def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, run):
-    arms = [(row["pos"], row["attention"], row["status"]) for row in rows(study / "summary.csv")]
+    arms = [(row["pos"], row["attention"], row["status"]) for row in read(study / "summary.csv")]
     assert sorted(arms) == [("slope", "mean", "done"), ("slope", "sharp", "done")]
     page = (study / "report.md").read_text()
     assert "verse of mine" in page
@@ -101,21 +101,21 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
 
 
 def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_tracker(study, run, beside):
-    for row in rows(study / "summary.csv"):
+    for row in read(study / "summary.csv"):
         folder = run.cwd / "elsewhere" / "runs" / "ablation" / row["run"]
-        table = rows(folder / "surprise.csv")
+        table = read(folder / "surprise.csv")
         assert [point["position"] for point in table] == ["0", "1", "2"]
         nats = sum(float(point["nll"]) for point in table) / sum(float(point["tokens"]) for point in table)
         assert float(row["surprise"]) == pytest.approx(nats)
         assert "surprise.csv" in read_manifest(folder).files
-    arms = {row["arm"] for row in rows(study / "surprise_arms.csv")}
+    arms = {row["arm"] for row in read(study / "surprise_arms.csv")}
     assert arms == {"slope / sharp", "slope / mean"}
     assert "Nats per token on the first three tokens of windows." in (study / "report.md").read_text()
     ((_, lines),) = paper_table(gather("ablation", run.cwd / "elsewhere/runs", None), ["surprise"]).blocks
-    measured = sorted(float(row["surprise"]) for row in rows(study / "summary.csv"))
+    measured = sorted(float(row["surprise"]) for row in read(study / "summary.csv"))
     assert sorted(float(line[1][:4]) for line in lines) == pytest.approx(measured, abs=0.011)
     found = load_run(folder)
-    of_run = [row for row in rows(study / "surprise_nats.csv") if row["arm"] == f"slope / {found.attention}"]
+    of_run = [row for row in read(study / "surprise_nats.csv") if row["arm"] == f"slope / {found.attention}"]
     assert [row["position"] for row in of_run] == ["0", "1", "2"]
     assert axes()["surprise/*"] == "surprise/position"
     assert "surprise" in summary(found)

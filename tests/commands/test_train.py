@@ -10,7 +10,7 @@ from poslab.config.schema import ConfigError
 from poslab.report.render import paper
 from poslab.study.run import plan as planning
 from poslab.study.run.plan import plan
-from support.commands import TINY, called, rows
+from support.commands import TINY, called, read
 from support.forks import one_of_each
 from support.models import CONF
 from support.runs import request
@@ -32,7 +32,7 @@ def test_a_study_leaves_records_and_a_report(study):
     for name in ("index.html", "report.md", "answer.png"):
         assert (report / name).stat().st_size > 1000
     assert (report / "figures" / "bits_per_byte_by_length.svg").exists()
-    summary = {row["pos"]: row for row in rows(report / "summary.csv")}
+    summary = {row["pos"]: row for row in read(report / "summary.csv")}
     assert [row["status"] for row in summary.values()] == ["done", "done"]
     assert float(summary["rope"]["loss_8x"]) > 0
     assert summary["learned"]["loss_1x"]

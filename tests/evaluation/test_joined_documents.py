@@ -8,7 +8,7 @@ from poslab.record.manifest import read_manifest
 from poslab.report.render.terminal import show
 from poslab.report.write import write_report
 from poslab.study.run.plan import plan
-from support.commands import rows
+from support.commands import read
 from support.records import write_run
 from support.runs import make, request
 from support.texts import write_short_documents
@@ -33,14 +33,14 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_pa
     assert manifest.status == "done", manifest.reason
     assert manifest.config["evaluate"]["documents"] == "joined"
     directory = tmp_path / "runs" / "test" / str(manifest.run)
-    lengths = [row for row in rows(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
+    lengths = [row for row in read(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
     assert {row["segment"] for row in lengths} == {"0", "1", "2", "3", "4"}
     assert len({row["document"] for row in lengths}) == 5  # a group each, since there are more groups
     capsys.readouterr()
     single = ["evaluate.documents=single", "evaluate.longest=1", "evaluate.segments=500"]
     assert main([f"checkpoint={directory}", "logger=local", *single]) == 0
     (found,) = (tmp_path / "evaluations").glob("[!.]*")
-    again = [row for row in rows(found / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
+    again = [row for row in read(found / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
     count = len({row["segment"] for row in again})
     assert 0 < count < 500
     assert f"{count} of the 500 segments" in " ".join(capsys.readouterr().out.split())

@@ -13,7 +13,7 @@ from poslab.model.rescaling import METHODS, Rescaling
 from poslab.study.run.plan import plan, resolve
 from poslab.training.loop import without_positions
 from poslab.training.trained import load_model
-from support.commands import rows
+from support.commands import read
 from support.models import POSITIONS
 from support.runs import Told, make, request, trained
 
@@ -47,8 +47,8 @@ def losses(table, rescale=None):
 
 
 def test_every_rescaling_is_a_line_of_the_same_run(rescaled):
-    table = rows(rescaled.directory / "rescaled.csv")
-    plain = losses(rows(rescaled.directory / "extrapolation.csv"))
+    table = read(rescaled.directory / "rescaled.csv")
+    plain = losses(read(rescaled.directory / "extrapolation.csv"))
     assert {row["rescale"] for row in table} == set(METHODS)
     assert {row["document"] for row in table} == {"0"}  # the task has one
     for method in METHODS:
@@ -57,7 +57,7 @@ def test_every_rescaling_is_a_line_of_the_same_run(rescaled):
         assert mine["non_overlapping", "4"] != plain["non_overlapping", "4"]
     at_length = [losses(table, "dynamic")[protocol, "1"] for protocol in ("non_overlapping", "sliding")]
     assert at_length == pytest.approx([plain["non_overlapping", "1"], plain["sliding", "1"]], rel=1e-5)
-    positions = rows(rescaled.directory / "rescaled_position.csv")
+    positions = read(rescaled.directory / "rescaled_position.csv")
     assert len(positions) == len(METHODS) * 4 * 32
 
 
@@ -66,7 +66,7 @@ def test_the_run_itself_is_the_same_with_and_without(rescaled, tmp_path):
     for name in ("metrics.csv", "extrapolation.csv", "position.csv"):
         timed = {"seconds", "tokens_per_second"}
         kept, again = (
-            [{key: value for key, value in row.items() if key not in timed} for row in rows(folder / name)]
+            [{key: value for key, value in row.items() if key not in timed} for row in read(folder / name)]
             for folder in (alone.directory, rescaled.directory)
         )
         assert kept == again
@@ -83,7 +83,7 @@ def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
     found = evaluate(other, config, rescaled.corpus)
     for row, recorded in zip(
         found.lengths,
-        (row for row in rows(rescaled.directory / "rescaled.csv") if row["rescale"] == method),
+        (row for row in read(rescaled.directory / "rescaled.csv") if row["rescale"] == method),
         strict=True,
     ):
         assert row["nll"] == pytest.approx(float(recorded["nll"]), rel=1e-6)

@@ -30,7 +30,7 @@ from poslab.record.reader import load_run
 from poslab.report.write import write_report
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.plan import resolve
-from support.commands import rows
+from support.commands import read
 from support.texts import trained_tokenizer, words, write_documents
 
 L, LONGEST = 16, 4
@@ -129,7 +129,7 @@ def test_losses_are_those_of_transformers_at_every_length(family, folder, text, 
     longer = {"max_seq_len": LONGEST * L} if family == "mpt" else {}  # how many tokens its biases are of
     model = AutoModelForCausalLM.from_pretrained(folder(family), **longer)
     segments = segments_of(corpus_of(text))
-    tiled = [row for row in rows(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
+    tiled = [row for row in read(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
     has_table = family in ("gpt2", "gptj", "ctrl")  # of positions, which ends at L
     reached = [L // 2, L] if has_table else [L // 2, L, 2 * L, 4 * L]
     assert list(dict.fromkeys(int(row["length"]) for row in tiled)) == reached
@@ -183,7 +183,7 @@ def test_a_models_own_tokenizer_cuts_the_text_and_bits_are_of_its_bytes(folder, 
     tiled = run.segments["non_overlapping", 1.0].values()
     assert sum(part.nll for part in tiled) == pytest.approx(nll, abs=1e-3)
     assert sum(part.bytes for part in tiled) == len(spelled)
-    assert {row["multiple"] for row in rows(directory / "needles.csv")} == {"2", "4"}  # shorter: no room
+    assert {row["multiple"] for row in read(directory / "needles.csv")} == {"2", "4"}  # shorter: no room
 
 
 def test_a_model_without_an_end_of_text_is_measured_in_single_documents(folder, text):

@@ -18,15 +18,13 @@ from poslab.loggers.send.mirror import mirror_run
 from poslab.loggers.send.report import publish
 from poslab.loggers.wandb import wandb_options
 from poslab.record.schema import METRICS
-from support.hostile import CANARY, HOSTILE, RUNS
+from support.hostile import CANARY, COMMANDS, HOSTILE, RUNS
 from support.records import plan, write_run
 from support.runs import TRACKED, tracked_request
 from support.wandb_server.server import online, serve
 
 EVERY = " ".join(HOSTILE)
 STUDY = "a" + 33 * "-._"  # the longest that a command takes
-# What a terminal obeys, and what makes it or a page show letters in another order.
-COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import poslab
-from support.commands import called, command, rows, start, tiny
+from support.commands import called, command, read, start, tiny
 from support.packages import documented
 from support.runs import make, stopped_at, validation_losses
 from support.tasks import until
@@ -38,7 +38,7 @@ def test_loggers_of_the_configuration_and_objects_have_the_curve_and_one_that_fa
     losses = table.validation_nll / table.validation_tokens
     lengths = run.table("extrapolation").query("protocol == 'sliding' and multiple == 2")
     for folder in (run.path / "csv" / "mine", tmp_path / "whole"):
-        logged = rows(folder / "version_0" / "metrics.csv")
+        logged = read(folder / "version_0" / "metrics.csv")
         assert [row["step"] for row in logged] == ["4", "8", "12", "16", "20", "20"]
         assert [float(row["validation/loss"]) for row in logged[:-1]] == pytest.approx(list(losses))
         sliding = lengths.nll.sum() / lengths.tokens.sum()
@@ -62,7 +62,7 @@ def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_pat
     assert not (tmp_path / "runs").exists()
     called(*settings, *flags, cwd=tmp_path)
     (metrics,) = tmp_path.glob("runs/x/rope-*/table/metrics.csv")
-    *curve, last = rows(metrics)
+    *curve, last = read(metrics)
     assert curve[-1]["validation/loss"]
     assert last["summary/sliding_1x"]
 

@@ -27,7 +27,7 @@ from poslab.report.write import write_report
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
-from support.commands import ROOT, rows
+from support.commands import ROOT, read
 from support.models import POSITIONS
 from support.records import contents
 from support.runs import make, stopped_at, tracked_request, validation_losses
@@ -86,7 +86,7 @@ def test_a_run_says_what_it_is(shown):
 def test_the_curve_is_the_record_s_at_its_optimizer_steps(shown):
     """To the seven digits of its table. The points of the evaluation have the numbers after that."""
     for job in shown.jobs:
-        run, metrics = tracked(shown, job), rows(job.directory / "metrics.csv")
+        run, metrics = tracked(shown, job), read(job.directory / "metrics.csv")
         curve = [row for row in run.history if "validation/loss" in row]
         for row, metric in zip(curve, metrics, strict=True):
             recorded = {
@@ -133,7 +133,7 @@ def test_the_summary_holds_the_report_s_figures(shown):
     figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
     figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
     for job in shown.jobs:
-        (row,) = (row for row in rows(shown.report / "summary.csv") if row["run"] == job.directory.name)
+        (row,) = (row for row in read(shown.report / "summary.csv") if row["run"] == job.directory.name)
         expected = {name: float(cell) if cell else None for name, cell in row.items() if name in figures}
         run = tracked(shown, job)
         assert expected["loss_4x"]
@@ -149,7 +149,7 @@ def test_the_summary_holds_the_report_s_figures(shown):
 
 def test_charts_have_their_own_axes(shown):
     rope, alibi = (tracked(shown, job) for job in shown.jobs)
-    figure = rows(shown.report / "bits_per_byte_by_length.csv")
+    figure = read(shown.report / "bits_per_byte_by_length.csv")
     for found, pos in ((rope, "rope"), (alibi, "alibi")):
         points = {
             row["extrapolation/length"]: row["extrapolation/bits_per_byte"]
@@ -224,7 +224,7 @@ def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
         assert make(wanted, tmp_path).status == "done"
     found = tracked(shown, job)
     tokens = [row["tokens"] for row in found.history if "tokens" in row]
-    assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+    assert tokens == [int(row["tokens"]) for row in read(job.directory / "metrics.csv")]
     assert found.state == "finished"
     assert (found.summary["status"], found.summary.get("reason")) == ("done", None)
 
@@ -263,7 +263,7 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
         found = shown.server.runs[place.id]
         assert found.group == "shown"
         tokens = [row["tokens"] for row in found.history if "tokens" in row]
-        assert tokens == [int(row["tokens"]) for row in rows(job.directory / "metrics.csv")]
+        assert tokens == [int(row["tokens"]) for row in read(job.directory / "metrics.csv")]
         assert found.files["record/manifest.json"] == (job.directory / "manifest.json").read_bytes()
         assert {each.type for each in found.logged} >= {"dataset", "evaluation", "model"}
         assert "loss_4x" in found.summary

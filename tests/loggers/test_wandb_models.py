@@ -5,7 +5,7 @@ import wandb
 
 from poslab.commands import evaluate, report
 from poslab.record.manifest import read_manifest
-from support.commands import assert_refused, rows
+from support.commands import assert_refused, read
 from support.records import contents
 from support.runs import TRACKED, make, request
 from support.texts import options
@@ -38,7 +38,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
         assert status == 0, err
         assert "the same numbers, to the last digit, as the run's own record" in out
         assert ("has the same evaluation" in err) == again
-    assert rows(made(tmp_path) / "extrapolation.csv") == rows(run / "extrapolation.csv")
+    assert read(made(tmp_path) / "extrapolation.csv") == read(run / "extrapolation.csv")
     (number,) = set(server.runs) - before
     evaluated = server.runs[number]
     assert (evaluated.job_type, evaluated.group, evaluated.state) == ("evaluate", "models", "finished")
@@ -47,7 +47,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
     for name in read_manifest(made(tmp_path)).files:
         assert record[f"record/{name}"] == (made(tmp_path) / name).read_bytes()
     logged = [row for row in evaluated.history if "extrapolation/loss" in row]
-    assert len(logged) == len({row["length"] for row in rows(run / "extrapolation.csv")})
+    assert len(logged) == len({row["length"] for row in read(run / "extrapolation.csv")})
     assert read_manifest(made(tmp_path)).wandb.id == number
 
 

@@ -13,8 +13,8 @@ from poslab.loggers.fetch.study import fetch_study
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import load
 from poslab.record.seal import sealed
-from support.commands import assert_refused
-from support.records import contents, plan, read, write_run
+from support.commands import assert_refused, read
+from support.records import contents, plan, write_run
 from support.wandb_server.graphql import Refused
 from support.wandb_server.server import Listener, online, served
 from support.wandb_server.store import Run

@@ -14,7 +14,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
-from support.commands import rows
+from support.commands import read
 from support.runs import assert_equal_results, make, request, stopped_at
 
 WANTED = {"study": "damaged", "trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0}
@@ -81,7 +81,7 @@ def _is_reported(path: Path, folder: Path) -> None:
     except ReportError as error:  # nothing is left to report
         said = str(error)
     else:
-        (row,) = [row for row in rows(report.directory / "summary.csv") if row["seed"] == "0"]
+        (row,) = [row for row in read(report.directory / "summary.csv") if row["seed"] == "0"]
         assert row["status"] == "done"
         said = ""
     of_the_finished = "seed0" in path.parent.name and path.suffix != ".pt"

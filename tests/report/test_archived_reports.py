@@ -15,8 +15,8 @@ from poslab.commands.report import main
 from poslab.record.archive import ARCHIVE
 from poslab.record.files import write_sealed
 from poslab.record.seal import read_sealed
-from support.commands import ROOT
-from support.records import L, contents, plan, read, write_rescaled, write_run, write_scheme
+from support.commands import ROOT, read
+from support.records import L, contents, plan, write_rescaled, write_run, write_scheme
 
 STUDY = "made.up-1.2"
 

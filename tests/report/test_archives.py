@@ -21,8 +21,8 @@ from poslab.library.studies import Study
 from poslab.record.archive import ARCHIVE, archived_studies
 from poslab.report.sections.contents import document
 from poslab.report.write import write_document
-from support.commands import ROOT
-from support.records import contents, read
+from support.commands import ROOT, read
+from support.records import contents
 
 REPORTS, DOCS = ROOT / "reports", ROOT / "docs"
 KEPT = REPORTS / "claims"

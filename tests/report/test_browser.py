@@ -16,8 +16,8 @@ from poslab.report.render.page import page as whole_page
 from poslab.report.sections.contents import document
 from poslab.report.write import write_sheets
 from support.browser import Reader, Scheme, started, written
+from support.commands import read
 from support.pages import write_study
-from support.records import read
 
 CHARTS = ["bits_per_byte_by_length", "sliding_loss_by_length", "loss_by_position", "validation_loss"]
 ROPE, ALIBI = arm_numbers([("rope", "softmax"), ("alibi", "softmax")])

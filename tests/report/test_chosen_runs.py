@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from poslab.commands.report import main
-from support.records import plan, read, write_run
+from support.commands import read
+from support.records import plan, write_run
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from poslab.report.sections.convergence import section as convergence
 from poslab.report.sections.cost import section
 from poslab.report.sections.extrapolation import section as extrapolation
 from poslab.report.sections.overview import rank_chart
-from support.records import plan, read, seal, write_run
+from support.commands import read
+from support.records import plan, seal, write_run
 
 
 def study(runs: Path, seconds: dict[str, float], **more: Any) -> Results:

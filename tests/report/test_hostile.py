@@ -17,9 +17,10 @@ from poslab.report.render.terminal import show
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
 from support.browser import Reader, started
+from support.commands import read
 from support.forks import one_of_each
-from support.hostile import HOSTILE, RUNS, STUDY
-from support.records import contents, read, write_run
+from support.hostile import COMMANDS, HOSTILE, RUNS, STUDY
+from support.records import contents, write_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout")
 
@@ -136,10 +137,6 @@ def test_the_texts_are_there_as_texts(page_path, written):
         with path.open(newline="") as file:
             cells = [cell for row in csv.reader(file) for cell in row if not re.fullmatch(number, cell)]
         assert [cell for cell in cells if cell[:1] in {*"=+-@", "\t", "\r", "\n"}] == [], path
-
-
-# What a terminal obeys, and what makes it show letters in another order.
-COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def test_a_terminal_gets_letters_and_no_commands(written, tmp_path, capsys):

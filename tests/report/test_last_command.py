@@ -12,8 +12,8 @@ from poslab.record.reader import ReportError
 from poslab.record.study_list import UNNAMED, enlist
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
-from support.commands import ROOT
-from support.records import read, terminal_rows, write_run
+from support.commands import ROOT, read
+from support.records import terminal_rows, write_run
 
 FIRST, SECOND = "python train.py -m pos=rope,alibi", "python train.py -m pos=t5,rope"
 

@@ -6,8 +6,8 @@ import pytest
 
 from poslab.record.reader import load
 from poslab.report.write import write_report
-from support.commands import ROOT
-from support.records import LINES, read, seal, write_rescaled, write_run
+from support.commands import ROOT, read
+from support.records import LINES, seal, write_rescaled, write_run
 
 MEGABYTE = 1_000_000
 

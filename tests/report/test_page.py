@@ -11,8 +11,8 @@ import pytest
 from poslab.report import cells
 from poslab.report.listed import LIST, list_pages
 from poslab.report.write import write_report
-from support.commands import ROOT
-from support.records import contents, plan, read, write_run
+from support.commands import ROOT, read
+from support.records import contents, plan, write_run
 
 HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 

@@ -9,7 +9,8 @@ from poslab.analysis.results import gather
 from poslab.record.reader import ReportError
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import L, plan, read, write_run
+from support.commands import read
+from support.records import L, plan, write_run
 
 
 def two(runs: Path, seeds: int = 1, **second: Any) -> None:

@@ -18,7 +18,8 @@ from poslab.report.sections.contents import document
 from poslab.report.sections.texts import names as names_of
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write
-from support.records import BATCH, STEPS, L, read, write_run
+from support.commands import read
+from support.records import BATCH, STEPS, L, write_run
 
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {

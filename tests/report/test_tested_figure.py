@@ -16,7 +16,8 @@ from poslab.report.sections.contents import document
 from poslab.report.sections.overview import arms_table, differences_table, protocols
 from poslab.report.warnings import warnings_of
 from poslab.report.write import write_report
-from support.records import L, plan, read, terminal_rows, words, write_protocols, write_run
+from support.commands import read
+from support.records import L, plan, terminal_rows, words, write_protocols, write_run
 
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 

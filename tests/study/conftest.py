@@ -6,7 +6,7 @@ import tempfile
 import pytest
 
 from poslab.study.launch.launchers import slurm as slurm_launcher
-from support.slurm import slurm, start_cluster, stop_cluster
+from support.slurm import cluster_in, slurm
 from support.tasks import until
 
 
@@ -21,10 +21,8 @@ def own_leases(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def running_cluster(tmp_path_factory):
     """The folder of a cluster, one for the tests of a file."""
-    folder = tmp_path_factory.mktemp("slurm")
-    start_cluster(folder)
-    yield folder
-    stop_cluster(folder)
+    with cluster_in(tmp_path_factory.mktemp("slurm")) as folder:
+        yield folder
 
 
 @pytest.fixture

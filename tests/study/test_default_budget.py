@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.commands import rows, start
+from support.commands import read, start
 
 
 @pytest.mark.study
@@ -12,11 +12,11 @@ def test_schemes_learn_what_they_are_meant_to(tmp_path):
     output, report = tmp_path / "printed.txt", tmp_path / "reports" / "budget"
     with start("-m", "pos=t5,none,learned,sinusoidal", *settings, cwd=tmp_path, output=output) as study:
         assert study.wait(3600) == 0, output.read_text()
-    arms = {row["arm"]: row for row in rows(report / "arms.csv")}
+    arms = {row["arm"]: row for row in read(report / "arms.csv")}
     loss = {pos: float(row["sliding_1x_mean"]) for pos, row in arms.items()}
     # At the learning rate of all weights t5's table never left zero, and t5 was as none.
     assert loss["t5"] < loss["none"] - 0.1
-    biases = [float(row["mean"]) for row in rows(report / "bias_by_distance.csv") if row["arm"] == "t5"]
+    biases = [float(row["mean"]) for row in read(report / "bias_by_distance.csv") if row["arm"] == "t5"]
     assert max(biases) - min(biases) > 2
     assert loss["learned"] < loss["none"]
     # Where token embeddings were scaled up to them, sinusoidal was 0.2 nats behind none at L.

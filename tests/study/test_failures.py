@@ -19,13 +19,13 @@ from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.checkpoints import writer
 from poslab.training.module import LanguageModel
-from support.commands import called, rows, start, tiny
+from support.commands import called, read, start, tiny
 from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped_at
 from support.tasks import until
 
 
 def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
-    return rows(folder / "reports" / study / "summary.csv")
+    return read(folder / "reports" / study / "summary.csv")
 
 
 def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys):

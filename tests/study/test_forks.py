@@ -16,7 +16,7 @@ from poslab.study.launch.leases import lease_cores
 from poslab.study.launch.machine import cores
 from support.processes import command_line
 from support.processor import needs_two_cores
-from support.tasks import ends, make_task, until, what_it_said
+from support.tasks import ends, make_task, said, until, what_it_said
 
 pytestmark = needs_two_cores
 
@@ -97,22 +97,18 @@ def start(local: Local, *tasks: Task) -> None:
         until(lambda one=one: local.start(one))
 
 
-def printed(of: Task) -> str:
-    return of.log.read_text() if of.log.exists() else ""
-
-
 def test_a_forked_run_finds_what_a_fresh_one_finds_but_its_own_random_numbers(local, tmp_path):
-    said = []
+    told = []
     for name, forks in (("forked", True), ("another", True), ("fresh", False)):
         one = task(tmp_path, "describe", name, forks)
         start(local, one)  # in turn: each gets the first core
         assert [end.status for end in ends(local)] == [0]
-        said.append(what_it_said(one))
-        assert "to stderr" in printed(one)
-    numbers = [number for each in said for number in each.pop("random")]
+        told.append(what_it_said(one))
+        assert "to stderr" in said(one)
+    numbers = [number for each in told for number in each.pop("random")]
     assert len({*numbers}) == 6
-    assert said[0] == said[1] == said[2]
-    assert said[0]["leases"] == 1
+    assert told[0] == told[1] == told[2]
+    assert told[0]["leases"] == 1
 
 
 def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
@@ -121,13 +117,13 @@ def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
         one = task(tmp_path, what, what.replace(" ", ""))
         start(local, one)
         assert [end.status for end in ends(local)] == [status], what
-    assert "ValueError: on purpose" in printed(task(tmp_path, "raise", "raise"))
+    assert "ValueError: on purpose" in said(task(tmp_path, "raise", "raise"))
 
 
 def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
     one = task(tmp_path, "wait")
     start(local, one)
-    until(lambda: not local.ended() and "started" in printed(one))
+    until(lambda: not local.ended() and "started" in said(one))
     (running,) = local.running
     os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it is woken
     local.stop()
@@ -166,7 +162,7 @@ def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
     """What it had begun is ended, to be started again, and what it had not is forked by another server."""
     begun, late = task(tmp_path, "wait", "begun"), task(tmp_path, "describe", "late")
     start(local, begun)
-    until(lambda: "started" in printed(begun))
+    until(lambda: "started" in said(begun))
     process = local.running[0].process.pid
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
     assert [(end.task.name, end.status) for end in ends(local)] == [("begun", None)]

@@ -24,7 +24,7 @@ from poslab.study.run.stopping import Stopper
 from support.processes import command_line
 from support.processor import needs_two_cores
 from support.runs import request
-from support.tasks import WHO, make_task, until, what_it_said
+from support.tasks import WHO, make_task, said, until, what_it_said
 
 pytestmark = pytest.mark.usefixtures("own_leases")
 
@@ -124,7 +124,7 @@ def test_two_commands_never_share_a_core(tmp_path):
     tasks = [make_task(tmp_path, WHO + STUBBORN, str(tmp_path / "end"), name=name) for name in names]
     room = [launcher.start(task) for launcher, task in zip(itertools.cycle(launchers), tasks)]
     assert room == [True] * len(cores()) + [False]
-    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in tasks[:-1]))
+    until(lambda: all("started" in said(task) for task in tasks[:-1]))
     assert sorted(core for task in tasks[:-1] for core in what_it_said(task)["cores"]) == [*cores()]
     for launcher in launchers:
         launcher.kill()
@@ -137,7 +137,7 @@ def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path):
     fork = multiprocessing.get_context("fork")
     command = fork.Process(target=statuses, args=(local(), [first]), daemon=True)  # another command
     command.start()
-    until(lambda: first.log.exists() and "started" in first.log.read_text())
+    until(lambda: "started" in said(first))
     assert not launcher.start(task)
     command.kill()
     command.join()
@@ -194,7 +194,7 @@ def test_runs_on_gpus_are_told_theirs(visible, runs_per_gpu, told, monkeypatch, 
     if last.devices == 2:
         assert not launcher.start(last)  # takes none of two either
     assert [launcher.start(task) for task in tasks[1:]] == [True, False]
-    until(lambda: all(task.log.exists() and "started" in task.log.read_text() for task in tasks[:2]))
+    until(lambda: all("started" in said(task) for task in tasks[:2]))
     launcher.kill()
     assert statuses(launcher, [last]) == {"a": -9, "b": -9, "last": 0}
     found = [what_it_said(task) for task in (*tasks[:2], last)]

@@ -16,11 +16,11 @@ from unittest import mock
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.study.launch.contract import End, Task
+from poslab.study.launch.contract import End
 from poslab.study.launch.launchers.ray import Ray, RayOptions
 from poslab.study.launch.machine import cores
 from support.processes import command_line
-from support.tasks import WHO, make_task, until, what_it_said
+from support.tasks import WHO, make_task, said, until, what_it_said
 
 pytestmark = [
     pytest.mark.cluster,
@@ -112,10 +112,6 @@ def with_options(launcher: Ray, **changes: Any) -> Ray:
     other = ray_launcher(**changes)
     other._connected = launcher._connected
     return other
-
-
-def said(task: Task) -> str:
-    return task.log.read_text() if task.log.exists() else ""
 
 
 def all_ends(launcher: Ray) -> dict[str, End]:

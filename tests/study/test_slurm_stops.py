@@ -10,33 +10,28 @@ from support.slurm import (
     ENDS_ON_SIGTERM,
     TWO_TURNS,
     WRITES_ON_SIGTERM,
+    cluster_in,
     job_of,
     slurm,
-    start_cluster,
     started,
-    stop_cluster,
     task,
 )
 from support.tasks import ends, until
 
+pytestmark = pytest.mark.cluster
 
-@pytest.mark.cluster
+
 def test_a_cancelled_run_is_told_once_and_may_finish_its_checkpoint(cluster, tmp_path):
     check_cancelling(tmp_path)
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("tracking", ["cgroup", "pgid"])
 def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monkeypatch):
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    start_cluster(folder, tracking)
-    try:
+    (tmp_path / "cluster").mkdir()
+    with cluster_in(tmp_path / "cluster", tracking) as folder:
         monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         check_cancelling(tmp_path)
         check_time_limit(tmp_path)
-    finally:
-        stop_cluster(folder)
 
 
 def check_cancelling(folder: Path) -> None:
@@ -50,7 +45,6 @@ def check_cancelling(folder: Path) -> None:
     assert made.log.read_text() == "told 1 times\n"
 
 
-@pytest.mark.cluster
 def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
     cores = int(slurm("sinfo", "--noheader", "--format=%c"))
     running, waiting = task(tmp_path, WRITES_ON_SIGTERM, "running"), task(tmp_path, "", "waiting")
@@ -65,7 +59,6 @@ def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
     assert not any(end.restartable for end in found.values())
 
 
-@pytest.mark.cluster
 def test_kill_does_not_wait(cluster, tmp_path):
     made = task(
         tmp_path,
@@ -80,7 +73,6 @@ def test_kill_does_not_wait(cluster, tmp_path):
     assert time.monotonic() - begun < 12  # the cluster's KillWait is 15
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("devices", [1, 2])
 def test_near_its_time_limit_a_run_is_told_and_goes_on_in_another_turn(cluster, tmp_path, devices):
     check_time_limit(tmp_path, devices)
@@ -92,13 +84,11 @@ def check_time_limit(folder: Path, devices: int = 1) -> None:
     assert made.log.read_text() == "second turn\n"
 
 
-@pytest.mark.cluster
 def test_a_requeued_run_is_made_again(cluster, tmp_path):
     made = check_second_turn(tmp_path, "scontrol", "requeue")
     assert made.log.read_text() == "second turn\n"
 
 
-@pytest.mark.cluster
 def test_a_run_that_fails_when_it_is_told_is_not_made_again(cluster, tmp_path):
     check_second_turn(tmp_path, "scancel", "--signal=USR2", status=4)
 

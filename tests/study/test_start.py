@@ -15,7 +15,7 @@ from poslab.study.execute import run_study
 from poslab.study.run.execute import run
 from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
-from support.commands import rows
+from support.commands import read
 from support.models import POSITIONS
 from support.runs import assert_equal_results, make, request, stopped_at, validation_losses
 from support.texts import options, trained_tokenizer, words
@@ -171,7 +171,7 @@ def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
         shown = capsys.readouterr().err
         assert expected in shown
         assert "W&B" not in shown
-    facts = [(row["key"], row["value"]) for row in rows(tmp_path / "reports" / "longer" / "facts.csv")]
+    facts = [(row["key"], row["value"]) for row in read(tmp_path / "reports" / "longer" / "facts.csv")]
     assert ("from_run", made.rope.name) in facts
     assert ("from_steps", "40") in facts
     assert any(key == "configuration.from" and "rope at L 32 for 40 steps" in value for key, value in facts)

@@ -19,7 +19,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.run.stopping import Stopped
 from poslab.study.tuning import trials, tuned
-from support.commands import rows
+from support.commands import read
 from support.models import SCHEMES
 from support.runs import assert_equal_results, inline, make, request
 
@@ -106,7 +106,7 @@ def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
     assert sorted(parts) == [("comparison", 0), ("tuning", 100), ("tuning", 100)]
     listed = read_study_list(study)
     assert (listed.reference, listed.primary) == ("alibi", "loss_1x")
-    facts = {row["key"]: row["value"] for row in rows(tmp_path / "reports" / "test" / "facts.csv")}
+    facts = {row["key"]: row["value"] for row in read(tmp_path / "reports" / "test" / "facts.csv")}
     assert facts["primary"] == "loss_1x"
 
 

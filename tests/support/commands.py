@@ -120,6 +120,6 @@ def start(*arguments: str, cwd: Path, output: Path, temporary: str | None = None
         return Forked(words, cwd, {**environment(cwd), **own}, file, file)
 
 
-def rows(path: Path) -> list[dict[str, str]]:
+def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

@@ -1,5 +1,9 @@
 """Names and texts that try to be something else than text."""
 
+import re
+
+# What a terminal obeys, and what makes it or a page show letters in another order.
+COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 CANARY = "window.poslabCanary=1"
 HOSTILE = (
     f"<script>{CANARY}</script>",

@@ -1,6 +1,5 @@
 """Records of made-up runs, for reports without training."""
 
-import csv
 import hashlib
 import math
 from collections.abc import Mapping
@@ -184,11 +183,6 @@ def terminal_rows(made: Document) -> list[dict[str, str]]:
 
 def row_of(results: Results, run: str) -> dict[str, Any]:
     return dict(next(row for row in results.rows if row["run"] == run))
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

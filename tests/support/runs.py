@@ -28,7 +28,7 @@ from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.training.loop import train
 from support.checkpoints import from_bytes, to_bytes
-from support.commands import rows, tiny
+from support.commands import read, tiny
 from support.models import ATTENTIONS, POSITIONS
 
 
@@ -183,12 +183,12 @@ def validation_losses(table: Path) -> dict[int, float]:
     """The validation loss by step, as metrics.csv has it."""
     return {
         int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
-        for row in rows(table)
+        for row in read(table)
     }
 
 
 def without_clock(path: Path) -> list[dict[str, str]]:
     return [
         {key: value for key, value in row.items() if not any(word in key for word in CLOCK)}
-        for row in rows(path)
+        for row in read(path)
     ]

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +54,9 @@ print("second turn")
 """
 
 
-def start_cluster(folder: Path, tracking: str = "linuxproc") -> None:
+@contextmanager
+def cluster_in(folder: Path, tracking: str = "linuxproc") -> Iterator[Path]:
+    """A cluster of this machine, whose files lie in `folder`."""
     if shutil.which("slurmctld") is None or os.getuid() != 0:
         pytest.skip("needs root, and Slurm: tests/slurm/cluster.sh install")
     started = subprocess.run(
@@ -62,10 +66,10 @@ def start_cluster(folder: Path, tracking: str = "linuxproc") -> None:
         pytest.skip(started.stderr.strip())
     assert started.returncode == 0, started.stderr
     assert started.stdout == f"export SLURM_CONF={folder}/slurm.conf\n"
-
-
-def stop_cluster(folder: Path) -> None:
-    subprocess.run([CLUSTER, "stop", folder], check=True, timeout=180)
+    try:
+        yield folder
+    finally:
+        subprocess.run([CLUSTER, "stop", folder], check=True, timeout=180)
 
 
 def launcher(**changes: object) -> Launcher:

@@ -53,6 +53,11 @@ def ends(of: Launcher, number: int = 1) -> list[End]:
     return found
 
 
+def said(task: Task) -> str:
+    """What a task has printed so far."""
+    return task.log.read_text() if task.log.exists() else ""
+
+
 def what_it_said(task: Task) -> dict[str, Any]:
     """Of a task that runs WHO."""
     lines = task.log.read_text().splitlines()

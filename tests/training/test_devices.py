@@ -12,7 +12,7 @@ from poslab.study.run.plan import plan, resolve
 from poslab.training import loop
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
-from support.commands import rows
+from support.commands import read
 from support.devices import CUDA
 from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
 from support.runs import make, request, trained
@@ -80,12 +80,12 @@ def test_a_whole_run_trains_evaluates_asks_and_inspects(device, pos, tmp_path):
     assert device in str(manifest.config["trainer"]["accelerator"])
     assert manifest.kernel
     directory = plan(wanted, tmp_path).directory
-    assert all(float(row["nll"]) > 0 for row in rows(directory / "extrapolation.csv"))
+    assert all(float(row["nll"]) > 0 for row in read(directory / "extrapolation.csv"))
     tables = ["probe", "attention_distance", "position", "position_probe"]
     tables += ["scheme_rotation", "scheme_bound"] if pos == "rope" else ["scheme_bias"]
-    assert all(rows(directory / f"{table}.csv") for table in tables)
+    assert all(read(directory / f"{table}.csv") for table in tables)
     if pos == "rope":
-        assert {row["rescale"] for row in rows(directory / "rescaled.csv")} == {"ntk", "drop"}
+        assert {row["rescale"] for row in read(directory / "rescaled.csv")} == {"ntk", "drop"}
 
 
 @pytest.mark.parametrize("device", [CUDA])  # on a CPU PyTorch takes minutes to compile a block

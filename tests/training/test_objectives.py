@@ -20,7 +20,7 @@ from poslab.study.run.plan import plan
 from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.trained import load_model
-from support.commands import rows
+from support.commands import read
 from support.models import ATTENTIONS, CONF, POSITIONS, make_gpt
 from support.packages import write_package
 from support.runs import inline, make, request
@@ -66,7 +66,7 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
     assert run_study(requests, "the command") == 0
     found = []
     for directory in sorted((tmp_path / "runs" / "test").glob("[!.]*-seed0-*")):
-        table = rows(directory / "extrapolation.csv")
+        table = read(directory / "extrapolation.csv")
         assert {row["protocol"] for row in table} == {"non_overlapping"}  # a window has no end that is scored
         by_length = {}
         for row in table:
@@ -76,7 +76,7 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
         found.append(by_length["32"])
         manifest = read_manifest(directory)
         assert manifest.config["objective"] == MASKED
-        first = rows(directory / "metrics.csv")[0]
+        first = read(directory / "metrics.csv")[0]
         assert 0.2 < int(first["validation_tokens"]) / (4 * 32) < 0.4
         gpt = load_model(directory)
         assert gpt.embedding.num_embeddings == manifest.corpus.vocabulary + 1
@@ -176,7 +176,7 @@ def test_a_task_of_another_package_trains_and_is_measured(tmp_path):
         evaluate__longest=1,
     )
     assert make(asked, tmp_path).status == "done"
-    found = rows(plan(asked, tmp_path).directory / "task.csv")
+    found = read(plan(asked, tmp_path).directory / "task.csv")
     assert [(row["task"], row["size"]) for row in found] == [
         ("mine.double", str(size)) for size in range(2, 9)
     ]

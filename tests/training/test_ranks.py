@@ -19,7 +19,7 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.study.run.worker import WORKER, request_file, request_text
 from poslab.training.observer import DivergedError
-from support.commands import called, environment, rows, start, tiny
+from support.commands import called, environment, read, start, tiny
 from support.forks import Forked
 from support.moments import await_moment
 from support.processes import command_line, descendants, kill
@@ -105,7 +105,7 @@ def only_run(cwd, *settings):
 def losses(directory):
     return [
         [float(row[f"{part}_nll"]) / float(row[f"{part}_tokens"]) for part in ("train", "validation")]
-        for row in rows(directory / "metrics.csv")
+        for row in read(directory / "metrics.csv")
     ]
 
 
@@ -116,8 +116,8 @@ def assert_same_curve(single, several):
 
 def test_several_processes_train_the_same_curve(single, shared):
     assert_same_curve(single, shared)
-    assert [row["tokens"] for row in rows(shared / "metrics.csv")] == [
-        row["tokens"] for row in rows(single / "metrics.csv")
+    assert [row["tokens"] for row in read(shared / "metrics.csv")] == [
+        row["tokens"] for row in read(single / "metrics.csv")
     ]
     assert read_manifest(shared).kernel == read_manifest(single).kernel
     assert shared.name == single.name

@@ -109,9 +109,9 @@ class Tuning:
 def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
     """Return, by arm, the rate of a scheme's own parameters over the learning rate, where that is not 1."""
     firsts = [(arm.label, arm.finished[0]) for arm in arms if arm.finished]
-    own = {label: (run.config.get("pos") or {}).get("rate", 1.0) for label, run in firsts}
+    fixed = {label: (run.config.get("pos") or {}).get("rate", 1.0) for label, run in firsts}
     tuned = {label: 1.0 if run.rates is None else run.rates.scheme_rate for label, run in firsts}
-    return {label: float(own[label] * tuned[label]) for label in own if own[label] * tuned[label] != 1}
+    return {label: float(fixed[label] * tuned[label]) for label in fixed if fixed[label] * tuned[label] != 1}
 
 
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:

@@ -80,7 +80,7 @@ def context_used(parts: Sequence[Results]) -> str:
         subject = (
             f"The arm {arms[0]} is not" if len(arms) == 1 else f"The arms {listing(arms, NAMED)} are not"
         )
-    others = " of the others" if 0 < len(rest) < len(arms) else ""
+    remaining = " of the others" if 0 < len(rest) < len(arms) else ""
     used = [
         (length, item.arm.context_length)
         for item in unused
@@ -89,7 +89,7 @@ def context_used(parts: Sequence[Results]) -> str:
     fewer = used and all(length < whole for length, whole in used)
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
-        f"{subject} seen to need a context of L: without half of it the loss{others} rises by less than "
+        f"{subject} seen to need a context of L: without half of it the loss{remaining} rises by less than "
         f"{GATE:g} nats{enough}. So a loss that does not rise past L shows little; one that rises is a "
         "failure."
     )
