@@ -8,7 +8,7 @@ from poslab.evaluation.extrapolation import WHOLE, extrapolate
 from poslab.evaluation.losses import token_losses
 from poslab.model.attention.linear import CHUNK
 from poslab.model.rescaling import METHODS, Rescaling
-from support.evaluation import as_rows, examples, plain_extrapolation, plain_losses
+from support.evaluation import examples, plain_extrapolation, plain_losses
 from support.models import ATTENTIONS, BY_TURNS, SCHEMES, make_gpt
 
 CONTEXT, LONGEST, VOCABULARY = 16, 32, 50
@@ -35,9 +35,8 @@ def model(pos, attention, dtype=torch.float64):
 def assert_plain(gpt, tolerance, sliding_windows=8):
     """Every row of extrapolation.csv and of position.csv is that of the plain way."""
     result = extrapolate(gpt, *examples(segments()), CONTEXT, sliding_windows, TOKEN_BYTES)
-    plain, windows = plain_extrapolation(gpt, segments(), CONTEXT, sliding_windows)
+    reference, windows = plain_extrapolation(gpt, segments(), CONTEXT, sliding_windows, TOKEN_BYTES)
     mine = {(row["protocol"], row["multiple"], row["segment"]): row for row in result.lengths}
-    reference = as_rows(plain, TOKEN_BYTES)
     assert mine.keys() == reference.keys()
     for key, row in reference.items():
         assert mine[key]["nll"] == pytest.approx(row["nll"], rel=tolerance), key

@@ -10,27 +10,41 @@ from itertools import product
 
 import pytest
 import torch
-from transformers import GPTJConfig, GPTNeoXConfig
+from transformers import GPTJConfig, GPTNeoXConfig, LlamaConfig, T5Config
+from transformers import modeling_rope_utils as rope_utils
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
 from transformers.models.gptj import modeling_gptj as gptj
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.t5 import modeling_t5 as t5
 from transformers.models.xlm.modeling_xlm import create_sinusoidal_embeddings
 
 from poslab.model.rescaling import Rescaling
 from support.gradients import assert_same_with_gradients
 from support.pairwise import pairwise
-from support.parity import (
-    L,
-    close,
-    llama_config,
-    make_rope,
-    make_scheme,
-    scattered,
-    scores,
-    t5_pair,
-    their_frequencies,
-)
+from support.parity import L, close, make_scheme, scattered, scores
+
+
+def make_rope(name="rope", *, base=10000.0, pairing="half", **options):
+    return make_scheme(name, base=base, pairing=pairing, **options)
+
+
+def llama_config(rope_type="default", *, width=16, heads=4, context_length=L, base=10000.0, **rope):
+    return LlamaConfig(
+        hidden_size=width * heads,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=width,
+        max_position_embeddings=context_length,
+        rope_parameters={"rope_type": rope_type, "rope_theta": base, **rope},
+        attn_implementation="eager",
+    )
+
+
+def their_frequencies(rope_type, length=None, **options):
+    config = llama_config(rope_type, **options)
+    return rope_utils.ROPE_INIT_FUNCTIONS[rope_type](config, seq_len=length)
+
 
 # Frequencies
 
@@ -191,6 +205,26 @@ def test_sinusoidal_encoding_is_xlms(width):
         torch.arange(500)
     )
     close(ours.float(), theirs, atol=1e-7)
+
+
+def t5_pair(buckets, max_distance):
+    """Ours, and T5's attention with the same biases: its table is ours times sqrt K."""
+    config = T5Config(
+        d_model=64,
+        d_kv=16,
+        num_heads=4,
+        relative_attention_num_buckets=buckets,
+        relative_attention_max_distance=max_distance,
+        is_decoder=True,
+        is_encoder_decoder=False,
+        dropout_rate=0.0,
+        attn_implementation="eager",
+    )
+    scheme = make_scheme("t5", buckets=buckets, max_distance=max_distance)
+    attention = t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0, is_causal=True).double()
+    with torch.no_grad():
+        attention.relative_attention_bias.weight.copy_(scheme.bucket_bias * 16**0.5)
+    return scheme, attention
 
 
 @pytest.mark.parametrize(

@@ -23,25 +23,12 @@ STUDY = "made_up"
 
 def write_study(runs: Path, study: str = STUDY) -> None:
     """Two arms of two seeds with everything that a run can be asked for, a trial, and one that failed."""
+    probe = answers({(1.0, 0.0): 9, (4.0, 0.5): 2}) + answers({(1.0, 0.0): 5}, "copy")
+    bias = biases([0.5, 0.25], [0, 1, 2]) + biases([0.5, 0.25], [0, 1, 2], layer=1)
     for seed in (0, 1):
-        write_scheme(
-            runs,
-            f"alibi{seed}",
-            pos="alibi",
-            seed=seed,
-            study=study,
-            probe=answers({(1.0, 0.0): 9, (4.0, 0.5): 2}) + answers({(1.0, 0.0): 5}, "copy"),
-            bias=biases([0.5, 0.25], [0, 1, 2]) + biases([0.5, 0.25], [0, 1, 2], layer=1),
-            distance=reaches([[1.0, 2.0], [2.0, 3.0]]),
-        )
-        rope = write_scheme(
-            runs,
-            f"rope{seed}",
-            seed=seed,
-            study=study,
-            bound=bounds({0: 1.0, 1: 0.9}),
-            distance=reaches([[1.0, 2.0], [2.0, 3.0]]),
-        )
+        shared = {"seed": seed, "study": study, "distance": reaches([[1.0, 2.0], [2.0, 3.0]])}
+        write_scheme(runs, f"alibi{seed}", probe, pos="alibi", bias=bias, **shared)
+        rope = write_scheme(runs, f"rope{seed}", bound=bounds({0: 1.0, 1: 0.9}), **shared)
         add_rescaled(rope, {"yarn": (FLAT, 2.0)})
     write_run(runs, "trial", seed=9, study=study, config={"part": "tuning"})
     write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")

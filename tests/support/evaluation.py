@@ -14,8 +14,6 @@ from poslab.model.gpt import GPT
 
 TOKENS_A_BATCH = 4096
 
-Losses = dict[tuple[str, float], tuple[np.ndarray, np.ndarray, np.ndarray]]
-
 
 def trained(
     gpt: Any, context_length: int, text: np.ndarray, documents: np.ndarray, /, **evaluate: Any
@@ -58,9 +56,9 @@ def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.n
 
 
 def plain_extrapolation(
-    gpt: GPT, segments: np.ndarray, context_length: int, sliding_windows: int
-) -> tuple[Losses, list[np.ndarray]]:
-    """By protocol and multiple of L: the segment of each row of losses, the losses, and their targets.
+    gpt: GPT, segments: np.ndarray, context_length: int, sliding_windows: int, token_bytes: np.ndarray
+) -> tuple[dict[tuple[str, str, int], dict[str, Any]], list[np.ndarray]]:
+    """The sums of each protocol, multiple of L and segment, as extrapolation.csv has them.
 
     And the windows of the longest length, non-overlapping and sliding, as a list of two.
     """
@@ -70,27 +68,24 @@ def plain_extrapolation(
     segment, block = spread(count, longest // stride, sliding_windows)
     targets, every = segments[:, longest + 1 :], np.arange(count)
     slid = segment[:, None], block[:, None] * stride + np.arange(stride)
-    result: Losses = {}
+    sums = {}
+
+    def add(protocol: str, k: float, segment: np.ndarray, losses: np.ndarray, targets: np.ndarray) -> None:
+        for number in np.unique(segment):
+            scored = segment == number
+            sums[protocol, f"{k:g}", int(number)] = {
+                "nll": losses[scored].sum(),
+                "tokens": losses[scored].size,
+                "bytes": token_bytes[targets[scored]].sum(),
+            }
+
     for multiple, length in lengths:
         starts = np.arange(longest, 2 * longest, length)
         tiles = segments[:, starts[:, None] + np.arange(length + 1)].reshape(-1, length + 1)
         starts = longest + (block + 1) * stride - length
         windows = segments[segment[:, None], starts[:, None] + np.arange(length + 1)]
         tiled = plain_losses(gpt, tiles).reshape(targets.shape)
-        result["non_overlapping", multiple] = every, tiled, targets
-        result["sliding", multiple] = segment, plain_losses(gpt, windows, stride), targets[slid]
-        result["matched", multiple] = segment, tiled[slid], targets[slid]
-    return result, [tiles, windows]
-
-
-def as_rows(losses: Losses, token_bytes: np.ndarray) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """The sums of each protocol, multiple and segment, as extrapolation.csv has them."""
-    return {
-        (protocol, f"{multiple:g}", int(number)): {
-            "nll": scored[segment == number].sum(),
-            "tokens": scored[segment == number].size,
-            "bytes": token_bytes[targets[segment == number]].sum(),
-        }
-        for (protocol, multiple), (segment, scored, targets) in losses.items()
-        for number in np.unique(segment)
-    }
+        add("non_overlapping", multiple, every, tiled, targets)
+        add("sliding", multiple, segment, plain_losses(gpt, windows, stride), targets[slid])
+        add("matched", multiple, segment, tiled[slid], targets[slid])
+    return sums, [tiles, windows]
