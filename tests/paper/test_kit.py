@@ -18,7 +18,7 @@ from poslab.paper.table import choices, paper_table
 from poslab.paper.write import write_paper
 from poslab.record.reader import ReportError
 from support.commands import ROOT
-from support.records import BATCH, STEPS, L, contents, plan, write_run
+from support.records import BATCH, STEPS, L, contents, write_run
 
 HOSTILE = r"\input{/etc/passwd} 50% #1 a_b^c~d & {e} $x$ [f] * -- <g> é Δβ"
 TEX = shutil.which("pdflatex") and shutil.which("bibtex")
@@ -54,8 +54,7 @@ def results(tmp_path):
         write_run(runs, f"rope-{seed}", seed=seed, shift=0.01 * seed, config=_config("rope"))
         write_run(runs, f"t5-{seed}", pos="t5", seed=seed, shift=-1.0 + 0.011 * seed, config=_config("t5"))
         write_run(runs, f"other-{seed}", HOSTILE, seed, shift=0.3 + 0.02 * seed, config=_config("mine"))
-    plan(runs, ["rope-0"], "rope")
-    return gather("made_up", runs, None)
+    return gather("made_up", runs, "rope")
 
 
 def test_a_study_of_learning_has_its_validation_losses_in_the_figure(tmp_path):
@@ -123,7 +122,7 @@ def test_bold_and_stars_are_no_more_than_the_tests_allow(results, tmp_path):
     assert len(starred) == len(claimed)
     for run in (tmp_path / "runs" / "made_up").glob("*-[12]"):
         shutil.rmtree(run)
-    kit = undrawn(gather("made_up", tmp_path / "runs", None), tmp_path / "one seed")
+    kit = undrawn(gather("made_up", tmp_path / "runs", "rope"), tmp_path / "one seed")
     assert "bfseries" not in (kit / "table.tex").read_text()
     assert "no winner claimed" in (kit / "table.tex").read_text()
 

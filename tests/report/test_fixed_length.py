@@ -6,7 +6,7 @@ from poslab.analysis.results import gather
 from poslab.analysis.sheets import arms_sheet
 from poslab.report import cells
 from poslab.report.sections.overview import arms_table
-from support.records import L, plan, write_run
+from support.records import L, write_run
 
 RISING = {1.0: 2.0, 2.0: 2.05, 4.0: 2.15, 8.0: 2.3}  # within 5 % of 2.0, which is 2.1, up to 2 L
 FLAT_AND_BAD = {1.0: 3.0, 2.0: 3.0, 4.0: 3.0, 8.0: 3.0}  # it never used its context
@@ -24,8 +24,7 @@ def results(tmp_path):
         write_run(tmp_path, f"rope-{seed}", seed=seed, sliding=RISING, shift=shift)
         write_run(tmp_path, f"none-{seed}", pos="none", seed=seed, sliding=FLAT_AND_BAD, shift=shift)
         write_run(tmp_path, f"fox-{seed}", pos="fox", seed=seed, sliding=GOOD)
-    plan(tmp_path, ["rope-0", "rope-1", "none-0", "none-1", "fox-0", "fox-1"], "rope")
-    return gather("made_up", tmp_path, None)
+    return gather("made_up", tmp_path, "rope")
 
 
 def test_each_run_is_held_against_the_reference_s_mean(results, tmp_path):
