@@ -8,7 +8,6 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 import wandb
 from rich.console import Console
 from wandb.sdk.lib.wbauth import write_netrc_auth
@@ -24,12 +23,11 @@ from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.execute import run
-from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
-from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.stopping import Stopper
 from poslab.study.sync import show_runs
 from support.processes import PATIENCE, command_line, descendants
-from support.runs import make, tracked_request
+from support.runs import make, stopped, tracked_request
 from support.tasks import until
 from support.wandb_server.server import Listener, Reply, online, serve
 from support.wandb_server.store import Seen
@@ -42,12 +40,6 @@ def services() -> list[int]:
 
 def variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
-
-
-def stopped(job: Job, display: RunDisplay | None = None) -> None:
-    """Make a run that is stopped by a signal."""
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(job, display or RunDisplay("made", quiet=True), stopper)
 
 
 def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):

@@ -14,13 +14,12 @@ from poslab.loggers.send.offline import identifier
 from poslab.record.manifest import read_manifest
 from poslab.study.execute import run_study
 from poslab.study.run.budget import size_of
-from poslab.study.run.execute import run
 from poslab.study.run.plan import plan, resolve
-from poslab.study.run.stopping import Stopped, Stopper
+from poslab.study.run.stopping import Stopper
 from poslab.training.checkpoints import writer
 from poslab.training.module import LanguageModel
 from support.commands import called, read, start, tiny
-from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped_at
+from support.runs import TRACKED, StopsAt, assert_equal_results, inline, make, request, stopped, stopped_at
 from support.tasks import until
 
 
@@ -143,6 +142,5 @@ def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
 
     monkeypatch.setattr("poslab.training.checkpoints.writer", slow)
     job = plan(request(trainer__checkpoint_seconds=1000.0), tmp_path)
-    with pytest.raises(Stopped), stopper.installed():
-        run(job, StopsAt(7), stopper)
+    stopped(job, StopsAt(7), stopper)
     assert [path.name[:8] for path in job.directory.glob("checkpoints/*.pt")] == ["00000007"]

@@ -150,12 +150,15 @@ def tracked_request(pos: str = "rope", logger: Any = TRACKED, **changes: Any) ->
     return replace(request("shown", pos=POSITIONS[pos], logger=logger, **changes), pos=pos)
 
 
-def stopped_at(step: int, wanted: Request, runs: Path) -> Job:
-    """A run that was stopped by a signal."""
-    job = plan(wanted, runs)
-    with pytest.raises(Stopped), Stopper().installed() as stopper:
-        run(job, StopsAt(step), stopper)
+def stopped(job: Job, display: RunDisplay | None = None, stopper: Stopper | None = None) -> Job:
+    """Make a run that is stopped by a signal."""
+    with pytest.raises(Stopped), (stopper or Stopper()).installed() as listening:
+        run(job, display or RunDisplay("made", quiet=True), listening)
     return job
+
+
+def stopped_at(step: int, wanted: Request, runs: Path) -> Job:
+    return stopped(plan(wanted, runs), StopsAt(step))
 
 
 CLOCK = ("second", "started", "finished")  # what the columns that tell of the machine's speed are called
