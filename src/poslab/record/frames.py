@@ -35,7 +35,8 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
     files: dict[bytes, list[bytes]] = {}
     for number, run in enumerate(having):
         header, _, rows = run.tables[schema.file].partition(b"\n")
-        files.setdefault(header, []).append(rows.replace(b"\n", b",%d\n" % number))
+        rows, end = rows.strip(b"\n"), b",%d\n" % number
+        files.setdefault(header, []).append(rows.replace(b"\n", end) + end if rows else b"")
         if absent := [column for column in schema.columns if column not in header.decode().split(",")]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
     try:
