@@ -160,6 +160,16 @@ def test_compose_leaves_hydra_to_an_application_of_the_caller_s(tmp_path):
     assert not GlobalHydra.instance().is_initialized()
 
 
+def test_compose_takes_option_files_of_a_folder(tmp_path):
+    folder = tmp_path / "jane's conf, [1]"
+    (folder / "pos").mkdir(parents=True)
+    (folder / "pos" / "mine.yaml").write_text("scheme: rope\nbase: 300.0\npairing: half\n")
+    composed = poslab.compose("pos=mine", "pos.pairing=interleaved", config_dir=folder)
+    assert composed.config.pos == {"scheme": "rope", "base": 300.0, "pairing": "interleaved"}
+    with pytest.raises(poslab.ConfigError, match="nosuch is no folder"):
+        poslab.compose("pos=mine", config_dir="nosuch")
+
+
 def test_threads_compose_at_once():
     with ThreadPoolExecutor(4) as pool:
         composed = list(pool.map(lambda seed: poslab.compose(f"seed={seed}"), range(4)))

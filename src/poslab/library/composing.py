@@ -1,6 +1,8 @@
 """The settings of one run, composed by Hydra in a program of the caller's."""
 
 import re
+from os import PathLike
+from pathlib import Path
 from threading import Lock
 
 import hydra
@@ -10,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from poslab.config.installation import conf_folder
 from poslab.config.mistakes import explained, read_arguments
-from poslab.config.option_files import installed_conf
+from poslab.config.option_files import Conf, installed_conf
 from poslab.config.overrides import check_texts
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError
@@ -20,22 +22,32 @@ from poslab.study.run.start import request_of
 HYDRA = Lock()  # a process has one Hydra, for all of its threads
 
 
-def compose(*overrides: str) -> Request:
+def compose(*overrides: str, config_dir: str | PathLike[str] | None = None) -> Request:
     """Compose the settings of one run from arguments as for `train.py`: `compose("pos=alibi", "seed=1")`.
 
-    Raise ConfigError, one line, where an argument is wrong.
+    `config_dir` is a folder with option files of your own, such as `config_dir`/pos/NAME.yaml. Raise
+    ConfigError, one line, where an argument is wrong.
     """
     check_texts(overrides)
-    conf = installed_conf()
+    added = [] if config_dir is None else [Path(config_dir).resolve()]
+    if added and not added[0].is_dir():
+        raise ConfigError(f"config_dir={config_dir} is no folder: name one with option files")
+    conf = Conf((*installed_conf().folders, *added))
+    quoted = [str(folder).replace("'", r"\'") for folder in added]
+    search = [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
     read_arguments(overrides, conf)
     if whole := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:
-        raise ConfigError(f"{whole[0]}: compose takes the settings of one run; train.py takes all others")
+        raise ConfigError(
+            f"{whole[0]}: compose takes the settings of one run and config_dir; train.py takes all others"
+        )
     with HYDRA:
         of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
-                composer = Composer(lambda given: hydra.compose("config", given, return_hydra_config=True))
+                composer = Composer(
+                    lambda given: hydra.compose("config", [*search, *given], return_hydra_config=True)
+                )
                 composed = composer.composed(overrides)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(explained(error, conf)) from None
