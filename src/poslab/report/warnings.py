@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.comparisons import scored_by
@@ -36,28 +36,22 @@ def warnings_of(results: Results) -> Iterator[str]:
     whole = list(_warnings_of(results))
     yield from whole
     known = {run.name for text in results.texts for run in text.finished}
-    finished = [item.arm for item in results.arms if item.arm.finished]
+    finished = [item for item in results.arms if item.arm.finished]
+    apart = [item.arm.label for item in finished if item.arm.finished[0].name not in known]
+    if results.texts and apart:
+        yield f"Without the reference on the same text, so compared with nothing: {listing(apart)}."
     base = {scored_by(run) for run in results.reference.arm.finished}
-    yield from _about(
-        {
-            "Without the reference on the same text, so compared with nothing: {}.": [
-                arm.label for arm in finished if known and arm.finished[0].name not in known
-            ],
-            f"Trained for another objective than {results.reference.arm.label}: {{}}. Losses of two "
-            "objectives do not compare, though a figure may show both.": [
-                arm.label
-                for arm in finished
-                if base and any(run.segments and scored_by(run) not in base for run in arm.finished)
-            ],
-        }
-    )
+    if differing := [
+        item.arm.label
+        for item in finished
+        if base and any(run.segments and scored_by(run) not in base for run in item.arm.finished)
+    ]:
+        yield (
+            f"Trained for another objective than {results.reference.arm.label}: {listing(differing)}. Losses "
+            "of two objectives do not compare, though a figure may show both."
+        )
     for text in results.texts:
         yield from (f"{text.text}: {warning}" for warning in _warnings_of(text) if warning not in whole)
-
-
-def _about(sentences: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the sentences that are about any arms, with these in place of {}."""
-    yield from (text.replace("{}", listing([*arms])) for text, arms in sentences.items() if arms)
 
 
 def _warnings_of(results: Results) -> Iterator[str]:
@@ -74,9 +68,9 @@ def _warnings_of(results: Results) -> Iterator[str]:
         yield f"The reference, {label}, has no finished run: no targets, no comparisons."
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
-        apart = [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]
-        lacking = f"Without other arms, or without {rungs.reference}, at their size and budget"
-        yield from _about({f"{lacking}, so in no order and no trend: {{}}.": apart})
+        if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
+            lacking = f"Without other arms, or without {rungs.reference}, at their size and budget"
+            yield f"{lacking}, so in no order and no trend: {listing(apart)}."
         yield (
             f"Gaps to {rungs.reference} are taken at one size and budget. What compares all arms at once, "
             f"as tokens to target, has them all against {results.reference.arm.label}."
@@ -112,8 +106,9 @@ def _differences(runs: tuple[Run, ...], across_texts: bool, across_budgets: bool
         if question is BUDGETS and across_budgets:
             continue
         for task, alike in (tasks if question.by_task and len(tasks) > 1 else {"": list(runs)}).items():
-            yield from (f"{task}: {text}" if task else text for text in _differing(question, alike))
-    yield from _parts(runs)
+            if text := _differing(question, alike):
+                yield f"{task}: {text}" if task else text
+    yield from filter(None, _parts(runs))
     scored: dict[tuple[int, str], set[object]] = {}
     for run in _measurements(runs):
         for (protocol, _), segments in run.segments.items():
@@ -240,15 +235,16 @@ QUESTIONS = (  # that on the text is the first
 )
 
 
-def _differing(question: Question, runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the sentence of a question on which the runs differ, with all their values."""
+def _differing(question: Question, runs: Sequence[Run]) -> str | None:
+    """Return the sentence of a question on which the runs differ, with all their values."""
     values = list(dict.fromkeys(map(question.value, runs)))
+    if len(values) < 2:
+        return None
     texts = [f"{value:,}" if isinstance(value, int) else plain(value, 60) for value in values]
-    if len(values) > 1:
-        yield f"{question.words.replace('{}', listing(texts))}{question.but}."
+    return f"{question.words.replace('{}', listing(texts))}{question.but}."
 
 
-def _parts(runs: Sequence[Run]) -> Iterator[str]:
+def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
     """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
         return  # another sentence has this already
@@ -256,7 +252,7 @@ def _parts(runs: Sequence[Run]) -> Iterator[str]:
     wholes = ((f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", run.objective) for run in runs)
     for (whole, _), members in grouped(zip(wholes, runs, strict=True)).items():
         words = f"The runs of {whole} were trained by different code ({{}})"
-        yield from _differing(Question(lambda run: run.manifest.code_parts, words), members)
+        yield _differing(Question(lambda run: run.manifest.code_parts, words), members)
 
 
 def _rate_warnings(results: Results) -> Iterator[str]:
@@ -272,27 +268,22 @@ def _rate_warnings(results: Results) -> Iterator[str]:
         unlike = [name for name, values in _conditions(tuning.runs).items() if len(values) > 1]
         if unlike:
             yield f"Tuning runs of {tuning.label} differ in {listing(unlike)}: no loss compares."
-    edges = {
-        f"The {words} chosen is at the grid's edge for {{}}: widen it.": [
-            f"{tuning.label} ({rate_text(getattr(tuning.choice.rates, kind))})"
-            for tuning in results.tunings
-            if tuning.choice is not None and kind in tuning.choice.edges
-        ]
-        for kind, words in RATE_NAMES.items()
-    }
+    for kind, words in RATE_NAMES.items():
+        if chosen := listing(
+            [
+                f"{tuning.label} ({rate_text(getattr(tuning.choice.rates, kind))})"
+                for tuning in results.tunings
+                if tuning.choice is not None and kind in tuning.choice.edges
+            ]
+        ):
+            yield f"The {words} chosen is at the grid's edge for {chosen}: widen it."
     tuned = {tuning.arm for tuning in results.tunings}
+    if untuned := [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]:
+        yield f"No runs tune the learning rate of {listing(untuned)}."
     compared = {(run.study, run.seed) for run in results.finished}
     of_tuning = {(run.study, run.seed) for tuning in results.tunings for run in tuning.runs}
-    shared = sorted({seed for _, seed in compared & of_tuning})
-    yield from _about(
-        edges
-        | {
-            "No runs tune the learning rate of {}.": [
-                item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned
-            ],
-            "Tuning and comparison share seeds ({}): the rates fit the compared runs.": [*map(str, shared)],
-        }
-    )
+    if seeds := listing([str(seed) for seed in sorted({seed for _, seed in compared & of_tuning})]):
+        yield f"Tuning and comparison share seeds ({seeds}): the rates fit the compared runs."
 
 
 def _conditions(runs: Sequence[Run]) -> dict[str, set[str]]:
