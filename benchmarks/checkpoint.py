@@ -12,7 +12,8 @@ from pathlib import Path
 
 import torch
 
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
+from poslab.config.errors import UserError
 from poslab.training.checkpoints import STATE_FORMAT, newest_checkpoint, write_checkpoint
 
 DEFAULTS = {"millions": "350", "tensors": "200", "folder": tempfile.gettempdir()}
@@ -25,7 +26,7 @@ def peak() -> int:
 def main(arguments: list[str]) -> None:
     try:
         chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
-    except ArgumentError as error:
+    except UserError as error:
         raise SystemExit(refuse("checkpoint.py", str(error))) from None
     count = int(chosen["tensors"])
     size = int(float(chosen["millions"]) * 1e6) // count

@@ -17,7 +17,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from in_turns import Ratio, in_turns, ratio
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
+from poslab.config.errors import UserError
 from poslab.config.schema import ConfigError
 from poslab.evaluation.extrapolation import extrapolate
 
@@ -74,10 +75,10 @@ def main(arguments: list[str]) -> int:
         schemes, attentions = options["pos"].split(","), options["attention"].split(",")
         for group, names in ((POSITIONS, schemes), (ATTENTIONS, attentions)):
             for name in {*names} - {*group}:
-                raise ArgumentError(f"there is no {name!r}; there are {', '.join(group)}")
+                raise UserError(f"there is no {name!r}; there are {', '.join(group)}")
         if not options["rounds"].isdecimal() or int(options["rounds"]) < 2:
-            raise ArgumentError(f"rounds={options['rounds']} must be a number from 2 on")
-    except ArgumentError as error:
+            raise UserError(f"rounds={options['rounds']} must be a number from 2 on")
+    except UserError as error:
         return refuse("evaluation.py", str(error))
     torch.set_num_threads(1)
     rounds, measured = int(options["rounds"]), dict[tuple[str, str], Ratio]()

@@ -16,8 +16,9 @@ from torch.nn.functional import elu
 
 from attention_trial import keep_memory
 from in_turns import in_turns, ratio, table
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
 from poslab.config.compose import arms
+from poslab.config.errors import UserError
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
 
@@ -53,7 +54,7 @@ def unnormalised(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def main(arguments: list[str]) -> None:
     try:
         chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
-    except ArgumentError as error:
+    except UserError as error:
         raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
     keep_memory()  # or the forms with the largest tensors would pay the system for them each time

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
 from poslab.config.compose import arms
+from poslab.config.errors import UserError
 from poslab.model.attention import build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.kernels import cross_entropy
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> None:
     way = arguments.pop(0) if arguments and arguments[0] in WAYS else None
     try:
         chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
-    except ArgumentError as error:
+    except UserError as error:
         raise SystemExit(refuse("loss.py", str(error))) from None
     step = Step(chosen)
     if way is not None:  # the process of one step

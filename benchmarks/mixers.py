@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from attention_trial import keep_memory
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
 from poslab.config.compose import arms
+from poslab.config.errors import UserError
 from poslab.model.attention import Site, build_attention
 from poslab.model.positions import Geometry, build_scheme
 
@@ -29,7 +30,7 @@ DEFAULTS = {
 def main(arguments: list[str]) -> None:
     try:
         chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
-    except ArgumentError as error:
+    except UserError as error:
         raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
     keep_memory()

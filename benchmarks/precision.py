@@ -14,8 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from attention_trial import keep_memory
 from in_turns import in_turns, ratio
-from poslab.config.arguments import ArgumentError, read_options, refuse
+from poslab.config.arguments import read_options, refuse
 from poslab.config.compose import arms
+from poslab.config.errors import UserError
 from poslab.model.attention import build_attentions
 from poslab.model.gpt import GPT
 from poslab.model.positions import Geometry, build_scheme
@@ -38,7 +39,7 @@ DEFAULTS = {
 def main(arguments: list[str]) -> None:
     try:
         chosen = DEFAULTS | read_options(arguments, list(DEFAULTS))
-    except ArgumentError as error:
+    except UserError as error:
         raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
     keep_memory()  # or the forms with the largest tensors would pay the system for them each time
