@@ -56,7 +56,7 @@ def test_who_stops_a_run_that_waits_for_the_disk_is_heard(tmp_path, monkeypatch)
     def stopped():
         raise Stopped(signal.SIGINT)
 
-    monkeypatch.setattr(files, "_replace", full)
+    monkeypatch.setattr(files, "replace_file", full)
     with pytest.raises(Stopped):
         write_checkpoint(tmp_path, 1, {}, stopped)
 
