@@ -189,8 +189,8 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     page = document(gather("made_up", tmp_path, "rope"))
     said, _, rest = page.summary.partition(" times that size with rope; ")
     assert said.endswith("up to 1.07")
-    half = "at least half of the answers exact up to 1.50 times that size"
-    assert rest.startswith(f"{half} with the arm none (2 of 5 seeds)")
+    assert rest.startswith("solved up to 1.50 times that size with the arm none (2 of 5 seeds)")
+    assert rest.endswith("Solved: at least half of the answers exact.")
     assert "not tested past that size with learned" in said
     rows = {row["name"]: row for row in page.answer.table.records}
     assert rows["learned"]["task_l50_mean"] is rows["learned"]["p_wilcoxon"] is None

@@ -138,13 +138,14 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
         label = name if learned == len(item.rows) else f"{name} ({learned} of {len(item.rows)} seeds)"
         if not values:
             return "not tested past that size", label
-        return f"at least half of the answers exact up to {fmean(values):.2f} times that size", label
+        return f"solved up to {fmean(values):.2f} times that size", label
 
     by_words = grouped(map(solved, sorted(items, key=_learned, reverse=True)))
     parts = [f"{words} with {listing(names, 8)}" for words, names in by_words.items()]
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
     sizes = f"tested on sizes up to {tested} and trained up to {_longest(items)}"
-    return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
+    solving = " Solved: at least half of the answers exact." if any(map(reached, items)) else ""
+    return f"{_title(task)}, {sizes}: {'; '.join(parts)}.{solving}"
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> list[dict[str, Any]]:
