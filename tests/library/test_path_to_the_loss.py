@@ -11,7 +11,7 @@ from support.runs import request
 
 # More than this is not let in: of the whole call, and from where its run, which is planned, begins.
 # What is aimed at: 15 files and 2,400 lines, none over 400.
-MOST = {"poslab.train": (44, 6_145), "poslab.study.run.execute.run": (28, 3_986)}
+MOST = {"poslab.train": (44, 6_084), "poslab.study.run.execute.run": (28, 3_983)}
 LONGEST = 400
 ROOT = str(Path(poslab.__file__).parent)
 

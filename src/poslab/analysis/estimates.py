@@ -30,7 +30,7 @@ SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", 
 RELATIVE, FIXED = "usable_length", "usable_length_fixed"
 
 ESTIMATE = ("n", "mean", "half_width")  # columns of a figure over the seeds
-# Columns of the times to a target over the reference's, and what they have of a Ratio.
+# Columns of the times to a target over the reference's, and the fields of a Ratio in them.
 RATIO = {"_n": "n", "": "mean", "_low": "low", "_high": "high", "_kind": "kind"}
 
 Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed

@@ -29,7 +29,7 @@ NAMES = {
 FAMILIES = (*BY_LENGTH, "loss_change", "loss_change_from_trained")
 
 
-# An arm's lines, as trained first: each is the arm under one rotation, by whose name and look it goes. The
+# An arm's lines, as trained first: each is the arm under one rotation, which gives it name and look. The
 # same rotation has the same look in every arm.
 Lines = tuple[ArmFigures, ...]
 

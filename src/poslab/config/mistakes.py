@@ -60,7 +60,7 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
 
 
 def _of_flags(read: Namespace) -> dict[str, bool]:
-    """Return the mistakes with flags of Hydra that would not have their effect, and whether each is made."""
+    """Return the uses of Hydra's flags that would have no effect, and whether each is in the command."""
     several = "prints the settings of one run: leave -m out, and give each setting one value"
     prints = read.cfg or read.help
     completion = SHELL_COMPLETION.fullmatch(" ".join(read.overrides))

@@ -93,13 +93,15 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
     identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # of the text and how it is read
-    kept = [TOKENIZER] if (directory / TOKENIZER).exists() else []  # which is no part of the fingerprint
+    tokenizers = (
+        [TOKENIZER] if (directory / TOKENIZER).exists() else []
+    )  # which is no part of the fingerprint
     manifest = {
         "format": FORMAT,
         "key": key,
         **facts,
         "sizes": sizes,
-        "blocks": blocks | block_digests(directory, kept),
+        "blocks": blocks | block_digests(directory, tokenizers),
         "content": _content_digest(directory),
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
     }

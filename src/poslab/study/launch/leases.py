@@ -75,7 +75,7 @@ def holders(cuda: bool) -> list[str]:
 
 
 def _lease(count: int, devices: Iterable[tuple[str, dict[str, int]]]) -> Lease | None:
-    """Lease the first `count` devices whose locks are free, which are given by file and kind; all or none."""
+    """Lease the first `count` devices with free locks, given by file and kind: all of them or none."""
     leased: dict[str, list[int]] = {}
     with _one_at_a_time() as folder:
         for name, locks in devices:
