@@ -60,10 +60,13 @@ def test_initial_weights_have_gpt2s_deviations():
     assert deviations["blocks.3.attention.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
 
 
-def test_a_scheme_refuses_lengths_that_it_has_no_value_for():
+def test_a_scheme_refuses_lengths_that_it_has_no_value_for_and_a_model_unknown_reductions():
     gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=16)
     with pytest.raises(ValueError, match="defined up to 16"):
         gpt(torch.zeros(1, 17, dtype=torch.long))
+    tokens = torch.zeros(1, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match="neither mean nor none"):
+        gpt(tokens, targets=tokens, reduction="sum")
 
 
 def test_flops_are_six_a_parameter_and_token_plus_attention():

@@ -93,9 +93,8 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
     identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # of the text and how it is read
-    tokenizers = (
-        [TOKENIZER] if (directory / TOKENIZER).exists() else []
-    )  # which is no part of the fingerprint
+    # No part of the fingerprint.
+    tokenizers = [TOKENIZER] if (directory / TOKENIZER).exists() else []
     manifest = {
         "format": FORMAT,
         "key": key,

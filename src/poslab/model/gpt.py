@@ -63,15 +63,15 @@ class GPT(nn.Module):
         attention count tokens in a bias by distance and in a window: there only softmax has the gaps. With
         `targets`, as many as there would be logits, return their mean cross entropy in nats, or with
         reduction="none" that of each (B T), so that the logits of a large vocabulary are never all in memory.
-        Raise ValueError for more tokens than the scheme is defined for. No second derivatives, no torch.func.
+        Raise ValueError for another reduction or too many tokens. No second derivatives, no torch.func.
         """
         length = tokens.shape[1]
+        if reduction not in ("mean", "none"):
+            raise ValueError(f"reduction={reduction!r} is neither mean nor none")
         limit = self.scheme.max_length
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
-        if positions is None:
-            positions = self.scheme.place(length, None)
-        positions = positions.to(tokens.device)
+        positions = (self.scheme.place(length, None) if positions is None else positions).to(tokens.device)
         self.scheme.read_tokens(tokens)
         x = self.scheme.embed(self.embedding(tokens), positions)
         # Not compiled at evaluation, which has many shapes: a block would be compiled for each.
