@@ -94,13 +94,14 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     (outside / "checkpoints").mkdir(parents=True)
     wandb = failed / "wandb" / "offline-run-20261123_010203-abcd1234"
     own = [wandb / "run-abcd1234.wandb", failed / "tensorboard" / EVENTS, failed / ".metrics.csv.ab12cd_9"]
-    mine = [failed / name for name in ("notes.txt", "wandb/mine/x", "a.csv")]
+    mine = [failed / name for name in ("notes.txt", "wandb/mine/x", "a.csv", f"logs/mine/{EVENTS}")]
     mine += [outside / name for name in ("metrics.csv", EVENTS)]
     for path in (*own, *mine):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     (failed / "progress.json").symlink_to(outside / "metrics.csv")
-    (failed / "linked").symlink_to(outside)
+    for link in ("linked", "wandb/run-20261123_010203-moved"):
+        (failed / link).symlink_to(outside)
     shutil.rmtree(stopped)
     stopped.symlink_to(outside)
     write_study_list(place, StudyList("mixed", ("rope-failed", "rope-stopped")))
@@ -109,11 +110,12 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     assert all(path.read_text() == "x" for path in mine)
     assert not any(path.exists() for path in own)
     assert (outside / "manifest.json").exists()
-    left = ["a.csv", "linked", "notes.txt", "progress.json", "wandb"]
+    left = ["a.csv", "linked", "logs", "notes.txt", "progress.json", "wandb"]
     assert sorted(path.name for path in failed.iterdir()) == left
+    assert (failed / "wandb" / "run-20261123_010203-moved").is_symlink()
     printed = capsys.readouterr().out
     assert "rope-stopped is a link, and stays" in printed
-    assert "files that poslab has not written: a.csv, linked, notes.txt, progress.json and wandb" in printed
+    assert f"files that poslab has not written: {', '.join(left[:-1])} and wandb" in printed
 
 
 class Terminal(io.StringIO):

@@ -101,7 +101,7 @@ def _remove_directory(directory: Path) -> list[str]:
         Path(folder, name) for folder, folders, files in os.walk(directory) for name in (*folders, *files)
     ]
     removed = [path for path in found if _is_own(path, path.relative_to(directory), patterns)]
-    for path in sorted(removed, key=lambda path: path.name == MANIFEST):  # the record goes last
+    for path in sorted(removed, key=lambda path: path == directory / MANIFEST):  # the record goes last
         path.unlink(missing_ok=True)
     for folder, _, _ in os.walk(directory, topdown=False):
         with suppress(OSError):  # where something else lies in it
@@ -118,7 +118,8 @@ def _is_own(path: Path, inside: Path, patterns: Sequence[str]) -> bool:
     """Return whether poslab or a logger has written `path`, `inside` the run's directory; links are W&B's."""
     folder = inside.parts[0]
     if folder == "wandb" and len(inside.parts) > 1:
-        of_wandb = PART_OF_WANDB.fullmatch(inside.parts[1]) or inside.parts[1] in WANDB_FILES
+        name = inside.parts[1]
+        of_wandb = name in WANDB_FILES if len(inside.parts) == 2 else PART_OF_WANDB.fullmatch(name)
         return bool(of_wandb) and (path.is_symlink() or not path.is_dir())
     if path.is_symlink() or not path.is_file():
         return False
@@ -126,7 +127,11 @@ def _is_own(path: Path, inside: Path, patterns: Sequence[str]) -> bool:
     name = unfinished["name"] if unfinished else path.name
     if folder == CHECKPOINTS or folder.startswith(FOLDER):
         return STATE.fullmatch(name) is not None
-    return any(fnmatch(str(inside.with_name(name)), pattern) for pattern in patterns)
+    return any(
+        fnmatch(str(inside.with_name(name)), pattern)
+        for pattern in patterns
+        if pattern.count("/") == len(inside.parts) - 1  # a * would match folders, too
+    )
 
 
 def _remove_view(directory: Path) -> None:
