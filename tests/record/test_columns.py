@@ -46,6 +46,7 @@ def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_
         b"b,a\n4.5,3\n",
         b"a,b\n\n3,4.5\n",
         b"a,b\n3,4.5",
+        b'a,b,text\n3,4.5,"of two\nlines"\n',
     ],
 )
 def test_rows_of_several_runs_stand_beside_their_runs_however_the_files_are_written(first):
