@@ -170,6 +170,15 @@ def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     assert all(folder.exists() for folder in others)
 
 
+def test_weights_that_cannot_be_taken_over_are_taken_from_the_next_study(made, tmp_path):
+    for study in ("one", "two"):
+        shutil.copytree(made / "peace" / "test", tmp_path / study)
+    (first,) = (path.parent for path in (tmp_path / "one").glob("*/manifest.json"))
+    rewrite_weights(first, lambda saved: {**saved, "format": 3})
+    other = plan(request("three", evaluate__longest=2, **WANTED), tmp_path)
+    assert take_over([other]) == ([], 1)
+
+
 def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path):
     job = plan(request("one"), tmp_path)
     manifest = job.directory / MANIFEST

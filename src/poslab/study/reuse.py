@@ -30,9 +30,7 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
     """
     copied: list[str] = []
     trained = 0
-    for job, source, manifest, same in _elsewhere(jobs):
-        if not _install(job, partial(_copy if same else _copy_weights, job, source, manifest)):
-            continue
+    for _, source, same in _elsewhere(jobs, _take):
         if same:
             copied.append(source.parent.name)
         else:
@@ -42,7 +40,7 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
 
 def would_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
     """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
-    found = {job.directory: same for job, _, _, same in _elsewhere(jobs)}
+    found = {job.directory: same for job, _, same in _elsewhere(jobs, lambda *_: True)}
     copied = {directory for directory, same in found.items() if same}
     return copied, found.keys() - copied
 
@@ -56,8 +54,8 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     return list(first.values()), [job for job in jobs if job.directory not in chosen]
 
 
-def _elsewhere(jobs: Sequence[Job]) -> Iterator[tuple[Job, Path, Manifest, bool]]:
-    """Yield the jobs without a directory that a finished run can serve, with its directory and manifest.
+def _elsewhere(jobs: Sequence[Job], serves: Callable[..., bool]) -> Iterator[tuple[Job, Path, bool]]:
+    """Yield the jobs without a directory that a finished run can serve and `serves`, with its directory.
 
     The last is whether it is the same run, which is preferred to one with the same training.
     """
@@ -70,8 +68,8 @@ def _elsewhere(jobs: Sequence[Job]) -> Iterator[tuple[Job, Path, Manifest, bool]
     for job in new:
         training = _training(Manifest.model_validate(job.facts))
         for path, manifest, same in (*identities[job.identity], *trainings[training]):
-            if _undamaged(path, manifest, weights_only=not same):
-                yield job, path, manifest, same
+            if _undamaged(path, manifest, weights_only=not same) and serves(job, path, manifest, same):
+                yield job, path, same
                 break
 
 
@@ -96,6 +94,10 @@ def finished_runs(runs: Path) -> Iterator[tuple[Path, Manifest]]:
         manifest = sound_manifest(path.parent)
         if manifest is not None and manifest.status == "done":
             yield path.parent, manifest
+
+
+def _take(job: Job, source: Path, manifest: Manifest, same: bool) -> bool:
+    return _install(job, partial(_copy if same else _copy_weights, job, source, manifest))
 
 
 def _copy(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:
