@@ -105,7 +105,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatc
     assert others.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
     member, printed = Member.of(plan(request(), tmp_path)), io.StringIO()
     display = StudyDisplay(Console(file=printed), [member])
-    waiting = Pool([member], local(), 0, display, Stopper(), [2**60])
+    waiting = Pool([member], local(), 0, display, Stopper(), {False: [2**60]})
     for _ in range(4):  # to ask who has the cores frees none
         waiting._step()
     assert not others.ended()

@@ -4,6 +4,7 @@ import math
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def pool(folder: Path, status: int, memory: int, seeds: int = 1) -> tuple[Pool, 
     launcher = Ends(status)
     members = [Member.of(plan(request(seed=seed), folder)) for seed in range(seeds)]
     display = StudyDisplay(Console(quiet=True), members)
-    return Pool(members, launcher, 2, display, Stopper(), [memory]), launcher
+    return Pool(members, launcher, 2, display, Stopper(), {False: [memory]}), launcher
 
 
 def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
@@ -90,6 +91,15 @@ def test_as_many_runs_at_a_time_as_memory_is_likely_to_hold(share, at_once, tmp_
     made.run()
     assert launcher.most == at_once
     assert len(launcher.begun) == 3
+
+
+def test_runs_on_cpu_and_on_gpus_share_no_memory(tmp_path):
+    made, launcher = pool(tmp_path, 1, 0, seeds=3)
+    on_gpu = made.members[0]
+    on_gpu.task = replace(on_gpu.task, cuda=True)
+    made.memory = {False: [round(2.5 * on_gpu.memory)], True: [round(0.5 * on_gpu.memory)]}
+    made.run()
+    assert launcher.most == 3
 
 
 def test_a_run_that_another_command_has_seen_diverge_is_not_done(tmp_path):

@@ -80,7 +80,7 @@ def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_
     queue = {"17": ("PENDING", member.task.name)}
     monkeypatch.setattr("poslab.study.launch.launchers.slurm._queue", lambda: queue)
     display = StudyDisplay(Console(quiet=True), [member])
-    pool = Pool([member], launcher(), 0, display, Stopper(), [])
+    pool = Pool([member], launcher(), 0, display, Stopper(), {})
     pool._step()
     assert member.state == "waiting"
     queue["17"] = ("RUNNING", member.task.name)

@@ -143,7 +143,7 @@ def _finish(
     waiting = [member for member in members if member.state == "waiting"]
     to_come = [job.directory for job in later if not job.settled]
     if waiting:
-        memory = _shared_memory(waiting) if kind.on_this_machine(options) else []
+        memory = _shared_memory(waiting) if kind.on_this_machine(options) else {}
         inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
         with (
             announced([*(member.directory for member in waiting), *to_come]),
@@ -156,10 +156,10 @@ def _finish(
     return members
 
 
-def _shared_memory(members: Sequence[Member]) -> list[int]:
-    """Return the bytes that runs share: of this machine, or of each GPU where some run on GPUs."""
-    on_gpus = any(member.task.cuda for member in members)
-    return [memory.bytes for memory in (gpu_memory() if on_gpus else [machine_memory()])]
+def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
+    """Return the bytes that runs share: of this machine (False), and of each GPU that runs use (True)."""
+    gpus = gpu_memory() if any(member.task.cuda for member in members) else []
+    return {False: [machine_memory().bytes], True: [gpu.bytes for gpu in gpus]}
 
 
 def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:

@@ -4,7 +4,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,7 +91,8 @@ class Member(Entry):
 class Pool:
     """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most.
 
-    `memory`, in bytes, is what the runs share: of the machine, or of each GPU; empty: they share none.
+    `memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for runs
+    on GPUs (True); without an entry nothing is shared.
     """
 
     members: Sequence[Member]
@@ -99,7 +100,7 @@ class Pool:
     restarts: int
     display: StudyDisplay
     stopper: Stopper
-    memory: Sequence[int]
+    memory: Mapping[bool, Sequence[int]]
 
     def __post_init__(self) -> None:
         self.memory_notice_printed = False
@@ -184,14 +185,16 @@ class Pool:
 
     def _has_memory_for(self, member: Member) -> bool:
         """Return whether the run is likely to fit beside those that this command runs now."""
-        runs = [run.memory for run in (member, *self.running.values())]
-        if fits(runs, self.memory):
+        places = self.memory.get(member.task.cuda, ())
+        beside = [active for active in self.running.values() if active.task.cuda == member.task.cuda]
+        runs = [run.memory for run in (member, *beside)]
+        if fits(runs, places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
                 f"{member.title} waits for memory: with the others it is likely to take "
-                f"{size_text(fullest_place(runs, len(self.memory)))} of {size_text(min(self.memory))}"
+                f"{size_text(fullest_place(runs, len(places)))} of {size_text(min(places))}"
             )
         return False
 
