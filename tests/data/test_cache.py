@@ -15,6 +15,7 @@ from poslab.config.schema import ConfigError
 from poslab.data import verification
 from poslab.data.build import build
 from poslab.data.cache import prepare
+from poslab.data.corpus import FILES
 from poslab.record.seal import read_sealed, sealed
 
 
@@ -24,6 +25,12 @@ def cut(path):
 
 def flip(path):
     path.write_bytes(b"!" + path.read_bytes()[1:])
+
+
+def unreadable(path):
+    """A file whose reading fails, not its opening; where there is no such file, a link to none."""
+    path.unlink()
+    path.symlink_to("/proc/self/mem")
 
 
 def resealed(**facts):
@@ -36,6 +43,7 @@ def resealed(**facts):
         ("train.bin", Path.unlink),
         ("train.bin", cut),
         ("train.bin", flip),
+        ("train.bin", unreadable),
         ("manifest.json", flip),
         ("manifest.json", resealed(key="0" * 64)),  # of another text
     ],
@@ -76,7 +84,7 @@ def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(data, mon
         assert verified == []
         change()
         assert prepare(data).fingerprint == first.fingerprint
-        assert len(verified) == 1
+        assert len(verified) == len(FILES)
         verified.clear()
 
 

@@ -43,11 +43,11 @@ def verify(directory: Path, blocks: Blocks) -> None:
     verified = Remembered(directory / VERIFIED, MACHINES)
     if verified.get(key) is True:
         return
-    try:
-        found = block_digests(directory, list(blocks))
-    except OSError as error:
-        raise DamagedError(f"{error.filename} cannot be read: {error.strerror}") from None
     for name, digests in blocks.items():
+        try:
+            found = block_digests(directory, [name])
+        except OSError as error:  # which names no file where reading it fails
+            raise DamagedError(f"{directory / name} cannot be read: {error.strerror}") from None
         if found[name] != digests:
             raise DamagedError(f"{directory / name} is damaged")
     verified.put(key, True)
