@@ -132,7 +132,9 @@ def _lowest(results: Results) -> str:
     """Return which arm has the lowest loss at the tested length, by the ranks."""
     ranks, first = results.ranks, results.leading
     if len(first) == len(ranks):
-        return f"{listing(first, NAMED)} are not separated"
+        return (
+            f"{listing(first)} are not separated" if len(first) == 2 else "no arm is separated from another"
+        )
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:
@@ -163,7 +165,8 @@ def _within_tolerance(results: Results, tested: float) -> str:
         return ""
     reaching = [label for label, longest in usable.items() if longest >= tested]
     allowed = f"stays within {100 * TOLERANCES['']:g} % of its value at L up to {length_words(tested)}"
-    arms = f"{len(reaching)} of {len(usable)}{': ' if reaching else ''}{listing(reaching, NAMED)}"
+    names = cells.lone_arm(reaching[0]) if len(reaching) == 1 else listing(reaching, NAMED)
+    arms = f"{len(reaching)} of {len(usable)}{': ' if reaching else ''}{names}"
     return f"Of the arms that need a context of L, the loss {allowed} for {arms}."
 
 
