@@ -126,12 +126,18 @@ KEEP = (
         (
             FEW,
             {"without": "none"},
-            ["No arm but none is seen to need"],
+            ["The arms rope and alibi are not seen to need"],  # of none it is not known
             ["stays within"],
         ),
         (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
         (MOST | {"none": 0.001}, {}, [KEEP, "The arm none is not seen to need"], []),
         (FEW | {"rope": 0.1, "none": 0.001}, {}, ["No arm but rope is seen to need"], []),
+        (
+            FEW | {"none": 0.1},
+            {},
+            ["No arm but the arm none is seen to need", " for 1 of 1: the arm none."],
+            [],
+        ),
     ],
 )
 def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(lost, how, said, not_said, tmp_path):

@@ -75,6 +75,9 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert "At L the loss over whole windows, against rope, is " in said
     near = {**ROPE, "alibi": (0.0, 0.1501), "learned": (-0.1, 0.0)}
     assert "rope and alibi are not separated" in words(study(tmp_path / "near", near, 3, learned="learned"))
+    write_run(tmp_path / "equal", "rope")
+    write_run(tmp_path / "equal", "alibi", "alibi")
+    assert "lies between 2.060 (alibi) and 2.060 (rope)" in words(gather("made_up", tmp_path / "equal", None))
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (0.0, 0.1)}
     lost = words(study(tmp_path / "lost", arms, 3, missing={"alibi": 0, "t5": 0}))
     assert lost.startswith("Nothing is compared with rope, as no other arm has a comparable loss")
@@ -102,6 +105,7 @@ def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp
     assert "not compared: t5 (without a seed in common)" in words(results)
     (times,) = convergence(results)
     assert "by alibi (2 of 2 runs)" in times
+    assert times.endswith("; and is not compared, without a seed in common, for t5.")
     assert "clearly" not in times  # of one seed in common nothing is tested
     assert "no target" not in times
 

@@ -75,12 +75,14 @@ def context_used(parts: Sequence[Results]) -> str:
     if not arms:
         return ""
     rest = list(dict.fromkeys(item.arm.label for item in every if item.arm.label not in arms))
-    subject = f"No arm{f' but {listing(rest, NAMED)}' if rest else ''} is"
-    if len(rest) >= len(arms):
+    of_others = len(rest) < len(arms) and needing.issuperset(rest)  # the rest was measured too
+    but = cells.lone_arm(rest[0]) if len(rest) == 1 else listing(rest, NAMED)
+    subject = f"No arm{f' but {but}' if rest else ''} is"
+    if not of_others:
         subject = (
             f"The arm {arms[0]} is not" if len(arms) == 1 else f"The arms {listing(arms, NAMED)} are not"
         )
-    remaining = " of the others" if 0 < len(rest) < len(arms) else ""
+    remaining = " of the others" if rest and of_others else ""
     used = [
         (length, item.arm.context_length)
         for item in unused
@@ -110,7 +112,7 @@ def convergence(results: Results) -> Iterator[str]:
         "not clearly sooner or later by" if tested else "by",
         "at another size or budget by",  # times are tested at those of the reference only
         "by no run of",
-        "without a seed in common by",
+        "and is not compared, without a seed in common, for",
         "and is no target of",
     )
     sooner, later, unclear, elsewhere, never, apart, no_target = order
@@ -157,7 +159,7 @@ def without_winner(results: Results) -> str:
         loss = f"its {cells.figure_words(primary)} is {number(losses[label])}"
         return f"Nothing is compared with {label}{past}, as {why}: {loss}{left_out(results, [label])}"
     why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
-    lowest, highest = (end(losses, key=losses.__getitem__) for end in (min, max))
+    lowest, highest = min(losses, key=losses.__getitem__), max(reversed(losses), key=losses.__getitem__)
     between = f"{number(losses[lowest])} ({lowest}) and {number(losses[highest])} ({highest})"
     if label in losses.keys() - {lowest, highest}:
         between += f", {number(losses[label])} for {label}, the reference"
