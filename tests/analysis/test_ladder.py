@@ -177,6 +177,9 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
         shutil.rmtree(run)  # now no arm has a gap past L
     *_, last = document(gather("made_up", tmp_path, "rope 400 steps")).answer.sentences[:3]
     assert "learned (not defined or not measured there)" in last
+    study(tmp_path / "one", {"rope": [2.0, 1.6, 1.4], "t5": [1.9, 1.7, 1.6]}, BUDGETS, seeds=1)
+    trends, *_ = section(gather("made_up", tmp_path / "one", None)).findings
+    assert trends.endswith("at L: one seed tests no trend for t5.")
 
 
 def test_what_one_size_makes_is_no_trend_and_what_is_no_line_has_no_slope(tmp_path):

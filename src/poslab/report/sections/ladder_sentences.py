@@ -100,7 +100,10 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
         for found in trends
         if found.seen
     ]
-    unseen = grouped((found.reading, found.arm) for found in trends if not found.seen)
+    words = {"one seed": "one seed tests no trend"}
+    unseen = grouped(
+        (words.get(found.reading, found.reading), found.arm) for found in trends if not found.seen
+    )
     parts = [*seen, *(f"{reading} for {listing(arms, NAMED)}" for reading, arms in unseen.items())]
     return f"Gaps to {rungs.reference} {cells.figure_place(figure)}: {'; '.join(parts)}."
 
