@@ -19,7 +19,7 @@ from poslab.report.sections.texts import names as names_of
 from poslab.report.warnings import remarks_on, warnings_of
 from poslab.report.write import write
 from support.commands import read
-from support.records import BATCH, STEPS, L, write_run
+from support.records import BATCH, STEPS, L, terminal_rows, write_run
 
 # The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
 LOSSES = {
@@ -158,6 +158,14 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
     assert order == "Both texts order the means of the sliding loss at 8 L alike."
     three = study(tmp_path / "b", {**LOSSES, "docs": {"rope": 2, "fox": 1}})
     assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
+
+
+def test_a_terminal_counts_seeds_and_has_a_colour_for_each_arm_of_texts_with_unlike_ones(tmp_path):
+    study(tmp_path, {"code": {"rope": 1.0, "alibi": 1.2}}, seeds=1)
+    made = document(study(tmp_path, {"docs": LOSSES["docs"]}, seeds=2))
+    rows = [(row["scheme"].split(), row["seeds"]) for row in terminal_rows(made)]
+    assert {(text, seeds) for (_, text), seeds in rows} == {("code", "1"), ("docs", "2")}
+    assert all(scheme.arm is not None for scheme, *_ in made.terminal.rows)
 
 
 def test_a_task_beside_a_text_is_no_second_text(tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from poslab.analysis import titles
 from poslab.analysis.results import Results
 from poslab.measures import measurements
-from poslab.report import verdict
+from poslab.report import cells, verdict
 from poslab.report.document import Chapter, Document, Section, joined
 from poslab.report.sections import (
     convergence,
@@ -94,10 +94,12 @@ def document(results: Results) -> Document:
             sections += [texts.of_text(item, name, part.text) for item in _sections(part, chapter, builds)]
         if any(section.charts or section.tables for section in sections):
             chapters.append(Chapter(chapter, title, tuple(sentences), tuple(sections)))
-    parts = {
-        name: overview.terminal_table(part) for name, part in (texts.names(results) or {"": results}).items()
-    }
-    listed = [{**row, "text": name} for name, table in parts.items() for row in table.records]
+    parts = texts.names(results) or {"": results}
+    looks = {label: look for part in parts.values() for label, look in cells.looks(part).items()}
+    tables = {name: overview.terminal_table(part, looks) for name, part in parts.items()}
+    listed = [{**row, "text": name} for name, table in tables.items() for row in table.records]
+    # Texts may have unlike seeds and lengths: the columns are those of the one with the most.
+    fullest = max(parts, key=lambda name: (parts[name].seeds > 1, len(tables[name].columns)))
     return Document(
         name=results.study,
         title=titles.title(results),
@@ -107,5 +109,5 @@ def document(results: Results) -> Document:
         chapters=tuple(chapters),
         origin=provenance.origin(results, first_screen.sentences[0]),
         arms={item.arm.look: item.arm.label for item in results.arms},
-        terminal=replace(next(iter(parts.values())), records=listed),
+        terminal=replace(tables[fullest], records=listed),
     )

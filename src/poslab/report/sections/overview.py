@@ -1,5 +1,6 @@
 """The tables of arms, comparisons, protocols and runs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from poslab.analysis.comparisons import mean_ranks
@@ -90,8 +91,8 @@ def arms_table(results: Results) -> Table:
     )
 
 
-def terminal_table(results: Results) -> Table:
-    """Return one row per arm for the terminal.
+def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
+    """Return one row per arm for the terminal, in the colour of its number in `looks`.
 
     Losses are in the tested protocol and unit. Both usable lengths stand in one cell, the fixed one below,
     since a terminal has no room for two columns.
@@ -113,7 +114,7 @@ def terminal_table(results: Results) -> Table:
     slid, trained = cells.scored(results, "sliding"), not all(map(is_pretrained, results.finished))
     seeds = Column("seeds_finished", "seeds", cells.seeds)
     columns = (
-        *_named_apart(cells.arm_column(results)),
+        *_named_apart(cells.named(looks)),
         Column("seed", "seed", cells.text) if results.seeds < 2 else seeds,
         *(
             Column(f"{protocol}_{name(k)}", f"{loss} at L" if k == 1 else multiple(k), cells.loss)
