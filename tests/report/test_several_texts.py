@@ -168,6 +168,12 @@ def test_a_terminal_counts_seeds_and_has_a_colour_for_each_arm_of_texts_with_unl
     assert all(scheme.arm is not None for scheme, *_ in made.terminal.rows)
 
 
+def test_a_name_with_the_words_of_a_sentence_stays_whole(tmp_path):
+    of_two = {"code": {"rope": 1.0, "bias with slopes": 1.2}, "docs": {"rope": 2.0, "bias with slopes": 1.8}}
+    said = " ".join(sentences(study(tmp_path, of_two, seeds=2)))
+    assert "Between texts bias with slopes changes places with rope in the order" in said
+
+
 def test_a_task_beside_a_text_is_no_second_text(tmp_path):
     study(tmp_path, {"code": LOSSES["code"]})
     for seed in range(2):

@@ -110,11 +110,13 @@ def _order(results: Results, figure: str) -> str:
     if not changed:
         every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
         return f"{every} texts order the means of the {cells.figure_words(figure)} alike."
-    pairs = listing([" with ".join(pair) for pair in changed], NAMED)
+    pairs = [
+        " changes places with ".join(pair) if i == 0 else " with ".join(pair)
+        for i, pair in enumerate(changed)
+    ]
     taus = cells.span([number(tau, 2) for tau in sorted(order.tau for order in found)])
-    change = pairs.replace(" with ", " changes places with ", 1)
     order = f"the order of means of the {cells.figure_words(figure)}"
-    return f"Between texts {change} in {order} (Kendall's tau {taus}, not tested)."
+    return f"Between texts {listing(pairs, NAMED)} in {order} (Kendall's tau {taus}, not tested)."
 
 
 def chart(results: Results) -> PanelChart:
