@@ -78,7 +78,8 @@ def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTa
     columns = (cells.arm_column(parts[0]), *(known[column] for column in chosen))
     blocks = tuple((part.text if results.texts else "", _rows(part, chosen)) for part in parts)
     together = " Each text is compared by itself." if results.texts else ""
-    return PaperTable(f"{_caption(parts[0], chosen)}{together}", columns, blocks)
+    most = max(parts, key=lambda part: part.seeds)
+    return PaperTable(f"{_caption(most, chosen)}{together}", columns, blocks)
 
 
 def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], ...]:
