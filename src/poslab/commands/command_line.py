@@ -51,7 +51,12 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
     if command == "train":
-        words = [word for word in arguments if word in OF_TRAIN]
+        flags = ["", *arguments]  # a folder may have the name of a command
+        words = [
+            word
+            for flag, word in zip(flags, arguments, strict=False)
+            if word in OF_TRAIN and flag not in ("--config-dir", "-cd")
+        ]
         # `--help evaluate` is about the settings `evaluate.*` of train.py.
         if words and arguments not in (["--help", "evaluate"], ["-h", "evaluate"]):
             command = words[0]
