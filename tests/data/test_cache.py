@@ -132,6 +132,12 @@ def test_a_cache_that_cannot_be_locked_or_written_is_told(data, tmp_path, monkey
         patched.setattr(fcntl, "flock", refuse)
         with pytest.raises(ConfigError, match="No locks available; set POSLAB_CACHE"):
             prepare(data)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "poslab.data.unfinished.build", lambda *given: build(*given) or flip(given[-1] / "train.bin")
+        )
+        with pytest.raises(ConfigError, match=r"train\.bin is damaged as soon as .* another drive"):
+            prepare(data)
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "occupied"))
     with pytest.raises(ConfigError, match=r"cannot write prepared data to .*; set POSLAB_CACHE"):

@@ -47,6 +47,8 @@ def write(source: TextSource, key: str, content: str | None, directory: Path) ->
         raise ConfigError(
             f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
         ) from error
+    except DamagedError as error:
+        raise ConfigError(f"{error} as soon as it is written: set POSLAB_CACHE to another drive") from None
     raise ConfigError(f"{directory} was removed while it was written: give the command again")
 
 
