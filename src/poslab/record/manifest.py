@@ -24,6 +24,7 @@ class OtherFormatError(UnreadableError):
         """`name` is the manifest's name in the message."""
         older = number < FORMAT
         self.age: Literal["older", "newer"] = "older" if older else "newer"
+        self.found = f"{name} has format {number}, of {'an older' if older else 'a newer'} version"
         advice = "train it again" if older else "use the version of poslab that wrote it"
         self.reason = f"its record has format {number}, which this version does not read: {advice}"
         super().__init__(f"{name}: {self.reason}")

@@ -63,7 +63,7 @@ class Job:
         try:
             manifest = read_manifest(self.directory)
         except OtherFormatError as error:
-            return RunStatus(error.age, error.reason, () if error.age == "newer" else (str(error),))
+            return RunStatus(error.age, error.reason, () if error.age == "newer" else (error.found,))
         except DamagedError as error:
             return RunStatus(None, damage=(str(error),))
         if manifest is None:
@@ -73,7 +73,7 @@ class Job:
         if manifest.status in ENDED and not (self.directory / FINAL).exists():  # removed for room
             damaged = damaged if outdated else [name for name in damaged if name not in (FINAL, TOKENIZER)]
             outdated = False  # without weights it cannot be evaluated again
-        paths = (self.directory / name for name in damaged)
+        paths = map(self.directory.joinpath, damaged)
         damage = tuple(f"{path} is {'damaged' if path.exists() else 'missing'}" for path in paths)
         return RunStatus(manifest.status, manifest.reason, damage, outdated, manifest)
 
