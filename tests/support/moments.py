@@ -17,7 +17,7 @@ FINISHED = 120  # steps that a finished run counts as, at least its own
 
 def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -> bool:
     """Whether the moment came while the study ran."""
-    begun = time.monotonic()
+    begun, since = time.monotonic(), time.time()
     after = chance.uniform(0, 3)  # a study of a few steps may end in five
     steps = _steps(cwd)
     more = chance.randrange(2, 12)
@@ -25,11 +25,11 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
     come: dict[str, Callable[[], bool]] = {
         "start": lambda: time.monotonic() - begun > after,
         "step": lambda: _steps(cwd) >= steps + more,
-        "training": lambda: "training" in _phases(cwd) and chance.random() < 0.8,
+        "training": lambda: "training" in _phases(cwd, since) and chance.random() < 0.8,
         "checkpoint": lambda: any(cwd.glob("runs/killed/*/checkpoints/.*.pt.*")),
         "row": lambda: any(cwd.glob("runs/killed/*/.metrics.csv.*")),
         "wandb": lambda: _sizes(cwd) != sizes,
-        "evaluation": lambda: "evaluating" in _phases(cwd),
+        "evaluation": lambda: "evaluating" in _phases(cwd, since),
         "finish": lambda: any(map(_is_finishing, cwd.glob("runs/killed/[!.]*-seed*"))),
         "report": lambda: any(cwd.glob("reports/killed/**/.*")),
     }
@@ -72,10 +72,13 @@ def _sizes(cwd: Path) -> dict[Path, int]:
         return {}
 
 
-def _phases(cwd: Path) -> set[str]:
+def _phases(cwd: Path, since: float) -> set[str]:
+    """The phases that runs have noted since; what a stopped process has left is no moment of this one."""
     phases = set()
     for path in cwd.glob("runs/killed/*/progress.json"):
         try:
+            if path.stat().st_mtime < since:
+                continue
             phases.add(json.loads(path.read_text())["phase"])
         except (FileNotFoundError, ValueError):
             continue
