@@ -31,15 +31,15 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
     import pandas
 
     # Files with the same header are read at once, which is several times as fast: each row ends with the
-    # number of its run. A cell with a line break is quoted, and its file is read alone.
+    # number of its run. A cell with a line break is in quotes, and its file is read by itself.
     files: dict[bytes, list[bytes]] = {}
-    alone: dict[int, bytes] = {}
+    quoted: dict[int, bytes] = {}
     for number, run in enumerate(having):
         content = run.tables[schema.file]
         header, _, rows = content.partition(b"\n")
         rows, end = rows.strip(b"\n"), b",%d\n" % number
         if b'"' in rows:
-            alone[number] = content
+            quoted[number] = content
         else:
             files.setdefault(header, []).append(rows.replace(b"\n", end) + end if rows else b"")
         if absent := [column for column in schema.columns if column not in header.decode().split(",")]:
@@ -50,7 +50,7 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
         ]
         tables += [
             pandas.read_csv(io.BytesIO(content)).assign(**{NUMBER: number})
-            for number, content in alone.items()
+            for number, content in quoted.items()
         ]
     except ValueError as error:
         names = listing([run.name for run in having])
