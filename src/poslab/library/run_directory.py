@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas
+from typing import TYPE_CHECKING
 
 from poslab.config.schema import ConfigError
 from poslab.library.weights import load
@@ -12,6 +11,9 @@ from poslab.model.gpt import GPT
 from poslab.record.facts import Manifest
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import METRICS
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class RunDirectory:
             raise ConfigError(f"{self.path} is no run: it has no manifest")
         return manifest
 
-    def table(self, name: str) -> pandas.DataFrame:
+    def table(self, name: str) -> "pandas.DataFrame":
         """Return a table of the run: "metrics", "extrapolation", "position", or another of its CSV files.
 
         A column that a later version added holds NaN. Raise ConfigError, with the names of the tables, for
         an unknown one.
         """
+        import pandas
+
         tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
         if name not in tables:
             raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
