@@ -180,7 +180,7 @@ def test_the_list_in_git_changes_only_with_archived_studies(tmp_path):
     before = (reports / "index.html").read_text()
     assert re.findall(r'href="(\w+)/(.*?)"', before) == [("archived", "report.md")]  # git has no page
     assert "2026-11-01" not in before
-    assert 'data="local.html"' in before
+    assert 'href="local.html"' in before
     assert 'href="../index.html"' in report.page.read_text()
     write_report("mine", runs, reports)
     assert (reports / "index.html").read_text() == before

@@ -2,7 +2,7 @@
 
 index.html has those with archived records, and the ledger of claims. In a checkout it is in git: it names no
 date and no report of this machine, so that a command does not change it, and leads to report.md, since git
-has no page. Pages that are in the folder are listed in local.html, which index.html shows.
+has no page. Pages that are in the folder are listed in local.html; each list links to the other.
 """
 
 import csv
@@ -40,8 +40,8 @@ def list_pages(reports: Path) -> dict[str, str]:
     template = templates(autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template("list.html")
     archived = [report for report in listed if report["archived"]]
     return {
-        LIST: template.render(local=None, reports=archived, claims=_claims(reports / CLAIMS)),
-        LOCAL: template.render(local=LOCAL, reports=local, claims=None),
+        LIST: template.render(local=False, own=LOCAL, reports=archived, claims=_claims(reports / CLAIMS)),
+        LOCAL: template.render(local=True, archived=LIST, reports=local, claims=None),
     }
 
 
