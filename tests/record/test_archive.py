@@ -59,7 +59,10 @@ def archive(*entries: tuple[str | tarfile.TarInfo, bytes]) -> bytes:
         for entry, content in entries:
             header = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
             header.size = header.size or len(content)
-            tar.addfile(header, io.BytesIO(content.ljust(header.size, b"\0")) if content else None)
+            if content:
+                tar.addfile(header, io.BytesIO(content.ljust(header.size, b"\0")))
+            else:  # from Python 3.13 on addfile refuses a size without content
+                made.write(header.tobuf())
     return lzma.compress(made.getvalue())
 
 
