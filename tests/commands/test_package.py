@@ -180,7 +180,7 @@ def test_a_scheme_is_checked_by_its_module(run, beside):
         "    def embed(self, x, positions):\n        return x + x.mean(dim=1, keepdim=True)\n"
     )
     refused = beside("check-scheme", "mine.ahead", status=1)
-    assert "embed gives a token something of later ones" in refused.stdout
+    assert "later tokens change what embed returns" in refused.stdout
 
 
 def test_help_names_the_command_as_it_was_typed(run, tmp_path):

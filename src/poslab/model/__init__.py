@@ -1,1 +1,1 @@
-"""Tokens into logits: a GPT with a positional scheme and a mixer, such as an attention, put into it."""
+"""The model: a GPT built from a positional scheme and mixers, such as attention."""

@@ -1,4 +1,4 @@
-"""Schemes around another one, such as those that multiply the logits of each query.
+"""Schemes that wrap another scheme, such as those that multiply the logits of each query.
 
 Shapes: B batch, H heads, T tokens, D model width, W and V widths before and after the rotation.
 """
@@ -15,12 +15,12 @@ from poslab.model.positions import ContentBias, Geometry, Scheme, build_scheme
 
 
 def _hook_of(part: str, hook: str) -> Any:
-    """Return a method that calls the hook of another scheme, which is the attribute `part`."""
-    return lambda self, *given, **named: getattr(getattr(self, part), hook)(*given, **named)
+    """Return a method that calls `hook` of the scheme in the attribute `part`."""
+    return lambda self, *args, **kwargs: getattr(getattr(self, part), hook)(*args, **kwargs)
 
 
 class ScaledLayer(Scheme):
-    """The scheme of one layer, with queries times `factor`."""
+    """The scheme of one layer, with its queries multiplied by `factor`."""
 
     scales_queries = True
     shift_invariant = False
@@ -39,7 +39,7 @@ class ScaledLayer(Scheme):
 
     def __init__(self, options: Options, inside: Scheme) -> None:
         super().__init__(options, inside.geometry)
-        self.__dict__["inside"] = inside  # no submodule: its parameters are those of Scaled.of
+        self.__dict__["inside"] = inside  # not a submodule: its parameters belong to Scaled.of
         self.inside: Scheme
         self.normalised = inside.normalised
         self.products_in_strips = inside.products_in_strips
@@ -48,7 +48,7 @@ class ScaledLayer(Scheme):
         return [*super().learned(), *self.inside.learned()]
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "#H T"]:
-        """Return what multiplies the logits of the queries at these positions."""
+        """Return the factor on the queries at these positions."""
         raise NotImplementedError
 
     def rotate_queries(
@@ -69,7 +69,7 @@ class ScaledLayer(Scheme):
         return hook == "rotate_queries" or self.inside.overrides(hook)
 
     def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
-        """Return the bias inside, multiplied as the products are (InklingAttention in transformers)."""
+        """Return the inner scheme's bias, multiplied like the products (InklingAttention in transformers)."""
         bias = self.inside.content_bias(x, positions)
         if bias is None:
             return None
@@ -77,7 +77,7 @@ class ScaledLayer(Scheme):
 
 
 class Around(Scheme):
-    """A scheme around another one, `of`, which changes the input and has the frequencies."""
+    """A scheme that wraps another, `of`, which changes the input and holds the frequencies."""
 
     shift_invariant = False
     of: Scheme
@@ -89,11 +89,11 @@ class Around(Scheme):
 
 
 class AroundOptions(Options):
-    of: dict[str, Any] = Field(description="the section of the scheme inside, with the logits to multiply")
+    of: dict[str, Any] = Field(description="the section of the wrapped scheme; its queries are multiplied")
 
 
 class Scaled(Around):
-    """A scheme that multiplies the queries in each layer, by the factor of `layer_class`."""
+    """A scheme that multiplies the queries of each layer by the factor of its `layer_class`."""
 
     layer_class: ClassVar[type[ScaledLayer]]
     scales_queries = True
@@ -104,8 +104,8 @@ class Scaled(Around):
         self.of = build_scheme(options.of, geometry, "pos.of")
         if not geometry.consecutive or self.of.overrides("place"):
             raise ConfigError(
-                f"pos.scheme={self.name} counts the tokens before a query, which drawn positions do not "
-                "tell: choose one of the two"
+                f"pos.scheme={self.name} counts the tokens before a query, which random positions do not "
+                "show: choose one of the two"
             )
         layers = (self.of.layer(index) for index in range(geometry.layers))
         self.scaled = nn.ModuleList(self.layer_class(options, layer) for layer in layers)

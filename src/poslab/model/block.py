@@ -1,4 +1,4 @@
-"""The block of a GPT: a mixer, then a perceptron, each behind a norm and added to its input."""
+"""The block of a GPT: a mixer, then a perceptron, each applied after a norm and added to its input."""
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from poslab.model.positions import Geometry, Scheme
 
 
 class Perceptron(nn.Module):
-    """Four times the width, GELU, and back."""
+    """A perceptron with GELU and a hidden layer of four times the width."""
 
     def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Perceptron(nn.Module):
 
 
 class SwiGLU(nn.Module):
-    """silu(W x) times V x, and back (Shazeer 2020, equation 6), with as many parameters as `Perceptron`."""
+    """silu(W x) times V x, projected back (Shazeer 2020, equation 6); about as large as `Perceptron`."""
 
     def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class Block(nn.Module):
     """One layer of a GPT."""
 
     def __init__(self, geometry: Geometry, attention: Mixer, options: BlockOptions) -> None:
-        """Raise PairError for options of attention where the mixer is none, for sinks where weights
-        come from no softmax, and for Canon layers where the geometry is not causal.
+        """Raise PairError for attention options if the mixer is not an attention, for sinks if the weights
+        do not come from a softmax, and for Canon layers if the geometry is not causal.
         """
         super().__init__()
         if options.canon and not geometry.causal:
             raise PairError(
-                "model.canon mixes a token with those before it only, and here tokens also see later ones: "
+                "model.canon mixes a token only with earlier ones, but here tokens also see later ones: "
                 "leave model.canon out, or choose objective=causal"
             )
         if options.sinks and not attention.takes_sinks:
@@ -66,14 +66,14 @@ class Block(nn.Module):
             )
         if options.sinks and not attention.normalised:
             raise PairError(
-                "the positional scheme gives weights that softmax does not normalise, so that a sink could "
-                "take no share: choose a scheme under softmax, such as rope, or leave model.sinks out"
+                "softmax does not normalise the weights of the positional scheme, so a sink cannot take a "
+                "share: choose a scheme with softmax weights, such as rope, or leave model.sinks out"
             )
         if isinstance(attention, Attention):
             attention.add_projections(options)
         elif options.query_groups or options.qk_norm or options.output_gate or "b" in options.canon:
             raise PairError(
-                f"attention.kind={attention.name} is no attention, and only attention has "
+                f"attention.kind={attention.name} is not an attention, and only attention has "
                 "model.query_groups, model.qk_norm, model.output_gate and b of model.canon: leave them out"
             )
         # The last bit of the gradients' norm depends on this order.
@@ -84,7 +84,7 @@ class Block(nn.Module):
         self.canon_perceptron = Canon(geometry.width) if "c" in options.canon else nn.Identity()
         kind = SwiGLU if options.mlp == "swiglu" else Perceptron
         self.perceptron = kind(geometry.width, options)
-        # How many tokens before its own the second half of the block looks at.
+        # The number of earlier tokens that the second half of the block reads.
         self.lookback = (CANON_KERNEL - 1) * len({"c", "d"}.intersection(options.canon))
 
     def forward(
@@ -94,7 +94,7 @@ class Block(nn.Module):
         positions: Int[Tensor, "T"],
         last: int | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """With `last`, return the output of only the final `last` tokens (B last D), at a much lower cost."""
+        """Return the output; with `last`, only for the final `last` tokens (B last D), at much lower cost."""
         count = None if last is None else min(last + self.lookback, x.shape[1])
         mixed = self.attention(
             self.canon_attention(self.norm_attention(x)), Site(scheme, positions, last=count)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-CANON_KERNEL = 4  # tokens that a Canon layer weighs: the token itself and those before it
+CANON_KERNEL = 4  # tokens that a Canon layer sums: the token itself and the three before it
 
 
 class Canon(nn.Module):
@@ -17,7 +17,7 @@ class Canon(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        # As nn.Conv1d has it: the last column is the token's own weight.
+        # The layout of nn.Conv1d: the last column is the token's own weight.
         self.weight = nn.Parameter(torch.zeros(channels, 1, CANON_KERNEL))
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
@@ -30,6 +30,6 @@ class Canon(nn.Module):
 
     @torch.no_grad()
     def draw(self, stream: torch.Generator) -> None:
-        """Draw U(-1/2, 1/2), PyTorch's values for a convolution, which the authors' code keeps."""
+        """Draw from U(-1/2, 1/2), PyTorch's default for a convolution, which the authors' code uses."""
         bound = CANON_KERNEL**-0.5
         self.weight.copy_(torch.empty(self.weight.shape).uniform_(-bound, bound, generator=stream))

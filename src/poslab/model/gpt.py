@@ -1,4 +1,4 @@
-"""A pre-norm GPT (Radford et al. 2019) with a positional scheme and attentions passed as parts.
+"""A pre-norm GPT (Radford et al. 2019) built from a positional scheme and mixers.
 
 Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
@@ -24,9 +24,9 @@ from poslab.objectives import build_objective
 
 
 class GPT(nn.Module):
-    """Logits of tokens. `block.tied`: the output matrix is the token embedding's (Press and Wolf 2017).
+    """A GPT. With `block.tied`, the token embedding is also the output matrix (Press and Wolf 2017).
 
-    Every module but the scheme is applied by its call, so that hooks on it run in training and evaluation.
+    Every module except the scheme is called, so its forward hooks run in training and evaluation.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GPT(nn.Module):
         self.norm = norm_of(geometry.width, block)
         self.output = None if block.tied else Linear(geometry.width, vocabulary, bias=False)
         self.recompute = False  # whether training stores only the input of each block for the backward pass
-        self._compiled: list[Callable[..., Any]] = []  # the blocks, after `compile_blocks`
+        self._compiled: list[Callable[..., Any]] = []  # the compiled blocks, after `compile_blocks`
         self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
 
     def forward(
@@ -56,14 +56,14 @@ class GPT(nn.Module):
         targets: Int[Tensor, "B T"] | None = None,
         reduction: Literal["mean", "none"] = "mean",
     ) -> Tensor:
-        """Return the logits (B T V) at each token, under the causal objective of the token after it.
+        """Return the logits (B T V) at each token; under the causal objective, those of the next token.
 
-        With `last`, return those of only the final `last` tokens (B last V). `positions` are those of the
-        tokens; None: where the scheme places them at evaluation. Of positions with gaps, flash and linear
-        attention count tokens in a bias by distance and in a window: there only softmax has the gaps. With
-        `targets`, as many as there would be logits, return their mean cross entropy in nats, or with
-        reduction="none" that of each (B T), so that the logits of a large vocabulary are never all in memory.
-        Raise ValueError for another reduction or too many tokens. No second derivatives, no torch.func.
+        With `last`, return them only for the final `last` tokens (B last V). `positions` are the tokens'
+        positions; None means the scheme's positions at evaluation. If they have gaps, flash and linear
+        attention count tokens for a bias by distance and for a window; only softmax uses the gaps. With
+        `targets` (B T, or B last), return their mean cross entropy in nats, or each one's (B T) with
+        reduction="none"; the logits of a large vocabulary are then never all in memory. Raise ValueError for
+        another reduction or too many tokens. Second derivatives and torch.func are not supported.
         """
         length = tokens.shape[1]
         if reduction not in ("mean", "none"):
@@ -74,14 +74,14 @@ class GPT(nn.Module):
         positions = (self.scheme.place(length, None) if positions is None else positions).to(tokens.device)
         self.scheme.read_tokens(tokens)
         x = self.scheme.embed(self.embedding(tokens), positions)
-        # Not compiled at evaluation, which has many shapes: a block would be compiled for each.
+        # Not compiled at evaluation, where a block would be compiled again for each of many shapes.
         blocks: Iterable[Callable[..., Any]] = (self.training and self._compiled) or self.blocks
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         for index, block in enumerate(blocks):
             # In the last block, tokens before the final `last` are keys and values only.
             scored = last if index == len(self.blocks) - 1 else None
-            given = x, self.scheme.layer(index), positions, scored
-            x = checkpoint(block, *given, use_reentrant=False) if recompute else block(*given)
+            inputs = x, self.scheme.layer(index), positions, scored
+            x = checkpoint(block, *inputs, use_reentrant=False) if recompute else block(*inputs)
         x, weight = self.norm(x), self.embedding.weight if self.output is None else self.output.weight
         if targets is None:
             return linear(x, weight)
@@ -90,15 +90,15 @@ class GPT(nn.Module):
         return losses(x.flatten(0, 1), weight, targets.flatten()).view(targets.shape)
 
     def compile_blocks(self) -> None:
-        """Have PyTorch compile the blocks for training; evaluation runs them uncompiled.
+        """Compile the blocks for training with torch.compile; evaluation runs them uncompiled.
 
-        Block by block and not as a whole, since all blocks share one compilation. Hooks inside of a block
-        are compiled with it, so register them before the first step.
+        Each block is compiled by itself, since all blocks share one compilation. Hooks inside a block are
+        compiled with it, so register them before the first step.
         """
         self._compiled = [torch.compile(block, dynamic=False) for block in self.blocks]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, without compiled blocks."""
+        """Return the state for a copy or a pickle, without the compiled blocks."""
         return {**super().__getstate__(), "_compiled": []}  # type: ignore[no-untyped-call]
 
     @property
@@ -109,9 +109,9 @@ class GPT(nn.Module):
     def initialise(self, seed: int) -> None:
         """Draw GPT-2's initial weights: N(0, 0.02), residual projections over sqrt(2 layers), biases 0.
 
-        Every parameter is drawn from a stream of its own, named by the seed and the parameter, so that all
-        schemes start from the same shared weights whatever parameters they add. Vectors of a scheme or a
-        mixer keep the values of its constructor, and its `draw` comes last, as that of a Canon layer does.
+        Each parameter has its own random stream, seeded by `seed` and the parameter's name. All schemes
+        therefore start from the same shared weights, whatever parameters they add. Vectors of a scheme or
+        mixer keep their constructor's values. Last, `draw` of schemes, mixers and Canon layers runs.
         """
         initialise(self, seed, len(self.blocks))
 
@@ -121,9 +121,9 @@ class GPT(nn.Module):
     def training_flops(self, tokens: int) -> float:
         """Return the floating-point operations of forward and backward over `tokens` tokens in windows of L.
 
-        6 N + 12 (layers D L) per token (Chowdhery et al. 2022, appendix B), with N the parameters of the
-        matrices that multiply tokens. By this convention the number is the same under every scheme and
-        attention, and the causal mask saves nothing.
+        That is 6 N + 12 (layers D L) per token (Chowdhery et al. 2022, appendix B), where N counts the
+        parameters of the matrices that multiply tokens. By this convention every scheme and attention has
+        the same number, and the causal mask saves nothing.
         """
         unused = ("scheme.",) if self.output is None else ("scheme.", "embedding.")
         matrices = sum(
@@ -136,9 +136,9 @@ class GPT(nn.Module):
 
 
 def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None:
-    """Draw the weights of a GPT or of a part of one as `GPT.initialise` does.
+    """Draw the weights of a GPT, or of a part of one, as `GPT.initialise` does.
 
-    `where` is the part's name in the GPT, such as blocks.0.attention, and `layers` how many blocks that has.
+    `where` is the part's name in the GPT, such as blocks.0.attention, and `layers` the GPT's block count.
     """
     for name, parameter in part.named_parameters(where):
         name = drawn_as(name)
@@ -174,15 +174,15 @@ def _with_todays_names(gpt: nn.Module, weights: dict[str, Any], prefix: str, *_:
 
 
 def named_stream(seed: int, name: str) -> torch.Generator:
-    """Return a generator of random numbers that depends only on this seed and name."""
+    """Return a random number generator that depends only on `seed` and `name`."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
-    """Build the geometry, the scheme and a mixer for each layer, as a configuration chooses them.
+    """Build the geometry, the scheme, and a mixer for each layer of a configuration.
 
-    Raise ConfigError where they cannot work together.
+    Raise ConfigError if they cannot work together.
     """
     size = config.model
     causal = build_objective(config.objective).causal
@@ -193,9 +193,9 @@ def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:
-    """Build the model of a configuration for a text of so many different tokens. Raise ConfigError.
+    """Build the model of a configuration for a text with `vocabulary` different tokens. Raise ConfigError.
 
-    The objective's own tokens follow those of the text. `initialise` draws the weights.
+    The objective's own tokens come after those of the text. `initialise` draws the weights.
     """
     extra = build_objective(config.objective).extra_tokens
     return GPT(vocabulary + extra, *build_parts(config), config.model)

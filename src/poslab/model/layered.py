@@ -1,4 +1,4 @@
-"""What schemes and mixers share that have a part of their own for each layer."""
+"""Helpers for schemes and mixers with a separate part for each layer."""
 
 from collections.abc import Collection, Sequence
 from typing import ClassVar
@@ -13,10 +13,10 @@ from poslab.model.positions import Geometry, Scheme
 
 
 class LayeredScheme(Scheme):
-    """A scheme with a part of its own for each layer."""
+    """A scheme with a separate part for each layer."""
 
     layer_class: ClassVar[type[Scheme]]
-    parts: ClassVar[str]  # the attribute with the layers' parts, which names their parameters
+    parts: ClassVar[str]  # the attribute that holds the layers' parts, and begins their parameters' names
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
@@ -32,7 +32,7 @@ class LayeredScheme(Scheme):
 def wide_linear(
     x: Float[Tensor, "B T D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "B T N"]:
-    """Return x W^T + b in float32 at least, also under autocast: it is read by sums over tokens."""
+    """Return x W^T + b in float32 or wider, even under autocast: sums over tokens need the precision."""
     wide = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         return linear(x.to(wide), weight.to(wide), None if bias is None else bias.to(wide))
@@ -41,10 +41,10 @@ def wide_linear(
 def names_by_layer(
     cycle: Sequence[str], entries: Collection[str], layers: int, group: str, setting: str
 ) -> list[str]:
-    """Return the name of each layer's entry: `cycle`, the setting `layers` of a group, over and over.
+    """Return the name of each layer's entry: `cycle`, the setting `layers` of `group`, repeated.
 
-    `setting` is that of the entries. Raise ConfigError for a name that is not one of them, and for an entry
-    that no layer uses.
+    `setting` is the setting with the entries. Raise ConfigError for a name that is not one of `entries`,
+    and for an entry that no layer uses.
     """
     names = [cycle[index % len(cycle)] for index in range(layers)]
     if unknown := [name for name in cycle if name not in entries]:

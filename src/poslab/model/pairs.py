@@ -1,4 +1,4 @@
-"""Which attention works under which scheme: tries every pair, for the table in docs/schemes.md.
+"""Try every pair of a scheme and an attention, for the table in docs/schemes.md.
 
 `poslab grid` prints it in Markdown.
 """
@@ -35,15 +35,15 @@ def grid(conf: Conf) -> str:
 
 
 def _cell(pos: dict[str, Any], attention: dict[str, Any], reasons: dict[str, int]) -> str:
-    """Return the forms that the pair works in, with the kernel that ran, or a dash and the reason's."""
+    """Return the forms in which the pair works, with the kernel if fused, or a dash and a reason's number."""
     scheme = build_scheme(pos, GEOMETRY)
     try:
         layers = [scheme.layer(index) for index in range(GEOMETRY.layers)]
         mixers = build_attentions(attention, GEOMETRY, layers)
     except ConfigError as error:
         reason = str(error)
-        for named, word in NAMED.items():  # so that one note serves all pairs with one reason
-            reason = re.sub(named, word, reason)
+        for pattern, word in NAMED.items():  # so that pairs with the same reason share one note
+            reason = re.sub(pattern, word, reason)
         return f"– ({reasons.setdefault(reason, len(reasons) + 1)})"
     scheme.read_tokens(torch.zeros(1, 4, dtype=torch.long))
     forms = []

@@ -1,13 +1,13 @@
-"""What mixers without attention share: a state per head, which decays and takes each token's key and value.
+"""The base of mixers without attention: a state per head that decays and takes in keys and values.
 
     o_t = S_t^T q_t,    y = W_o (norm(o) * silu(W_g x))
 
-with RMSNorm of each head; its factor on o makes one on the queries needless. Queries and keys are half as
-wide as values, as in GLA (Yang et al. 2024, arXiv 2312.06635): so W_q, W_k, W_v, W_g and W_o have attention's
-4 D^2 parameters. None of them has a bias.
+where norm is an RMSNorm of each head, which makes a scale of the queries unnecessary. Queries and keys are
+half as wide as values, as in GLA (Yang et al. 2024, arXiv 2312.06635), so W_q, W_k, W_v, W_g and W_o together
+have the 4 D^2 parameters of attention. None of them has a bias.
 
-Order is in the recurrence itself, so `none` is the scheme for it. One that changes the input or turns queries
-and keys works too; what a scheme adds to logits has no place.
+The recurrence itself encodes order, so `none` is its natural scheme. A scheme that changes the input or
+rotates queries and keys works too; one that adds to logits is refused.
 
 Shapes: B batch, H heads, T tokens, D model width, V width of a head's values, K of its keys (V / 2).
 """
@@ -30,10 +30,10 @@ ADDED_TO_LOGITS = "bias", "pairwise_bias", "log_gates", "content_bias"
 
 
 class Recurrence(Mixer):
-    """A mixer with a state that decays by `log_decay`, corrected by `strength` where that is not None."""
+    """A mixer with a state that decays by `log_decay`, corrected by `strength` if that is not None."""
 
     form = "O(L)"
-    convolved = True  # q, k and v: silu of a causal convolution over four tokens
+    convolved = True  # whether q, k and v pass through a causal convolution over four tokens and silu
     chunk = 64  # tokens; affects only rounding, speed and memory
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
@@ -46,15 +46,15 @@ class Recurrence(Mixer):
             )
         if scheme.scales_queries or any(map(scheme.overrides, ADDED_TO_LOGITS)):
             raise PairError(
-                f"pos.scheme={scheme.name} changes the logits of attention, and attention.kind={self.name} "
+                f"pos.scheme={scheme.name} changes the logits of attention, but attention.kind={self.name} "
                 "has none: choose pos=none, rope or learned, or attention=flash"
             )
         self.key_width = geometry.head_width // 2
         self.rotates = any(map(scheme.overrides, (*ROTATIONS, "angles")))
         if self.rotates and not scheme.can_rotate(self.key_width):
             raise PairError(
-                f"pos.scheme={scheme.name} cannot turn keys of width {self.key_width}, half of a head's, "
-                f"which attention.kind={self.name} has: choose pos=none, rope or learned, or attention=flash"
+                f"pos.scheme={scheme.name} cannot rotate keys of width {self.key_width}, half of a head, as "
+                f"attention.kind={self.name} needs: choose pos=none, rope or learned, or attention=flash"
             )
         keys = heads * self.key_width
         self.query_key_value_gate = Linear(width, 2 * keys + 2 * width, bias=False)
@@ -64,11 +64,11 @@ class Recurrence(Mixer):
         self.project_attention = Linear(width, width, bias=False)
 
     def log_decay(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "#B H T"]:
-        """Return log a_t <= 0 of each head. `x` is in float32 at least, outside of autocast."""
+        """Return log a_t <= 0 of each head. `x` is in float32 or wider, and autocast is off."""
         raise NotImplementedError
 
     def strength(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
-        """Return b_t of the delta rule; None: the state is not corrected. `x` is as for `log_decay`."""
+        """Return b_t of the delta rule, or None for no correction. `x` is as for `log_decay`."""
         return None
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
@@ -90,11 +90,11 @@ class Recurrence(Mixer):
     def heads(
         self, read: Float[Tensor, "B T C"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T V"]]:
-        """Return queries and keys, turned by the scheme, and values."""
-        of_heads = *read.shape[:2], self.geometry.heads, -1
+        """Return queries and keys, rotated by the scheme, and values."""
+        shape = *read.shape[:2], self.geometry.heads, -1
         parts: tuple[Tensor, ...] = torch.split(read, list(self.query_key_value_gate.rows[:3]), dim=-1)
-        q, k, v = (part.reshape(of_heads).transpose(1, 2) for part in parts)
-        if self.rotates:  # in a hybrid the layer's scheme is only for attention
+        q, k, v = (part.reshape(shape).transpose(1, 2) for part in parts)
+        if self.rotates:  # False in a hybrid, where `site.scheme` is for attention only
             scheme = site.scheme
             q = scheme.rotate_queries(scheme.logit_features(q), site.positions)
             k = scheme.rotate_keys(scheme.logit_features(k), site.positions)

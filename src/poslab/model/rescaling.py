@@ -1,8 +1,8 @@
-"""How a rotation's frequencies are changed to reach further: interpolation, NTK, YaRN, Llama 3.1.
+"""Changes of a rotation's frequencies for longer sequences: interpolation, NTK, YaRN, Llama 3.1.
 
 Each function takes theta (radians per token, float64, C pairs, fastest first, width W = 2 C) and returns the
-new frequencies. The schemes rope_pi, rope_ntk, ... train with them; `evaluate.rescale` evaluates a model
-under them that was trained without (class Rescaling).
+new frequencies. The schemes rope_pi, rope_ntk, ... train with them. `evaluate.rescale` (class Rescaling)
+applies them at evaluation to a model that was trained without them.
 """
 
 import math
@@ -19,17 +19,17 @@ YARN_SLOW, YARN_FAST = 1.0, 32.0
 
 
 def interpolated(theta: Float[Tensor, "C"], factor: float) -> Float[Tensor, "C"]:
-    """Position interpolation (Chen et al. 2023, arXiv 2306.15595): positions p / s, so theta / s."""
+    """Return theta / s: position interpolation divides positions (Chen et al. 2023, arXiv 2306.15595)."""
     return theta / factor
 
 
 def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]:
-    """NTK-aware scaling (Peng et al. 2023, arXiv 2309.00071, section 3.1): the base times s^(W/(W-2)).
+    """Multiply the base by s^(W/(W-2)): NTK-aware scaling (Peng et al. 2023, arXiv 2309.00071, section 3.1).
 
-    So theta_c = base^(-2c/W) becomes theta_c s^(-2c/(W-2)): the fastest pair stays, the slowest is divided
-    by s.
+    So theta_c = base^(-2c/W) becomes theta_c s^(-2c/(W-2)): the fastest pair is unchanged, and the slowest is
+    divided by s.
     """
-    slowest = max(1, theta.shape[0] - 1)  # a single pair is the fastest: it stays
+    slowest = max(1, theta.shape[0] - 1)  # a single pair is the fastest, so it is unchanged
     share = torch.arange(theta.shape[0], device=theta.device, dtype=theta.dtype) / slowest
     stretch: Tensor = factor**share
     return theta / stretch
@@ -38,22 +38,22 @@ def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]
 def dynamic_ntk(
     theta: Float[Tensor, "C"], length: int | Tensor, context_length: int, factor: float = 1.0
 ) -> Float[Tensor, "C"]:
-    """NTK by the length l at hand (arXiv 2309.00071, section 3.3).
+    """Apply NTK-aware scaling with an s that depends on the length l (arXiv 2309.00071, section 3.3).
 
-    s = factor l / L - (factor - 1), and 1 up to L.
+    s = factor l / L - (factor - 1), and s = 1 up to L.
     """
     stretch = torch.as_tensor(length, device=theta.device, dtype=theta.dtype) / context_length
     return ntk(theta, (factor * stretch - (factor - 1)).clamp(min=1))
 
 
 def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float[Tensor, "C"]:
-    """NTK by parts (arXiv 2309.00071, section 3.2): from theta / s for slow pairs to theta for fast ones.
+    """Apply NTK by parts (arXiv 2309.00071, section 3.2): theta for fast pairs, a ramp to theta / s for slow.
 
-    As in the authors' code (and transformers), the ramp is linear in the pair's number, from the pair
-    before the one that turns YARN_FAST times in the training length to the pair after YARN_SLOW times.
+    As in the authors' code (and transformers), the ramp is linear in the pair's index. It runs from the pair
+    before YARN_FAST turns in the training length to the pair after YARN_SLOW turns.
     """
     pairs = theta.shape[0]
-    if pairs == 1:  # no ramp over one pair's number: it stays, as in transformers
+    if pairs == 1:  # no ramp over a single pair: it is unchanged, as in transformers
         return theta
     number = torch.arange(pairs, device=theta.device, dtype=theta.dtype)
     logarithm = theta.log()
@@ -65,26 +65,26 @@ def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float
 
 
 def _pair_that_turns(logarithm: Float[Tensor, "C"], turns: float) -> Float[Tensor, ""]:
-    """Return the fractional number of the pair with `turns` turns per token; log theta is linear in it."""
+    """Return the fractional index of the pair with `turns` turns per token; log theta is linear in it."""
     target = math.log(2 * math.pi * turns)
     right = (logarithm > target).sum().clamp(1, logarithm.shape[0] - 1)  # extrapolates past both ends
-    # Not logarithm[right], for which the processor would have to read the number from a GPU.
+    # Not logarithm[right], for which the CPU would have to read `right` from the GPU.
     start, stop = logarithm.take(right - 1), logarithm.take(right)
     return right - 1 + (start - target) / (start - stop)
 
 
 def yarn_query_key_scale(factor: float) -> float:
-    """0.1 ln s + 1 (arXiv 2309.00071, section 3.4): the factor on q and on k."""
+    """Return YaRN's factor on q and on k, 0.1 ln s + 1 (arXiv 2309.00071, section 3.4)."""
     return 0.1 * math.log(factor) + 1
 
 
 def llama3(
     theta: Float[Tensor, "C"], factor: float, low: float, high: float, context_length: int
 ) -> Float[Tensor, "C"]:
-    """Llama 3.1's scaling, by how often a pair turns in the original length.
+    """Apply Llama 3.1's scaling, which depends on a pair's number of turns in the original length.
 
-    theta / s for pairs that turn `low` times or less, theta for those that turn `high` times or more,
-    linear in the number of turns between them.
+    The result is theta / s for pairs that turn `low` times or less, and theta for those that turn `high`
+    times or more. Between them, both are mixed with shares linear in the number of turns.
     """
     turns = context_length * theta / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)
@@ -96,12 +96,12 @@ class Rescaling:
     """A change of the rotation of a trained model."""
 
     method: str  # as in `evaluate.rescale`, a key of METHODS
-    factor: float  # s of pi, ntk and yarn; the others take none
+    factor: float  # s of pi, ntk and yarn; the others ignore it
 
     def frequencies(
         self, theta: Float[Tensor, "C"], length: int | Tensor, context_length: int
     ) -> Float[Tensor, "C"]:
-        """Return the frequencies that replace theta in a sequence of `length` tokens, after training at L."""
+        """Return the frequencies for a sequence of `length` tokens after training at `context_length`."""
         return METHODS[self.method](theta, self.factor, length, context_length)
 
     @property
