@@ -53,7 +53,7 @@ def test_linear_attention_takes_no_gates_and_no_bias_of_a_query_on_both_sides(ho
         two_sided = True
 
     setattr(Read, hook, lambda *given: None)
-    with pytest.raises(PairError, match=r"linear attention does not take on both sides.*attention=softmax"):
+    with pytest.raises(PairError, match=r"linear attention does not support on both.*attention=softmax"):
         build_attention(ATTENTIONS["linear"], GEOMETRY, Read(Options(), GEOMETRY))
 
 

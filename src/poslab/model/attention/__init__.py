@@ -1,31 +1,31 @@
 """The contract of a mixer, such as attention: how the tokens of a layer exchange information.
 
-A mixer is one module of this package, or of another (poslab.config.registry), named by `kind:` in its YAML
-file in conf/attention, with one public subclass of Mixer. It overrides
+A mixer is a module of this package or of another one (poslab.config.registry), named by `kind:` in its YAML
+file in conf/attention. It has one public subclass of Mixer, which overrides
 
     form           how it computes: exact, fused or O(L)
-    options_class  the keys of its YAML file beside `kind`, where there are any
-    two_sided      True where it also serves a Geometry that is not causal
-    windowed       True where it also serves a Geometry with a window
-    takes_sinks    True where its weights leave room for `Site.sinks`
-    takes_decay    True where it is O(L) and serves a scheme that `decays_channels`
-    __init__       creates its weights; raises PairError for a scheme that it cannot serve
-    forward        hidden states into hidden states
+    options_class  the keys of its YAML file other than `kind`, if there are any
+    two_sided      True if it also supports a Geometry that is not causal
+    windowed       True if it also supports a Geometry with a window
+    takes_sinks    True if `Site.sinks` can take a share of its weights
+    takes_decay    True if it is O(L) and supports a scheme that `decays_channels`
+    __init__       creates its weights; raises PairError for a scheme that it does not support
+    forward        maps hidden states to hidden states
     draw           draws random numbers that belong to the model, such as Performer's features
-    of_layers      builds those of all layers, where layers differ by more than their schemes
+    of_layers      builds the mixers of all layers, if they differ by more than their schemes
 
-An attention is a subclass of Attention, which projects queries, keys and values. In place of `forward` it
+An attention is a subclass of Attention, which projects queries, keys and values. Instead of `forward` it
 overrides
 
-    attend         the result: a mean of the values up to each token
-    weights        the T x T matrix of the same mean, or some rows of it, where this is not softmax; for
-                   inspection, the last block at evaluation, and tests
+    attend         returns the result: a weighted mean of the values up to each token
+    weights        returns the T x T matrix of that mean's weights, or some of its rows, if they are not a
+                   softmax; for inspection, the last block at evaluation, and tests
 
-A mixer knows no scheme by name: it calls the scheme's hooks where its mathematics has a place for them.
+A mixer does not know schemes by name: it calls a scheme's hooks where its formula has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
-`rotate_keys`, `angles`), their products (`transitions`, `products`), and the summands (`pairwise_bias`,
-`log_gates`, `content_bias`, `score_bias`). Its parameters start as GPT-2's do (poslab.model.gpt.initialise:
-matrices are drawn, vectors stay as constructed).
+`rotate_keys`, `angles`), their products (`transitions`, `products`), and the added terms (`pairwise_bias`,
+`log_gates`, `content_bias`, `score_bias`). A mixer's parameters start like GPT-2's
+(poslab.model.gpt.initialise): matrices are drawn, and vectors keep the values of the constructor.
 
 Shapes: B batch, H heads, T tokens, D model width, K head width, Q queries, the rows of a matrix.
 """
@@ -46,21 +46,21 @@ from poslab.model.kernels.rotation import turn
 from poslab.model.norms import rms_norm
 from poslab.model.positions import ContentBias, Geometry, Scheme
 
-MOST_ROWS = 128  # the most final queries that use their rows of `weights` instead of `attend`
+MAX_ROWS = 128  # up to this many final queries use their rows of `weights` instead of `attend`
 
 
 @dataclass(frozen=True)
 class Site:
-    """The place of a mixer: its layer's scheme, the tokens' positions, sinks, and what the scheme reads."""
+    """The context of a mixer: its layer's scheme, positions, sinks, and what the scheme computes from x."""
 
     scheme: Scheme
     positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
-    angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of it
-    content_bias: ContentBias | None = None  # `scheme.content_bias` of it
-    transitions: Float[Tensor, "B H T K"] | None = None  # `scheme.transitions` of it
+    angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of the layer's input
+    content_bias: ContentBias | None = None  # `scheme.content_bias` of the layer's input
+    transitions: Float[Tensor, "B H T K"] | None = None  # `scheme.transitions` of the layer's input
     last: int | None = None  # the number of final tokens to compute; None: all
-    sinks: Float[Tensor, "H"] | None = None  # a score that every query has beside those of its keys
+    sinks: Float[Tensor, "H"] | None = None  # one extra score per head, beside those of a query's keys
 
     @classmethod
     def of(
@@ -86,10 +86,10 @@ class Site:
 
 
 class Mixer(nn.Module):
-    """How the tokens of a layer mix; where the geometry is causal, no token depends on later ones."""
+    """A module that mixes a layer's tokens. If the geometry is causal, no token depends on later ones."""
 
     options_class: ClassVar[type[Options]] = Options
-    # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory grow as T does
+    # exact: forms all T x T scores; fused: softmax without that matrix; O(L): time and memory linear in T
     form: ClassVar[Literal["exact", "fused", "O(L)"]]
     two_sided: ClassVar[bool] = False
     windowed: ClassVar[bool] = False
@@ -97,7 +97,7 @@ class Mixer(nn.Module):
     takes_decay: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
-        """`scheme` is that of this layer. Raise PairError where the two cannot work together."""
+        """Raise PairError if the mixer does not support `scheme`, the scheme of this layer."""
         super().__init__()
         self.options = options
         self.geometry = geometry
@@ -105,7 +105,7 @@ class Mixer(nn.Module):
         self.normalised = scheme.normalised
         if not geometry.causal and not self.two_sided:
             raise PairError(
-                f"attention.kind={self.name} is causal, and here tokens see later ones: "
+                f"attention.kind={self.name} is causal, but here tokens see later ones: "
                 "choose attention=flash or softmax"
             )
         if scheme.overrides("score_bias") and self.form != "exact":
@@ -120,28 +120,28 @@ class Mixer(nn.Module):
             choice = "flash, softmax or linear" if scheme.decays_channels else choice
             raise PairError(
                 f"pos.scheme={scheme.name} changes the product of a query and a key by every token in "
-                f"between, which attention.kind={self.name} cannot: choose attention={choice}"
+                f"between, which attention.kind={self.name} does not support: choose attention={choice}"
             )
         if scheme.geometry.window is not None and not self.windowed:
             raise PairError(
-                f"attention.kind={self.name} has no windows, and pos gives this layer one of "
+                f"attention.kind={self.name} does not support windows, and pos gives this layer one of "
                 f"{scheme.geometry.window} tokens: choose attention=flash, softmax or linear"
             )
 
     @classmethod
     def of_layers(cls, options: Options, geometry: Geometry, schemes: Sequence[Scheme]) -> "list[Mixer]":
-        """Return a mixer for each of the layers' schemes, in the order of the layers from the first on."""
+        """Return a mixer for each of `schemes`, which belong to the layers from the first on, in order."""
         return [cls(options, geometry, scheme) for scheme in schemes]
 
     @property
     def name(self) -> str:
-        """Its `attention.kind`: the name of its module, in another package the full name."""
+        """The mixer's `attention.kind`: its module's name, or the full name for another package's module."""
         return part_name(type(self), __name__)
 
     def forward(self, x: Float[Tensor, "B T D"], site: Site) -> Float[Tensor, "B T D"]:
-        """Return each token's mix of the tokens up to it; with `site.last`, of the final tokens (B last D).
+        """Return each token's mix of the tokens up to it; with `site.last`, for final tokens only (B last D).
 
-        Called under the trainer's autocast. Sets `kernel`.
+        It runs under the trainer's autocast, and sets `kernel`.
         """
         raise NotImplementedError
 
@@ -150,27 +150,27 @@ class Mixer(nn.Module):
 
 
 class Attention(Mixer):
-    """Values mixed by how well queries fit their keys.
+    """A mixer that weights the tokens' values by how well a query fits their keys.
 
-    In a block it projects all three; without a block (`poslab.attention`) the caller passes them to `attend`.
+    In a block it projects all three; with `poslab.attention` the caller passes them to `attend`.
     """
 
     query_key_value: Linear
     canon_projections: nn.Module
     project_attention: Linear
-    norm_queries: nn.RMSNorm | None  # of one head
+    norm_queries: nn.RMSNorm | None  # over one head
     norm_keys: nn.RMSNorm | None
     gate_attention: Linear | None
     sinks: nn.Parameter | None
 
     def add_projections(self, block: BlockOptions = GPT2_BLOCK) -> None:
-        """Create the matrices of a layer of the GPT."""
+        """Create the projections, norms and sinks of a layer of the GPT."""
         width, heads, head_width = self.geometry.width, self.geometry.heads, self.geometry.head_width
         self.groups = block.query_groups or heads
-        of_keys = self.groups * head_width
-        self.query_key_value = Linear(width, width + 2 * of_keys, bias=block.bias)
-        self.query_key_value.rows = width, of_keys, of_keys
-        self.canon_projections = Canon(width + 2 * of_keys) if "b" in block.canon else nn.Identity()
+        key_width = self.groups * head_width
+        self.query_key_value = Linear(width, width + 2 * key_width, bias=block.bias)
+        self.query_key_value.rows = width, key_width, key_width
+        self.canon_projections = Canon(width + 2 * key_width) if "b" in block.canon else nn.Identity()
         self.norm_queries = rms_norm(head_width) if block.qk_norm else None
         self.norm_keys = rms_norm(head_width) if block.qk_norm else None
         self.gate_attention = Linear(width, width, bias=block.bias) if block.output_gate else None
@@ -193,9 +193,9 @@ class Attention(Mixer):
     def projected(
         self, x: Float[Tensor, "B T D"], site: Site
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
-        """Return queries, keys and values, and the site with sinks and what the scheme reads of `x`."""
+        """Return queries, keys, values, and the site with sinks and what the scheme computes from `x`."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
-        # Split before the heads, so that the gradients are concatenated without a further copy.
+        # Split before the heads are, so that the gradients are concatenated without another copy.
         projected = self.canon_projections(self.query_key_value(x))
         parts = projected.split(self.query_key_value.rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
@@ -212,9 +212,9 @@ class Attention(Mixer):
         v: Float[Tensor, "B H T K"],
         site: Site,
     ) -> Float[Tensor, "B H T K"]:
-        """Return the values up to each token, mixed by how well its query fits their keys. Sets `kernel`.
+        """Return the values up to each token, weighted by how well its query fits their keys. Set `kernel`.
 
-        Called with autocast off, in the dtype of the queries: an attention chooses its working precision.
+        Autocast is off: an attention chooses its own working precision, whatever the dtype of `q`.
         """
         raise NotImplementedError
 
@@ -226,12 +226,12 @@ class Attention(Mixer):
         site: Site,
         last: int,
     ) -> Float[Tensor, "B H last K"]:
-        """Return `attend` of the final `last` tokens, without the others where that is less work.
+        """Return `attend` for the final `last` tokens, without computing the others if that is less work.
 
-        For a few tokens it uses their rows of `weights`, whatever code `attend` runs; `kernel` then stays.
+        For a few tokens it uses their rows of `weights`, whatever kernel `attend` uses, and leaves `kernel`.
         """
         length = q.shape[-2]
-        if last > min(MOST_ROWS, length // 2):
+        if last > min(MAX_ROWS, length // 2):
             return self.attend(q, k, v, site)[..., -last:, :]
         weights = self.weights(q, k, site, length - last)
         return (weights @ v.to(weights.dtype)).to(v.dtype)
@@ -241,8 +241,8 @@ class Attention(Mixer):
     ) -> Float[Tensor, "B H Q T"]:
         """Return each query's weights on the values (last axis): attend(q, k, v, site) is weights @ v.
 
-        The rows begin at the query numbered `first`. Softmax of the scores, or their exponentials where the
-        scheme is not `normalised`, unless overridden. In float32 at least, whatever the dtype of q and k.
+        The rows begin at query number `first`. Unless overridden, they are the softmax of the scores, or the
+        exponentials if the scheme is not `normalised`. They are in float32 or wider, whatever q's dtype.
         """
         scores = self.scores(q, k, site, first)
         return softmax_beside(site.sinks, scores) if site.scheme.normalised else scores.exp()
@@ -265,7 +265,7 @@ class Attention(Mixer):
 def softmax_beside(
     sinks: Float[Tensor, "H"] | None, scores: Float[Tensor, "B H Q T"]
 ) -> Float[Tensor, "B H Q T"]:
-    """Return softmax of the scores over the keys; with sinks, of one score more, without its weight."""
+    """Return the softmax of the scores over the keys. Sinks take part in it; their weights are dropped."""
     if sinks is None:
         return scores.softmax(dim=-1)
     sums = scores.logsumexp(dim=-1, keepdim=True)
@@ -275,7 +275,7 @@ def softmax_beside(
 def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
     """Return F_t, the sum of the gates' logarithms up to token t, in float64.
 
-    The logit of query i on key j gains F_i - F_j, the gates after j up to i: at most 0.
+    The logit of query i on key j gains F_i - F_j <= 0, the sum over the gates after j up to i.
     """
     return log_gates.double().cumsum(dim=-1)
 
@@ -283,9 +283,9 @@ def cumulative_log_gates(log_gates: Float[Tensor, "B H T"]) -> Float[Tensor, "B 
 def added_to_logits(
     site: Site, dtype: torch.dtype, queries: slice = slice(None), keys: slice = slice(None)
 ) -> Float[Tensor, "B H Q N"]:
-    """Return bias, gates, and -inf for keys that are not seen, of these queries and keys, by number.
+    """Return the sum of bias, gates and mask (-inf) for these queries and keys, slices of the tokens.
 
-    B or H is 1 where all are equal. Of all tokens it is a T x T matrix: only for references.
+    B or H is 1 if all are equal. For all tokens it is a T x T matrix.
     """
     rows, columns = site.positions[queries], site.positions[keys]
     added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=rows.device)
@@ -310,16 +310,16 @@ def added_to_logits(
 def build_attentions(
     section: Mapping[str, Any], geometry: Geometry, schemes: Sequence[Scheme]
 ) -> list[Mixer]:
-    """Build the mixers that the `attention` section of a configuration describes, one under each scheme.
+    """Build the mixers of a configuration's `attention` section, one for the scheme of each layer.
 
-    The schemes are those of the layers. Raise ConfigError, and PairError where one cannot work there.
+    Raise ConfigError for a wrong section, and PairError if a mixer does not support its scheme.
     """
     kind = mixer_class(section)
     return kind.of_layers(options_of(section, kind, "kind", "attention"), geometry, schemes)
 
 
 def build_attention(section: Mapping[str, Any], geometry: Geometry, scheme: Scheme) -> Mixer:
-    """Build the mixer of the first layer, which is under `scheme`. Raise ConfigError."""
+    """Build the mixer of the first layer for `scheme`; raise ConfigError as `build_attentions` does."""
     return build_attentions(section, geometry, [scheme])[0]
 
 
@@ -329,6 +329,6 @@ def mixer_class(section: Mapping[str, Any], where: str = "attention") -> type[Mi
 
 
 def attention_section(section: Mapping[str, Any], where: str = "attention") -> dict[str, Any]:
-    """Return a section with the values of the checked options: 64 and 64.0 are one number of features."""
+    """Return a section with its options validated, so that 64 and 64.0 are the same number of features."""
     kind = mixer_class(section, where)
     return {"kind": part_name(kind, __name__), **options_of(section, kind, "kind", where).model_dump()}

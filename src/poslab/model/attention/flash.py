@@ -1,28 +1,28 @@
 """Softmax attention without a T x T matrix, forward or backward (Dao et al. 2022, arXiv 2205.14135).
 
-The kernel is chosen from the device, the dtype and the bias, pinned so that PyTorch cannot fall back to
-another one, and named in the run record:
+The kernel depends on the device, the dtype and the bias. It is pinned, so that PyTorch cannot fall back to
+another one, and the run record names it:
 
-    flash-attn          CUDA, float16 or bfloat16, package installed; no bias, or a fixed linear one
-                        (ALiBi); in a window too (kernels/flash_attn.py)
+    flash-attn          no bias, or a fixed linear one (ALiBi), also in a window: CUDA in float16 or bfloat16
+                        if the package is installed (kernels/flash_attn.py)
     torch flash         no bias: CPU in any dtype (short sequences in blocks, kernels/cpu_causal.py), CUDA in
                         float16 or bfloat16
     torch flash, in one call
-                        the same on a CPU, where PyTorch lacks the private operators for blocks
+                        the same on a CPU if PyTorch lacks the private operators for blocks
     torch efficient     no bias: CUDA in float32, head widths that are multiples of 4
     torch flash, sliding bias
-                        a bias by distance or a window, and no gates, positions 0, 1, 2, ...: CPU
+                        a bias by distance or a window, without gates or sinks, at positions 0, 1, 2, ...: CPU
                         (kernels/sliding.py)
-    flex attention      CUDA: the rest, where heads are 16 to 256 wide, but for a bias by both positions
-                        (kernels/flex.py)
+    flex attention      other cases on CUDA with heads 16 to 256 wide, except `products` and a bias by both
+                        positions (kernels/flex.py)
     torch flash, near bias
-                        only a content bias: CPU, but not in half precision (kernels/near.py)
-    strips              the rest, among them sinks on a CPU: a strip of queries at a time, formed again in
+                        a content bias and nothing else: CPU, not in half precision (kernels/near.py)
+    strips              other cases, such as sinks on a CPU: a strip of queries at a time, recomputed in
                         backward (kernels/strips.py)
     strips, checkpointed
-                        a bias by both positions or by the query's content, likewise (below)
+                        the same for `products` and for a bias by both positions or by the query's content
     torch attention, two-sided
-                        a geometry that is not causal: PyTorch's choice of a kernel
+                        a geometry that is not causal: PyTorch's choice of a kernel, a bias as a T x T matrix
 """
 
 import torch
@@ -52,7 +52,7 @@ class Flash(Attention):
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
         super().__init__(options, geometry, scheme)
-        # Not asked in `attend`: an import that fails would break the graph of a compiled block.
+        # Not checked in `attend`, where a failed import would break the graph of a compiled block.
         self.has_flash_attn = torch.cuda.is_available() and flash_attn.installed()
 
     def attend(
@@ -126,39 +126,39 @@ class Flash(Attention):
         site: Site,
         scale: float,
     ) -> Float[Tensor, "B H T K"]:
-        """Attend by PyTorch's own choice of a kernel; a bias is formed as a T x T matrix."""
+        """Attend with a kernel of PyTorch's choice; a bias is formed as a T x T matrix."""
         self.kernel = f"torch attention, two-sided ({q.device.type})"
         added = added_to_logits(site, torch.promote_types(q.dtype, torch.float32))
         mask = None if added.numel() == 1 else added
-        if site.sinks is not None:  # the score of one more key, a vector of zeros with the value 0
+        if site.sinks is not None:  # a sink is the score of one extra key, a vector of zeros with the value 0
             k, v = pad(k, (0, 0, 0, 1)), pad(v, (0, 0, 0, 1))
-            of_keys = added.expand(-1, q.shape[1], q.shape[2], q.shape[2])
-            of_sinks = site.sinks[:, None, None].to(added.dtype).expand(*of_keys.shape[:-1], 1)
-            mask = torch.cat([of_keys, of_sinks], dim=-1)
+            key_mask = added.expand(-1, q.shape[1], q.shape[2], q.shape[2])
+            sink_mask = site.sinks[:, None, None].to(added.dtype).expand(*key_mask.shape[:-1], 1)
+            mask = torch.cat([key_mask, sink_mask], dim=-1)
         wide = _as_wide(v, q)
-        if mask is not None and q.is_cuda:  # where kernels refuse, or misread, a mask of another dtype
+        if mask is not None and q.is_cuda:  # CUDA kernels refuse, or misread, a mask of another dtype
             q, k, wide = (x.to(mask.dtype) for x in (q, k, wide))
         mixed = scaled_dot_product_attention(q, k, wide, attn_mask=mask, scale=scale)
         return mixed[..., : v.shape[-1]].to(v.dtype)
 
 
 def _ends_near(q: Tensor, site: Site) -> bool:
-    """Whether a content bias is all that is added to the logits of consecutive positions, on a CPU."""
+    """Return whether a content bias is the only term added to logits, and `NearBias` supports the case."""
     scheme = site.scheme
-    sole = not any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates"))) and site.sinks is None
+    only_term = not any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates"))) and site.sinks is None
     unbroken = scheme.geometry.consecutive and scheme.geometry.window is None
-    taken = q.device.type == "cpu" and q.dtype.itemsize >= 4  # by the kernel
-    return site.content_bias is not None and sole and unbroken and taken
+    supported = q.device.type == "cpu" and q.dtype.itemsize >= 4
+    return site.content_bias is not None and only_term and unbroken and supported
 
 
 def _has_blocks() -> bool:
-    """Whether PyTorch's private operators exist. In a graph, which a trial would break: True."""
+    """Return whether PyTorch's private operators exist. In a graph, which a check would break: True."""
     return is_compiling() or available()
 
 
 def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
-    # The kernels need the numbers of a head to be contiguous; those of rotated heads of width 2 are not.
+    # The kernels need the elements of a head to be contiguous; rotated heads of width 2 are not.
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     blocks = q.device.type == "cpu" and q.dtype.itemsize >= 4
@@ -171,6 +171,6 @@ def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -
 
 
 def _as_wide(v: Tensor, q: Tensor) -> Tensor:
-    """Return v padded with zeros to the width of q: fused kernels need equal widths; PoPE doubles q's."""
+    """Return v padded with zeros to the width of q: fused kernels need equal widths, and PoPE doubles q's."""
     missing = q.shape[-1] - v.shape[-1]
     return v if missing == 0 else pad(v, (0, missing))

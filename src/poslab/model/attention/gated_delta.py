@@ -2,8 +2,8 @@
 
     S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,    b_t = sigmoid(W_b x_t)
 
-with the gates a_t of gated_linear.py, queries and keys of length 1, and D numbers more a head, W_b. What the
-state holds under a key is replaced, not added to.
+with the gates a_t of gated_linear.py, and queries and keys of length 1. W_b adds D parameters per head. The
+value that the state holds under a key is replaced, not added to.
 """
 
 from jaxtyping import Float
@@ -22,8 +22,8 @@ class GatedDelta(GatedLinear):
         super().__init__(options, geometry, scheme)
         if scheme.overrides("rotate_queries") or scheme.overrides("rotate_keys"):
             raise PairError(
-                f"pos.scheme={scheme.name} changes queries and keys in different ways, and "
-                f"attention.kind={self.name} gives both the length 1: choose pos=rope or none, or "
+                f"pos.scheme={scheme.name} changes queries and keys in different ways, but "
+                f"attention.kind={self.name} gives both length 1: choose pos=rope or none, or "
                 "attention=gated_linear"
             )
         self.overwrite = Linear(geometry.width, geometry.heads, bias=False)

@@ -2,9 +2,9 @@
 
     S_t = a_t S_{t-1} + k_t v_t^T,    a_t = exp(-A_h softplus(W_a x_t + d)_h)
 
-There is no denominator. Mamba-2's step, the softplus, also multiplies its values: that is left out, as in
-table 1 of Yang et al. (arXiv 2412.06464) and `simple_gla` of flash-linear-attention. W_a adds D numbers a
-head to attention's parameters, A and d are drawn as Mamba-2 draws them and train without weight decay.
+There is no denominator. In Mamba-2 the step (the softplus) also multiplies the values. That is left out, as
+in table 1 of Yang et al. (arXiv 2412.06464) and `simple_gla` of flash-linear-attention. W_a adds D parameters
+per head to those of attention. A and d are drawn as in Mamba-2 and train without weight decay.
 """
 
 import math
@@ -20,7 +20,7 @@ from poslab.model.positions import Geometry, Scheme
 from poslab.model.recurrence import Recurrence
 
 RATES = 1.0, 16.0  # A is drawn between them
-STEPS = 0.001, 0.1  # softplus(d) is, evenly in its logarithm
+STEPS = 0.001, 0.1  # softplus(d) is drawn between them, log-uniformly
 
 
 class GatedLinear(Recurrence):
@@ -35,7 +35,7 @@ class GatedLinear(Recurrence):
         heads = self.geometry.heads
         self.log_rate.copy_(torch.empty(heads).uniform_(*RATES, generator=stream).log())
         steps = torch.empty(heads).uniform_(*map(math.log, STEPS), generator=stream).exp()
-        self.offset.copy_(steps.expm1().log())  # softplus of it is the step
+        self.offset.copy_(steps.expm1().log())  # the softplus of the offset is the step
 
     def log_decay(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"]:
         weight, offset, log_rate = (

@@ -1,9 +1,9 @@
 """A mixer for each layer, such as attention in every fourth and a recurrence in the others.
 
-`layers` names an entry of `mixers` for each layer, and is repeated until all layers have one; an entry is the
-section of a mixer. The scheme acts only in the layers with attention: the others carry order by themselves
-(as in Qwen3-Next; under pos=none no layer has positions, as in Kimi Linear). What a scheme adds to the input,
-all layers see.
+`layers` names an entry of `mixers` for each layer, and is repeated until all layers have one. An entry is the
+section of a mixer. The scheme acts only in the layers with attention, since the others encode order by
+themselves (as in Qwen3-Next; with pos=none no layer has positions, as in Kimi Linear). All layers see what a
+scheme adds to the input.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ INSIDE = *ADDED_TO_LOGITS, *ROTATIONS, "angles", "score_bias", "transitions", "p
 
 class HybridOptions(Options):
     layers: list[str] = Field(
-        min_length=1, description="the name in mixers of each layer's mixer, repeated over the layers"
+        min_length=1, description="for each layer, the name of its mixer in mixers; repeated over the layers"
     )
     mixers: dict[str, dict[str, Any]] = Field(
-        description="the sections of the mixers, by names of your choice"
+        description="the section of each mixer, under a name of your choice"
     )
 
     @field_validator("mixers")
@@ -44,22 +44,22 @@ class Hybrid(Mixer):
         names = names_by_layer(options.layers, options.mixers, geometry.layers, "attention", "mixers")
         mixers = [
             _mixer(options.mixers[name], geometry, scheme)
-            for name, scheme in zip(names, schemes, strict=False)  # one scheme: only the first layer
+            for name, scheme in zip(names, schemes, strict=False)  # with one scheme, only the first layer
         ]
         pairs = list(zip(mixers, schemes, strict=True))
         attended = [scheme for mixer, scheme in pairs if isinstance(mixer, Attention)]
         seen = {id(parameter) for scheme in attended for parameter in scheme.learned()}
-        whole = len(pairs) == geometry.layers  # else one layer is built by itself
+        whole = len(pairs) == geometry.layers  # False if one layer is built by itself
         for mixer, scheme in pairs:
             if not all(id(parameter) in seen for parameter in scheme.learned()):
                 raise PairError(
-                    f"pos.scheme={scheme.name} has parameters for each layer, and those with "
+                    f"pos.scheme={scheme.name} has parameters for each layer, but layers with "
                     f"attention.kind={mixer.name} use none: give it only to the layers "
                     "with attention, by a schedule with none in the others, or choose pos=rope"
                 )
             if whole and _acts(scheme) and _kind(scheme) not in map(_kind, attended):
                 raise PairError(
-                    f"pos.scheme={scheme.name} stands only in layers with attention.kind={mixer.name}, which "
+                    f"pos.scheme={scheme.name} is only in layers with attention.kind={mixer.name}, which "
                     "use none: give it to layers with attention by a schedule, or choose pos=none"
                 )
         return mixers
@@ -71,7 +71,7 @@ def _acts(scheme: Scheme) -> bool:
 
 
 def _kind(scheme: Scheme) -> tuple[Any, ...]:
-    """Return what layers with the same scheme have in common."""
+    """Return a key that is equal for layers with the same scheme."""
     inside = getattr(scheme, "inside", None)
     return type(scheme), scheme.options, scheme.geometry.window, inside and _kind(inside)
 

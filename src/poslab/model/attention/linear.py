@@ -2,17 +2,17 @@
 
     out_i = sum_{j<=i} w_ij <phi(q_i), phi(k_j)> v_j / sum_{j<=i} w_ij <phi(q_i), phi(k_j)>
 
-with w_ij = exp(bias(p_i - p_j)) prod_{j<l<=i} f_l: a bias and gates multiply the kernel where softmax adds
-them to its logarithm. A rotation turns phi(q) and phi(k), only in the numerator (RoFormer, equation 19): the
-rotated product can be negative, and as a denominator it could vanish. All of it in float32 at least.
+with w_ij = exp(bias(p_i - p_j)) prod_{j<l<=i} f_l: a bias and gates multiply the kernel, where softmax adds
+them to its logarithm. A rotation applies to phi(q) and phi(k) in the numerator only (RoFormer, equation 19):
+a rotated product can be negative, and as a denominator it could vanish. Sums are in float32 or wider.
 
-Where the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory: exact
-weights for the keys less than about M back, and one decayed sum over all keys before those. A bias without
-such a tail is refused when the model is built, unless a window ends it: there M is the window's end, and the
-keys before weigh nothing. A bias of each query's own that ends after some tokens has a sum over all keys
-further back (kernels/near.py). Where channels decay (Wall), it is gated linear attention with a denominator
-(kernels/channel_decay.py). Where the geometry is not causal, the sums are over the keys on both sides,
-each as above.
+If the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory. Keys less
+than about M back have exact weights, and one decayed sum covers all keys before those. A bias without such a
+tail is refused when the model is built, unless there is a window: then M is the end of the window, and keys
+before it have no weight. A bias by the query's content, which ends after some tokens, has one sum over all
+keys further back (kernels/near.py). If channels decay (Wall), this is gated linear attention with a
+denominator (kernels/channel_decay.py). If the geometry is not causal, there are sums over the keys on either
+side, each as above.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ CHUNK = {"cpu": 64, "cuda": 128}  # queries per step; affects only rounding and 
 
 
 class Linear(Attention):
-    """Linear attention of any positive feature map: subclasses such as Performer override `feature_map`."""
+    """Linear attention with a positive feature map: subclasses such as Performer override `feature_map`."""
 
     form = "O(L)"
     two_sided = True
@@ -49,27 +49,27 @@ class Linear(Attention):
         if scheme.scales_queries:
             raise PairError(
                 f"pos.scheme={scheme.name} multiplies the queries, which cancels in the quotient of linear "
-                "attention: choose attention=flash or softmax, or the scheme inside without it"
+                "attention: choose attention=flash or softmax, or only the scheme that it wraps"
             )
         adds = any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates")))
         self.decays = False
         if not geometry.causal and any(map(scheme.overrides, ("log_gates", "content_bias"))):
             raise PairError(
-                f"pos.scheme={scheme.name} has gates or a bias of each query's own, which linear attention "
-                "does not take on both sides: choose attention=softmax, or a scheme such as rope or alibi"
+                f"pos.scheme={scheme.name} has gates or a bias by content, which linear attention does not "
+                "support on both sides: choose attention=softmax, or a scheme such as rope or alibi"
             )
         if scheme.decays_channels:
             if adds or scheme.geometry.window is not None:
                 raise PairError(
-                    f"pos.scheme={scheme.name} decays each channel, which linear attention takes without a "
-                    "window, gates or a bias: choose attention=flash or softmax"
+                    f"pos.scheme={scheme.name} decays each channel, which linear attention supports only "
+                    "without a window, gates or a bias: choose attention=flash or softmax"
                 )
             return
         if scheme.overrides("content_bias"):
             if adds or scheme.geometry.window is not None or not scheme.geometry.consecutive:
                 raise PairError(
-                    f"pos.scheme={scheme.name} gives each query a bias of its own, which linear attention "
-                    "takes only without a window, gates or another bias, at positions 0, 1, 2, ...: choose "
+                    f"pos.scheme={scheme.name} has a bias by content, which linear attention supports only "
+                    "without a window, gates or another bias, at positions 0, 1, 2, ...: choose "
                     "attention=flash or softmax"
                 )
             return
@@ -84,7 +84,7 @@ class Linear(Attention):
         self.decays = log_decay.requires_grad or log_decay.is_meta or bool(log_decay.any())
 
     def feature_map(self, x: Float[Tensor, "B H T K"], queries: bool) -> Float[Tensor, "B H T W"]:
-        """Return phi of queries or of keys, positive."""
+        """Return phi of queries or keys; all its values are positive."""
         return EluPlusOne.apply(x)  # type: ignore[no-untyped-call]
 
     def attend(
@@ -122,7 +122,7 @@ class Linear(Attention):
         mixed, below = ChunkedAttention.apply(*factors, *plain, *weights, half)  # type: ignore[no-untyped-call]
         if self.geometry.causal:
             return mixed.to(v.dtype)
-        # From the last token to the first, keys after a query come before it. Its own key is in both sums.
+        # In reverse order, the keys after a query come before it. Its own key is in both sums.
         self.kernel = "linear, chunked, two-sided"
         positions = site.positions[-1] - site.positions.flip(0)
         weights = pair_weights(replace(site, positions=positions), q, chunk, self.decays, after=True)
@@ -146,7 +146,7 @@ class Linear(Attention):
         added = added_to_logits(site, q.dtype, slice(first, None))
         # A constant per query cancels in the quotient; this one keeps exp from overflowing.
         pair = (added - added.amax(dim=-1, keepdim=True).detach()).exp()
-        products = site.scheme.products(q, k, site.transitions, first)  # of a scheme that turns nothing
+        products = site.scheme.products(q, k, site.transitions, first)  # without a rotation
         denominator = (products * pair).sum(dim=-1, keepdim=True)
         if not site.scheme.decays_channels:
             products = turned_q @ turned_k.mT
@@ -160,7 +160,7 @@ class Linear(Attention):
 
 
 class EluPlusOne(Function):
-    """exp(min(x, 0)) + max(x, 0): elu(x) + 1 as a sum would be rounded to 0 from x = -17 on."""
+    """elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the plain sum would round to 0 below x = -17."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -176,7 +176,7 @@ class EluPlusOne(Function):
 
 
 def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
-    """Return where the bias becomes geometric, or -inf at the end of the window."""
+    """Return where the bias becomes geometric; in a window, its end, from where on the bias is -inf."""
     window = scheme.geometry.window
     if window is None or not scheme.by_distance:
         return scheme.tail()
@@ -186,9 +186,9 @@ def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
 def pair_weights(
     site: Site, like: Float[Tensor, "B H T W"], chunk: int, decays: bool, after: bool = False
 ) -> PairWeights:
-    """Return the weights w in the dtype and on the device of `like`; `decays`: log_decay is not all 0.
+    """Return the weights w in the dtype and on the device of `like`. `decays`: log_decay is not all 0.
 
-    `after`: of the keys after a query, by the distance to them.
+    With `after`, return the weights of the keys after a query, by their distance.
     """
     scheme, positions = site.scheme, site.positions
     tail = tail_of(scheme, like.device)
@@ -208,13 +208,13 @@ def pair_weights(
     if bias is None:
         by_distance = like.new_zeros(1, reach)
     else:
-        most = bias.amax(dim=-1, keepdim=True)
+        largest = bias.amax(dim=-1, keepdim=True)
         if (
             not scheme.geometry.causal
             and (opposite := scheme.bias_within(reach, like.device, not after)) is not None
         ):
-            most = torch.maximum(most, opposite.amax(dim=-1, keepdim=True))
-        shifted = bias - most.detach()  # a constant per head cancels in the quotient
+            largest = torch.maximum(largest, opposite.amax(dim=-1, keepdim=True))
+        shifted = bias - largest.detach()  # a constant per head cancels in the quotient
         by_distance = shifted.to(like.dtype)
         log_decay = tail.log_decay.to(like.device, torch.float64)
         at_horizon = shifted[:, tail.horizon].double() - tail.horizon * log_decay

@@ -3,8 +3,8 @@
     phi(x) = exp(omega x' - |x'|^2 / 2) / sqrt(features),  x' = x / K^(1/4)          (lemma 1)
 
 so that <phi(q), phi(k)> is an unbiased estimate of exp(<q, k> / sqrt K), softmax's kernel. The rows of omega
-are orthogonal in blocks of K and have the lengths of Gaussian vectors; `draw` draws those of each layer from
-the run's seed, and the checkpoint holds them.
+are orthogonal in blocks of K and have the lengths of Gaussian vectors. `draw` draws them for each layer from
+the run's seed, and the checkpoint stores them.
 """
 
 import torch
@@ -16,12 +16,12 @@ from poslab.config.schema import Options, PairError
 from poslab.model.attention.linear import Linear
 from poslab.model.positions import Geometry, Scheme
 
-LEAST = 1e-6  # added to a feature, as in the authors' code: those of a far key would all be 0 in float32
+LEAST = 1e-6  # added to each feature, as in the authors' code: a far key would have only zeros in float32
 HIGHEST_EXPONENT = 60.0  # exp(60), summed over thousands of keys, is far below float32's largest number
 
 
 class PerformerOptions(Options):
-    features: int = Field(ge=2, multiple_of=2, description="even, so that pairs can be turned")
+    features: int = Field(ge=2, multiple_of=2, description="random features; even, so that pairs can rotate")
 
 
 class Performer(Linear):
@@ -34,7 +34,7 @@ class Performer(Linear):
         super().__init__(options, geometry, scheme)
         if not scheme.can_rotate(options.features):
             raise PairError(
-                f"pos.scheme={scheme.name} cannot turn vectors of attention.features={options.features}: "
+                f"pos.scheme={scheme.name} cannot rotate vectors of attention.features={options.features}: "
                 f"choose attention.features={geometry.head_width}, or attention=linear"
             )
         self.register_buffer("omega", torch.zeros(options.features, geometry.head_width))
@@ -54,9 +54,9 @@ class Performer(Linear):
         scaled = x * x.shape[-1] ** -0.25
         omega = self.omega.to(x.dtype)
         exponent = scaled @ omega.T - scaled.square().sum(dim=-1, keepdim=True) / 2
-        # A constant for each query, and one for all keys, cancels in the quotient, and brings exp into
-        # float32's range. That of the keys must not depend on the keys, or later ones would change earlier
-        # tokens: no exponent of a key is above |omega|^2 / 2, about K / 2, which is in range up to K = 120.
+        # One constant for each query and one for all keys cancel in the quotient, and bring exp into
+        # float32's range. The keys' constant must not depend on the keys, or later ones would change earlier
+        # tokens. No exponent of a key is above |omega|^2 / 2, about K / 2, which is in range up to K = 120.
         if queries:
             constant = exponent.amax(dim=-1, keepdim=True).detach()
         else:

@@ -2,8 +2,8 @@
 
     S_t = g_h S_{t-1} + k_t v_t^T,    g_h = 1 - 2^(-5 - h)    (equations 6 and 8)
 
-for the heads h = 0, 1, ... The paper also turns queries and keys: pos=rope does that, pos=none leaves it
-out. For its group norm there is RMSNorm of each head, as in the authors' code, and keys are half as wide.
+for the heads h = 0, 1, ... The paper also rotates queries and keys: pos=rope does so, and pos=none does not.
+Its group norm is an RMSNorm of each head, as in the authors' code. Keys are half as wide as values.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Softmax attention by its formula (Vaswani et al. 2017, equation 1): the reference for the other kinds.
 
-It forms the (B, H, T, T) scores, in float32 at least.
+It forms the (B, H, T, T) scores, in float32 or wider.
 """
 
 from jaxtyping import Float
