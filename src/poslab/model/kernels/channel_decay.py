@@ -2,9 +2,9 @@
 
     out_i = sum_{j<=i} sum_c q_ic k_jc exp(G_ic - G_jc) v_j
 
-(Yang et al. 2024, arXiv 2312.06635, section 4.2), G being the running sums of the gates' logarithms, which
-never rise. A state (K x V) holds the keys before a chunk, decayed to its first token; keys in the chunk are
-paired one by one. Every exponent is a difference that is at most 0.
+(Yang et al. 2024, arXiv 2312.06635, section 4.2). G is the running sum of the gates' logarithms, which never
+increases. A state (K x V) holds the keys before a chunk, decayed to its first token; keys in the chunk are
+weighted pair by pair. No exponent is above 0.
 
 Shapes: B batch, H heads, T tokens, K width of queries and keys, V of values.
 """
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-CHUNK = 16  # tokens; affects only rounding, speed and memory, which has CHUNK x T x K numbers of a head
+CHUNK = 16  # tokens; affects only rounding, speed and memory, which is CHUNK x T x K numbers per head
 
 
 def by_channels(
@@ -23,10 +23,10 @@ def by_channels(
     log_decay: Float[Tensor, "B H T K"],
     chunk: int = CHUNK,
 ) -> Float[Tensor, "B H T V"]:
-    """Return the sums, in time and memory that grow as T does; `log_decay` is G, in float64."""
+    """Return the sums, in time and memory linear in T; `log_decay` is G, in float64."""
     outputs = []
     state, until = q.new_zeros(*q.shape[:-2], q.shape[-1], v.shape[-1]), log_decay[..., :1, :]
-    # Split at once: the gradient of each slice would be as large as the whole, and time grow as the square.
+    # Split once: the gradient of each slice would be as large as the whole, and time quadratic in T.
     chunks = (torch.split(x, chunk, dim=-2) for x in (q, k, v, log_decay))
     for queries, keys, values, sums in zip(*chunks, strict=True):
         anchor, last = sums[..., :1, :], sums[..., -1:, :]

@@ -1,12 +1,12 @@
-"""Causal kernel attention in O(T) time and memory, chunk by chunk of the queries, forward and backward.
+"""Causal kernel attention in O(T) time and memory, by chunks of queries, forward and backward.
 
     out_i = sum_{j<=i} w_ij <q_i, k_j> v_j / sum_{j<=i} w_ij <q_i, k_j>
 
-A chunk of queries has exact weights on its own keys and on the `lag` keys before them. All keys before those
-have geometric weights: they enter one state, their decayed sum, once they are far. Backward runs from the
-last chunk to the first: it forms the near weights of each chunk again, and reads the states that forward has
-saved. Written by hand, since autograd would save every chunk's matrices, and would give each slice of the
-keys a gradient as long as the sequence.
+A chunk of queries has exact weights on its own keys and on the `lag` keys before them. All earlier keys have
+geometric weights: once they are that far, they enter one state, their decayed sum. Backward runs from the
+last chunk to the first. It recomputes the near weights of each chunk and reads the states that forward saved.
+It is written by hand, since autograd would save every chunk's matrices, and would give each slice of the keys
+a gradient as long as the sequence.
 
 Shapes: R = B H rows, W width of queries and keys, U that of the plain ones, V of values, N chunks.
 """
@@ -23,12 +23,12 @@ from torch.autograd import Function
 class PairWeights(NamedTuple):
     """log w_ij = log_near + F_i - F_j for a near key, at_horizon + D_i - D_j + F_i - F_j for a far one.
 
-    Where the bias does not grow, no weight is above 1. In `log_near`, N is 1 where all chunks have the same
-    weights, and H is 1 where all heads have.
+    If the bias does not grow, no weight is above 1. In `log_near`, N is 1 if all chunks have the same
+    weights, and H is 1 if all heads do.
     """
 
     log_near: Float[Tensor, "N H chunk lag+chunk"]  # -inf for keys after the query
-    at_horizon: Float[Tensor, "H"] | None  # float64; None, like `decay`: 0
+    at_horizon: Float[Tensor, "H"] | None  # float64; None means 0, as for `decay`
     decay: Float[Tensor, "H T"] | None  # D = log_decay p, float64
     gate_sums: Float[Tensor, "B H T"] | None  # F, float64: the gates' logarithms summed up to each token
     lag: int  # tokens
@@ -36,11 +36,11 @@ class PairWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk of queries and its keys, as tokens of the sequence."""
+    """A chunk of queries and its keys, as slices of the sequence."""
 
     number: int
     queries: slice
-    near: slice  # the keys with exact weights; those before are in the state
+    near: slice  # the keys with exact weights; earlier ones are in the state
     leaving: slice  # the keys that enter the state after this chunk; none after the last
 
 
@@ -53,7 +53,7 @@ class _Weights:
         self.logarithms, self.lag = logarithms, logarithms.lag
         self.size = logarithms.log_near.shape[-2]
         self.exact = logarithms.log_near.exp() if logarithms.gate_sums is None else None
-        # Of each query, of each key and of the state after each chunk: (R, T or N, 1); None: 1
+        # Factors of each query, each key and the state after each chunk: (R, T or N, 1); None means 1
         self.of_queries = self.of_keys = self.of_states = None
         _, at_horizon, decay, gate_sums, lag = logarithms
         if decay is None and gate_sums is None:
@@ -63,8 +63,8 @@ class _Weights:
         sums = 0 if decay is None else decay[None]
         sums = sums if gate_sums is None else sums + gate_sums
         assert isinstance(sums, Tensor)
-        # Counted from the last far key before a chunk (`before`), or before the next one (`after`): where no
-        # weight grows sums_i <= before and after <= sums_j, so that no factor is above 1.
+        # Relative to the last far key before a chunk (`before`), or before the next one (`after`): if no
+        # weight grows, sums_i <= before and after <= sums_j, so no factor is above 1.
         starts = torch.arange(0, self.length, self.size, device=sums.device)
         before = sums[..., (starts - lag - 1).clamp(min=0)]
         after = sums[..., (starts + self.size - lag - 1).clamp(0, self.length - 1)]
@@ -75,7 +75,7 @@ class _Weights:
         self.of_states = self._by_row(after - before)
 
     def _by_row(self, logarithm: Float[Tensor, "B H X"]) -> Float[Tensor, "R X 1"]:
-        """B or H may be 1."""
+        """Return the exponentials for all rows; B or H may be 1."""
         factor = logarithm.exp().to(self.logarithms.log_near.dtype).expand(self.batch, self.heads, -1)
         return factor.reshape(self.batch * self.heads, -1, 1)
 
@@ -89,7 +89,7 @@ class _Weights:
         return chunks
 
     def near(self, chunk: _Chunk) -> Float[Tensor, "B H queries keys"]:
-        """Return the weights of a chunk's queries on the near keys. B or H is 1 where all are equal."""
+        """Return the weights of a chunk's queries on the near keys. B or H is 1 if all are equal."""
         if self.exact is not None:
             return self.part(self.exact, chunk)[None]
         log_near, gate_sums = self.part(self.logarithms.log_near, chunk), self.logarithms.gate_sums
@@ -119,7 +119,7 @@ class _Weights:
         return scores
 
     def every_row(self, near: Float[Tensor, "B H queries keys"]) -> Float[Tensor, "R queries keys"]:
-        """Expand near weights to all rows, without a copy where all are equal."""
+        """Expand near weights to all rows, without a copy if all rows are equal."""
         rows = self.batch * self.heads
         if near.shape[:2] == (1, 1):
             return near[0].expand(rows, -1, -1)
@@ -127,11 +127,11 @@ class _Weights:
 
 
 class ChunkedAttention(Function):
-    """The quotient above and its denominator, differentiable by all tensors.
+    """The quotient above and its denominator, differentiable with respect to all tensors.
 
     With `plain_q` and `plain_k`, the denominator is <plain_q_i, sum_j w_ij plain_k_j>, which needs no
     products of single queries and keys. With `half`, the factors of the large products are rounded to that
-    dtype, and the products summed up in float32.
+    dtype, and their products are summed in float32.
     """
 
     @staticmethod
@@ -187,7 +187,7 @@ class ChunkedAttention(Function):
                 state = _add_product(_times(state, weights.of_states, index), keys.mT, v[:, leaving], half)
                 keys = keys if weighted_k is None else _times(summed_k[:, leaving], weights.of_keys, leaving)
                 total = _times(total, weights.of_states, index) + keys.sum(dim=1, keepdim=True)
-        # Saved by this call, so that all is freed after backward, and hooks on saved tensors count it.
+        # Saved by this call, so that everything is freed after backward, and saved-tensor hooks see it.
         ctx.save_for_backward(
             q, k, v, plain_q, summed_k, *weights.logarithms[:4], output, denominator, weighted_k, *states
         )
@@ -208,9 +208,9 @@ class ChunkedAttention(Function):
 
 
 class _Gradients:
-    """The gradients of all inputs, summed up from the last chunk to the first.
+    """The gradients of all inputs, accumulated from the last chunk to the first.
 
-    `d_x` is the gradient of x. `d_state` and `d_total` are by the values before the chunk passed last.
+    `d_x` is the gradient of x. `d_state` and `d_total` belong to the values before the chunk processed last.
     """
 
     def __init__(
@@ -230,14 +230,14 @@ class _Gradients:
         separate = self.weighted_k is not None
         self.d_plain_q = torch.empty_like(self.plain_q) if separate else None
         self.d_plain_k = torch.zeros_like(self.summed_k) if separate else None
-        # d log w of the near pairs, its sum for each query over far keys, for each key over far queries
+        # d log w of the near pairs, its sum over far keys for each query, and over far queries for each key
         self.d_near = torch.zeros_like(saved[5]) if needed[5] else None
         self.by_query = torch.zeros_like(self.denominator) if needed[6] or needed[7] else None
         self.by_key = torch.zeros_like(self.denominator) if needed[7] else None
         self.gates = needed[8]
 
     def through_leaving_keys(self, chunk: _Chunk) -> None:
-        """Pass the gradient of the state after a chunk to the keys that entered it and the state before."""
+        """Propagate the gradient of the state after a chunk to the keys that entered and the state before."""
         leaving, index = chunk.leaving, slice(chunk.number, chunk.number + 1)
         factor = self.weights.of_keys
         self.d_v[:, leaving] += _product(_times(self.k[:, leaving], factor, leaving), self.d_state, self.half)
@@ -255,7 +255,7 @@ class _Gradients:
         self.d_total = _times(self.d_total, self.weights.of_states, index)
 
     def through_near_keys(self, chunk: _Chunk) -> None:
-        """Pass the gradient of a chunk's output to its queries, the near keys and the far keys' state."""
+        """Propagate the gradient of a chunk's output to its queries, near keys and the far keys' state."""
         rows, near, half = chunk.queries, chunk.near, self.half
         queries, keys, values = self.q[:, rows], self.k[:, near], self.v[:, near]
         weight = self.weights.near(chunk)
@@ -314,11 +314,11 @@ class _Gradients:
         d_weight: Float[Tensor, "R queries keys"],
         weight: Float[Tensor, "R queries keys"],
     ) -> None:
-        """Add the gradient of a chunk's near log weights: w d_w, or equally weighted scores times theirs."""
+        """Add the gradient of a chunk's near log weights: w d_w, or weighted scores times their gradient."""
         if self.d_near is None:
             return
         part = self.weights.part(self.d_near, chunk)
-        for first in range(0, len(weight), self.weights.heads):  # without a product of the batch's size
+        for first in range(0, len(weight), self.weights.heads):  # avoids a product of the batch's size
             rows = slice(first, first + self.weights.heads)
             part.addcmul_(d_weight[rows], weight[rows])
 
@@ -333,7 +333,7 @@ class _Gradients:
         else:
             d_decay = None
         if self.gates:
-            # The logarithm of w_ij has F_i - F_j, and <d_q_i, q_i> is the sum of d log w_ij over j.
+            # The logarithm of w_ij contains F_i - F_j, and <d_q_i, q_i> is the sum of d log w_ij over j.
             d_gates = (self.d_q * self.q).sum(dim=-1) - (self.d_k * self.k).sum(dim=-1)
             if self.d_plain_q is not None and self.d_plain_k is not None:
                 d_gates += (self.d_plain_q * self.plain_q).sum(dim=-1)
@@ -349,7 +349,7 @@ class _Gradients:
 def _product(
     left: Float[Tensor, "R X Y"], right: Float[Tensor, "R Y Z"], half: torch.dtype | None
 ) -> Float[Tensor, "R X Z"]:
-    """Return the matrix product; with `half` that of the rounded factors, summed up in float32."""
+    """Return the matrix product; with `half`, that of factors rounded to it, summed in float32."""
     if half is None:
         return torch.bmm(left, right)
     left, right = left.to(half), right.to(half)

@@ -1,8 +1,8 @@
-"""Causal softmax attention by PyTorch's fused kernel for CPUs, a block of queries at a time.
+"""Causal softmax attention with PyTorch's fused kernel for CPUs, a block of queries at a time.
 
-The kernel leaves out the keys after a query only in pieces of 512. So up to that length it forms every score,
-and the mask removes nearly half of them. Called for each block of queries, with the keys up to its last one,
-it forms few of those: at 512 tokens it takes two thirds of the time.
+The kernel skips the keys after a query only in pieces of 512. Up to that length it therefore forms every
+score, and the mask removes nearly half of them. Called for each block of queries with the keys up to the last
+query, it forms few of those scores: 512 tokens take two thirds of the time.
 
 Shapes: R queries of a block, N keys, W width of queries, keys and values.
 """
@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-BLOCK = 64  # queries of a call
-# The most tokens for blocks: for more, one call leaves out enough. Several threads wait for one another at
-# the end of every call.
+BLOCK = 64  # queries per call
+# The most tokens for which blocks are used: beyond, one call skips enough keys. Several threads wait for one
+# another at the end of each call.
 LONGEST, LONGEST_ON_ONE_THREAD = 512, 1024
 
 # Private operators, which another version of PyTorch may lack: see `available`.
@@ -29,7 +29,7 @@ backward_kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attent
 
 @cache
 def available() -> bool:
-    """Whether this PyTorch has the kernel with these arguments; tried once, against plain products."""
+    """Return whether this PyTorch has the kernel with these arguments, checked once with plain products."""
     x = torch.linspace(-1, 1, 8, device="cpu", dtype=torch.float32).view(1, 1, 4, 2)
     table = _causal(x)
     try:
@@ -37,10 +37,10 @@ def available() -> bool:
         gradients = gradients_in_blocks(x, x, x, x, output, logsumexp, table, 1.0)
         scores = x @ x.mT + table
         weights = scores.softmax(dim=-1)
-        of_scores = weights * (x @ x.mT - (x * output).sum(dim=-1, keepdim=True))
-        expected = weights @ x, scores.logsumexp(dim=-1), of_scores @ x, of_scores.mT @ x, weights.mT @ x
-        found = output, logsumexp, *gradients
-        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, expected, strict=True))
+        d_scores = weights * (x @ x.mT - (x * output).sum(dim=-1, keepdim=True))
+        expected = weights @ x, scores.logsumexp(dim=-1), d_scores @ x, d_scores.mT @ x, weights.mT @ x
+        results = output, logsumexp, *gradients
+        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(results, expected, strict=True))
     except Exception:  # missing, or with other arguments
         return False
 
@@ -81,10 +81,10 @@ def attend_in_blocks(
     table: Float[Tensor, "1 #H R T"],
     scale: float,
 ) -> tuple[Float[Tensor, "B H T W"], Float[Tensor, "B H T"]]:
-    """Return the mixed values, and the logarithm of the sum of each query's exponentiated scores.
+    """Return the mixed values, and the log-sum-exp of each query's scores.
 
-    `table` is added to the scores of the last R queries, R the smaller of BLOCK and T: a bias by distance,
-    and -inf for the keys after a query. The other blocks use a part of it.
+    `table` is added to the scores of the last R queries, where R is the smaller of BLOCK and T. It holds a
+    bias by distance, and -inf for the keys after a query. The other blocks use a part of it.
     """
     output = torch.empty_like(q.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
     logsumexp = table.new_empty(q.shape[:-1])
@@ -110,7 +110,7 @@ def gradients_in_blocks(
     k_gradient = v_gradient = torch.empty(0)
     # The last block first: it has all keys, so its gradients are the tensors that the others are added to.
     for rows, keys, mask in reversed([*_blocks(table)]):
-        q_gradient[:, :, rows], of_k, of_v = backward_kernel(
+        q_gradient[:, :, rows], d_k, d_v = backward_kernel(
             gradient[:, :, rows],
             q[:, :, rows],
             k[:, :, keys],
@@ -123,17 +123,17 @@ def gradients_in_blocks(
             scale=scale,
         )
         if keys.stop == q.shape[-2]:
-            k_gradient, v_gradient = of_k, of_v
+            k_gradient, v_gradient = d_k, d_v
         else:
-            k_gradient[:, :, keys] += of_k
-            v_gradient[:, :, keys] += of_v
+            k_gradient[:, :, keys] += d_k
+            v_gradient[:, :, keys] += d_v
     return q_gradient, k_gradient, v_gradient
 
 
 def _blocks(table: Float[Tensor, "1 #H R T"]) -> Iterator[tuple[slice, slice, Float[Tensor, "1 #H R N"]]]:
     """Yield the queries of each block, its keys, and its part of the table.
 
-    All blocks but the first have R queries, so their distances are those of the last block's table.
+    All blocks except the first have R queries, so their distances are those of the last block's table.
     """
     size, length = table.shape[-2:]
     for stop in range((length - 1) % size + 1, length + 1, size):
@@ -142,7 +142,7 @@ def _blocks(table: Float[Tensor, "1 #H R T"]) -> Iterator[tuple[slice, slice, Fl
 
 
 def _causal(q: Float[Tensor, "B H T W"]) -> Float[Tensor, "1 1 R T"]:
-    """Return the table without a bias."""
+    """Return the table of the causal mask without a bias."""
     length = q.shape[-2]
     rows = min(BLOCK, length)
     working = torch.promote_types(q.dtype, torch.float32)

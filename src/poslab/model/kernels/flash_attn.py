@@ -1,4 +1,4 @@
-"""Softmax attention by the package flash-attn (Dao 2023, arXiv 2307.08691), where it is installed.
+"""Softmax attention with the package flash-attn (Dao 2023, arXiv 2307.08691), if it is installed.
 
 Shapes: W width of queries and keys after the rotation.
 """
@@ -14,7 +14,7 @@ from poslab.model.positions import Scheme
 
 @cache
 def installed() -> bool:
-    """Return whether the package is there, and works with this PyTorch."""
+    """Return whether the package is installed and works with this PyTorch."""
     try:
         from flash_attn import flash_attn_func  # noqa: F401
     except (ImportError, OSError):  # not installed, or built for another PyTorch
@@ -23,7 +23,7 @@ def installed() -> bool:
 
 
 def fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
-    """Return (H,) slopes m_h of a bias -m_h t that is not learned, at consecutive positions; else None."""
+    """Return the slopes m_h (H) of a fixed bias -m_h t at consecutive positions; None for other biases."""
     tail = scheme.tail()
     if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
         return None
@@ -38,7 +38,7 @@ def attend(
     window: int | None,
     scale: float,
 ) -> Float[Tensor, "B H T W"]:
-    """Return causal attention in half precision, with a bias of these slopes and in a window."""
+    """Return causal attention in half precision, with a bias of -slopes t and within a window."""
     from flash_attn import flash_attn_func
 
     if slopes is not None:

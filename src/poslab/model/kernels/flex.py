@@ -1,13 +1,13 @@
-"""Softmax attention on CUDA for schemes without another fused form, by FlexAttention (Dong et al. 2024).
+"""Softmax attention on CUDA for schemes without another fused form, with FlexAttention (Dong et al. 2024).
 
 PyTorch compiles one kernel that changes each score where it is formed (arXiv 2412.05496). Biases and gates
-are read from tensors: a bias by distance from a table, a bias by content from each query's numbers by
-distance, gates from their sums. Gradients are summed at the places that were read, so learned biases train.
-Blocks of keys after all of a block's queries are left out. Sinks take their share of the result, by the
-logarithm of each query's sum of exponentials.
+are read from tensors: a bias by distance from a table, a bias by content from each query's values by
+distance, and gates from their sums. Gradients are added up in those tensors, so learned biases train. Blocks
+of keys after all queries of a block are skipped. Sinks take their share of the result by each query's
+log-sum-exp.
 
-The tensors are arguments of the compiled function or computed in the same graph: with a break in between,
-PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
+The tensors are arguments of the compiled function or computed in the same graph: with a graph break between
+them, PyTorch has lost a bias's gradient without a warning (pytorch/pytorch#162228).
 
 Shapes: N distances, W width of queries and keys after the rotation.
 """
@@ -25,12 +25,12 @@ from poslab.model.attention import Site, cumulative_log_gates
 
 BLOCK = 128  # queries and keys in a block of the mask
 NARROWEST, WIDEST = 16, 256  # head widths that the kernel takes
-FORMS = 64  # that one function may be compiled in
+FORMS = 64  # the most forms in which one function may be compiled
 STEP = 256.0  # sums of gates are split into multiples of this and the rest
 
 
 def takes(q: Float[Tensor, "B H T W"], v: Float[Tensor, "B H T K"]) -> bool:
-    """Whether there is a kernel for such queries and values."""
+    """Return whether the kernel supports these queries and values."""
     fits = min(q.shape[-1], v.shape[-1]) >= NARROWEST and max(q.shape[-1], v.shape[-1]) <= WIDEST
     return q.is_cuda and q.dtype in (torch.float16, torch.bfloat16, torch.float32) and fits
 
@@ -42,7 +42,7 @@ def attend(
     site: Site,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Causal softmax attention of rotated queries and keys, with the scheme's bias and gates."""
+    """Return causal softmax attention of rotated queries and keys, with the scheme's bias and gates."""
     working = torch.promote_types(q.dtype, torch.float32)
     coarse, fine = (None, None) if site.log_gates is None else split_sums(site.log_gates, working)
     geometry = site.scheme.geometry
@@ -58,10 +58,10 @@ def attend(
 def split_sums(
     log_gates: Float[Tensor, "B H T"], dtype: torch.dtype
 ) -> tuple[Float[Tensor, "B H T"], Float[Tensor, "B H T"]]:
-    """Return the gates' sums F as coarse + fine, coarse a multiple of STEP, which float32 holds exactly.
+    """Return the gates' sums F as coarse + fine; coarse is a multiple of STEP, which float32 holds exactly.
 
-    So the difference of two sums keeps its digits far from the sequence's start, where F is large. The
-    gradient passes through `fine`.
+    The difference of two sums therefore keeps its digits far from the sequence's start, where F is large.
+    The gradient passes through `fine`.
     """
     sums = cumulative_log_gates(log_gates)
     coarse = (sums.detach() / STEP).round() * STEP
@@ -81,12 +81,12 @@ def attend_with(
     window: int | None,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Causal attention.
+    """Return causal attention.
 
-    `bias` is by distance, and -inf out of the window; `coarse` + `fine` are the sums of gates, and `profiles`
-    each query's own bias by distance, the last that of all farther keys.
+    `bias` is by distance, and -inf outside the window. `coarse` + `fine` are the gates' sums. `profiles`
+    holds each query's own bias by distance; its last column is for all keys further back.
     """
-    # Read at two places, and PyTorch compiles the gradient of each tensor at one place only.
+    # Cloned, since PyTorch compiles a tensor's gradient only for one place where it is read.
     fine_at_keys = None if fine is None else fine.clone()
 
     def added(score: Tensor, b: Tensor, h: Tensor, row: Tensor, key: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def attend_with(
             score = score + profiles[b, h, row, back]
         if coarse is not None and fine is not None and fine_at_keys is not None:
             # Without sinks the gradient at `row` is only rounding, since softmax ignores a shift of a whole
-            # row. In half precision it cancels the same rounding at `key`, which the sums would add up.
+            # row. In half precision it cancels the same rounding at `key`, which the sums would accumulate.
             score = score + (coarse[b, h, row] - coarse[b, h, key])
             score = score + (fine[b, h, row] - fine_at_keys[b, h, key])
         return score
@@ -108,7 +108,7 @@ def attend_with(
     mask = _blocks(q.shape[-2], q.device, window, causal)
     if sinks is None:
         mixed = flex_attention(q, k, v, score_mod=added, block_mask=mask, scale=scale)
-        assert isinstance(mixed, Tensor)  # other arguments would add results
+        assert isinstance(mixed, Tensor)  # with other arguments there are more results
         return mixed
     mixed, sums = flex_attention(
         q, k, v, score_mod=added, block_mask=mask, scale=scale, return_aux=AuxRequest(lse=True)
@@ -121,15 +121,15 @@ def attend_with(
 def _blocks(
     length: int, device: torch.device, window: int | None, causal: Callable[..., Tensor]
 ) -> BlockMask:
-    """Mask, for each block of queries, the keys on the diagonal in part; blocks before it are whole.
+    """Return the block mask: the diagonal block of each block of queries in part, blocks before it whole.
 
-    Blocks before the window are left out; the bias is -inf in the part of a block that is.
+    Blocks before the window are left out. In a block that is partly before it, the bias is -inf there.
     """
     count = -(-length // BLOCK)
     rows = columns = torch.arange(count, dtype=torch.int32, device=device)
     in_part = ((columns + rows[:, None]) % count).to(torch.int32)  # the diagonal block is first
     whole = rows
-    if window is not None:  # the last query that sees block c's last key is that of the window after it
+    if window is not None:  # a block counts if the first query sees its last key, under `window` tokens back
         whole = rows.clamp(max=(window - 2) // BLOCK + 1)
     backwards = ((rows[:, None] - 1 - columns) % count).to(torch.int32)
     return BlockMask.from_kv_blocks(
@@ -145,8 +145,8 @@ def _blocks(
 
 @cache
 def _compiled() -> Callable[..., Tensor]:
-    """Return `attend_with`, compiled; a failed compilation is an error, never the slow form."""
-    # Layers of several kinds call it in more forms (a bias, a window, backwards) than PyTorch's limit of 8.
+    """Return `attend_with`, compiled; if that fails, raise an error instead of running the slow form."""
+    # Layers of several kinds call it in more forms (a bias, a window, backward) than PyTorch's limit of 8.
     limits: Any = torch.compiler.config
     limits.recompile_limit = max(limits.recompile_limit, FORMS)
     return torch.compile(attend_with, fullgraph=True)

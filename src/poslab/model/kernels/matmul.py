@@ -1,6 +1,6 @@
-"""Faster products and GELU in float32 on a CPU, equal to PyTorch's but for rounding.
+"""Faster matrix products and GELU in float32 on a CPU, equal to PyTorch's except for rounding.
 
-On an accelerator, in half precision and in a compiled block they are PyTorch's own.
+On an accelerator, in half precision and in a compiled block, PyTorch's own functions are used.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 # PyTorch multiplies float32 on a CPU by MKL. oneDNN, a part of PyTorch too, is faster at the shapes of a GPT
-# (on Zen 4 by a tenth to a third), but for the gradient of the weights. Other processors were not measured.
+# (on Zen 4 by a tenth to a third), except for the weights' gradient. Other processors were not measured.
 # The operator is private, and another version of PyTorch may lack it: see `_one_dnn_is_right`.
 _one_dnn: Any = None
 if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -24,13 +24,13 @@ if platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_availa
 
 SCALE = 2 * (2 / math.pi) ** 0.5  # 2 c of GELU
 CUBIC = 0.044715  # a of GELU
-ELEMENTS = 2**18  # of a part that stays in the core's cache: 1 MiB in float32
+ELEMENTS = 2**18  # numbers in a part that stays in the core's cache: 1 MiB in float32
 
 
 class Linear(nn.Linear):
-    """A layer as PyTorch's: x W^T + b."""
+    """PyTorch's linear layer, x W^T + b, computed by `linear`."""
 
-    rows: tuple[int, ...] = ()  # of each matrix, where W is several, one below the other
+    rows: tuple[int, ...] = ()  # of each matrix, if W is a stack of several
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)
@@ -58,9 +58,9 @@ def linear(
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether x is on a CPU, outside of autocast and of a block that is being compiled."""
-    chosen = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
-    return x.device.type == "cpu" and not chosen
+    """Return whether x is on a CPU, outside autocast and outside a block that is being compiled."""
+    special = torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not special
 
 
 def _use_one_dnn(x: Tensor, weight: Tensor) -> bool:
@@ -70,16 +70,16 @@ def _use_one_dnn(x: Tensor, weight: Tensor) -> bool:
 
 @cache
 def _one_dnn_is_right() -> bool:
-    """Whether oneDNN's operator agrees with PyTorch's functions; tried once."""
+    """Return whether oneDNN's operator agrees with PyTorch's functions, checked once."""
     x, weight = torch.linspace(-1, 1, 12, device="cpu", dtype=torch.float32).view(2, 2, 3)
     plain = nn.functional.linear(x, weight, x[0, :2])
     expected = plain, nn.functional.gelu(plain, approximate="tanh"), nn.functional.linear(x, weight)
     try:
         product = _one_dnn(x, weight, x[0, :2], "none", [], "")
         rounded = _one_dnn(x, weight, x[0, :2], "gelu", [], "tanh")
-        found = product, rounded, _one_dnn(x, weight, None, "none", [], "")
-        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(found, expected, strict=True))
-    except Exception:  # with other arguments
+        results = product, rounded, _one_dnn(x, weight, None, "none", [], "")
+        return all(torch.allclose(*pair, atol=1e-5) for pair in zip(results, expected, strict=True))
+    except Exception:  # it takes other arguments
         return False
 
 
@@ -111,12 +111,12 @@ class _Product(Function):
         ctx: Any, gradient: Float[Tensor, "... N"]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        of_bias = gradient.flatten(0, -2).sum(dim=0) if ctx.needs_input_grad[2] else None
-        return *_gradients(ctx, gradient, x, weight), of_bias
+        d_bias = gradient.flatten(0, -2).sum(dim=0) if ctx.needs_input_grad[2] else None
+        return *_gradients(ctx, gradient, x, weight), d_bias
 
 
 class _ProductGelu(Function):
-    """gelu(x W^T + b): GELU overwrites the product, and its gradient is summed while it is in the cache."""
+    """gelu(x W^T + b). GELU overwrites the product, and b's gradient is summed from parts in the cache."""
 
     @staticmethod
     def forward(
@@ -135,28 +135,28 @@ class _ProductGelu(Function):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight, slope = ctx.saved_tensors
         inner = torch.empty_like(slope)  # the gradient of the product
-        of_bias = weight.new_zeros(len(weight))
+        d_bias = weight.new_zeros(len(weight))
         rows = max(1, ELEMENTS // len(weight))
         parts = (tensor.flatten(0, -2).split(rows) for tensor in (gradient, slope, inner))
-        for part, by, output in zip(*parts, strict=True):
-            of_bias += torch.mul(part, by, out=output).sum(dim=0)
-        return *_gradients(ctx, inner, x, weight), of_bias if ctx.needs_input_grad[2] else None
+        for part, factor, output in zip(*parts, strict=True):
+            d_bias += torch.mul(part, factor, out=output).sum(dim=0)
+        return *_gradients(ctx, inner, x, weight), d_bias if ctx.needs_input_grad[2] else None
 
 
 def _gradients(
     ctx: Any, gradient: Float[Tensor, "... N"], x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of a product's x and W, None where autograd does not need one."""
-    of_x = of_weight = None
+    """Return the gradients of a product's x and W, or None for one that autograd does not need."""
+    d_x = d_weight = None
     if ctx.needs_input_grad[0]:
-        of_x = _product(gradient, weight.t())
+        d_x = _product(gradient, weight.t())
     if ctx.needs_input_grad[1]:
-        of_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
-    return of_x, of_weight
+        d_weight = gradient.flatten(0, -2).t() @ x.flatten(0, -2)
+    return d_x, d_weight
 
 
 def _gelu(x: Float[Tensor, "E"], slope: Float[Tensor, "E"]) -> None:
-    """Overwrite x by x sigmoid(2 c (x + a x^3)), and `slope` by its derivative, part by part.
+    """Overwrite x with x sigmoid(2 c (x + a x^3)), and `slope` with its derivative, part by part.
 
     1 + tanh(y) = 2 sigmoid(2 y), and on a CPU PyTorch's sigmoid is several times as fast as its tanh.
     """
@@ -165,9 +165,9 @@ def _gelu(x: Float[Tensor, "E"], slope: Float[Tensor, "E"]) -> None:
     for start in range(0, len(x), ELEMENTS):
         part = x[start : start + ELEMENTS]
         gate, rest = buffers[:, : len(part)]
-        of_sigmoid = slope[start : start + len(part)]  # 2 c (1 + 3 a x^2)
-        torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=of_sigmoid)
+        d_argument = slope[start : start + len(part)]  # 2 c (1 + 3 a x^2)
+        torch.addcmul(scale, part, part, value=3 * SCALE * CUBIC, out=d_argument)
         torch.addcmul(scale, part, part, value=SCALE * CUBIC, out=gate).mul_(part).sigmoid_()
         part.mul_(gate)
         torch.addcmul(part, part, gate, value=-1, out=rest)
-        torch.addcmul(gate, rest, of_sigmoid, out=of_sigmoid)  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)
+        torch.addcmul(gate, rest, d_argument, out=d_argument)  # gate + x gate (1 - gate) 2 c (1 + 3 a x^2)

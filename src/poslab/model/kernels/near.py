@@ -1,10 +1,10 @@
-"""Attention under a bias of each query's own for the keys near it: softmax, by PyTorch's kernel for CPUs.
+"""Attention with a bias by the query's content for nearby keys: softmax, with PyTorch's kernel for CPUs.
 
-The bias r_i . table[:, t] ends after N tokens. So a strip of queries has it only for the keys from N tokens
-before its first query on; the kernel attends to these with a mask, to all keys further back without one, and
-the two are merged by the logarithms of their sums, as ring attention merges blocks. Backward forms the near
-scores again in plain products, since the kernel has no gradient of a mask. Linear attention (`near_linear`)
-has the same near keys, and one sum over all keys further back.
+The bias r_i . table[:, t] ends after N tokens, so a strip of queries has it only for the keys from N tokens
+before its first query on. The kernel attends to these with a mask, and to all keys further back without one.
+The two results are merged by their log-sum-exps, as in ring attention. Backward recomputes the near scores in
+plain products, since the kernel does not compute the gradient of a mask. Linear attention (`near_linear`) has
+the same near keys, and one sum over all keys further back.
 
 Shapes: N distances with a bias, R rank, Q queries of a strip, M its near keys, W width of queries and keys.
 """
@@ -63,31 +63,31 @@ class NearBias(Function):
         q, k, v, r, table, output, logsumexp = ctx.saved_tensors
         q, k, v, gradient = (x.contiguous() for x in (q, k, v, gradient))
         shared = (gradient * output).sum(dim=-1, keepdim=True)
-        of_q, of_k, of_v, of_r = map(torch.zeros_like, (q, k, v, r))
-        of_table = torch.zeros_like(table)
+        d_q, d_k, d_v, d_r = map(torch.zeros_like, (q, k, v, r))
+        d_table = torch.zeros_like(table)
         for strip in strips(q.shape[-2], table.shape[1]):
             if strip.first:
                 rows, far = (
                     (slice(None), slice(None), tokens) for tokens in (strip.queries, slice(strip.first))
                 )
-                given = gradient[rows], q[rows], k[far], v[far], output[rows], logsumexp[rows]
-                found = backward_kernel(*given, 0.0, False, scale=ctx.scale)
-                of_q[rows] += found[0]
-                of_k[far] += found[1]
-                of_v[far] += found[2]
+                inputs = gradient[rows], q[rows], k[far], v[far], output[rows], logsumexp[rows]
+                gradients = backward_kernel(*inputs, 0.0, False, scale=ctx.scale)
+                d_q[rows] += gradients[0]
+                d_k[far] += gradients[1]
+                d_v[far] += gradients[2]
             for part in strip.parts(*q.shape[:2]):
                 rows, keys = (part, slice(None), strip.queries), (part, slice(None), strip.keys)
                 scores = (q[rows] @ k[keys].mT).mul_(ctx.scale).add_(_sheared(r[rows] @ table, strip))
                 weights = scores.sub_(logsumexp[rows][..., None]).exp_()
-                of_v[keys] += weights.mT @ gradient[rows]
-                of_scores = (gradient[rows] @ v[keys].mT).sub_(shared[rows]).mul_(weights)
-                of_profiles = _by_distance(of_scores, strip, table.shape[1])
-                of_r[rows] = of_profiles @ table.mT
-                of_table += torch.einsum("bhqr,bhqn->rn", r[rows], of_profiles)
-                of_scores.mul_(ctx.scale)
-                of_q[rows] += of_scores @ k[keys]
-                of_k[keys] += of_scores.mT @ q[rows]
-        return of_q, of_k, of_v, of_r, of_table, None
+                d_v[keys] += weights.mT @ gradient[rows]
+                d_scores = (gradient[rows] @ v[keys].mT).sub_(shared[rows]).mul_(weights)
+                d_profiles = _by_distance(d_scores, strip, table.shape[1])
+                d_r[rows] = d_profiles @ table.mT
+                d_table += torch.einsum("bhqr,bhqn->rn", r[rows], d_profiles)
+                d_scores.mul_(ctx.scale)
+                d_q[rows] += d_scores @ k[keys]
+                d_k[keys] += d_scores.mT @ q[rows]
+        return d_q, d_k, d_v, d_r, d_table, None
 
 
 def near_linear(
@@ -96,10 +96,10 @@ def near_linear(
     v: Float[Tensor, "B H T K"],
     bias: ContentBias,
 ) -> Float[Tensor, "B H T K"]:
-    """Return the sums over keys j of exp(bias_ij) q_i k_j v_j, over those of exp(bias_ij) q_i k_j.
+    """Return the sums over keys j of exp(bias_ij) <q_i, k_j> v_j, over those of exp(bias_ij) <q_i, k_j>.
 
-    Positive queries and keys are rotated in the numerator (`turned`), not in the denominator (`plain`).
-    Strips are formed again in backward.
+    Queries and keys are positive; the numerator has them rotated (`turned`), the denominator not (`plain`).
+    Strips are recomputed in backward.
     """
     (turned_q, turned_k), (q, k) = turned, plain
     state = turned_k[..., :0, :].mT @ v[..., :0, :]
@@ -111,8 +111,8 @@ def near_linear(
         counted = strip.first
         near = turned_q[..., rows, :], turned_k[..., keys, :], q[..., rows, :], k[..., keys, :]
         profiles = bias.r[..., rows, :] @ bias.table
-        given = *near, v[..., keys, :], profiles, state, total, strip
-        parts.append(checkpoint(_of_strip, *given, use_reentrant=False, preserve_rng_state=False))
+        inputs = *near, v[..., keys, :], profiles, state, total, strip
+        parts.append(checkpoint(_of_strip, *inputs, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, dim=-2)
 
 
@@ -137,8 +137,8 @@ def _of_strip(
 def _sheared(profiles: Float[Tensor, "B H Q N"], strip: Strip) -> Float[Tensor, "B H Q M"]:
     """Return the mask of a strip from its biases by distance: 0 from N on, -inf for the keys ahead.
 
-    A view of rows that hold the distances in falling order: with a stride shorter by one, each row starts one
-    distance further back than the row before it.
+    The mask is a view of rows with the distances in descending order: with a stride shorter by one, each row
+    starts one distance further back than the row before it.
     """
     *batch, size, extent = profiles.shape
     far, ahead = (profiles.new_full((1,), value).expand(*batch, size, size) for value in (0.0, -torch.inf))
@@ -146,7 +146,7 @@ def _sheared(profiles: Float[Tensor, "B H Q N"], strip: Strip) -> Float[Tensor, 
 
 
 def _by_distance(values: Float[Tensor, "B H Q M"], strip: Strip, extent: int) -> Float[Tensor, "B H Q N"]:
-    """Return the values of a strip's near keys by distance, the reverse of `_sheared`."""
+    """Return the values of a strip's near keys by distance, the inverse of `_sheared`."""
     *batch, size, _ = values.shape
     wide = values.new_zeros(*batch, size, extent + 2 * size)
     _shear(wide, strip, extent).copy_(values)

@@ -1,6 +1,6 @@
-"""Pairs of numbers turned by an angle each: the rotation of queries and keys, by positions or by content.
+"""The rotation of queries and keys, pair by pair, with angles by position or by content.
 
-Shapes: B batch, H heads, T tokens, W width of the vectors that are turned.
+Shapes: B batch, H heads, T tokens, W width of the rotated vectors.
 """
 
 from typing import Any, Literal
@@ -20,7 +20,7 @@ def turn(
     phase: Float[Tensor, "T W/2"] | Float[Tensor, "B H T W/2"],
     pairing: Pairing = "half",
 ) -> Float[Tensor, "B H T W"]:
-    """Turn each pair of x by its phase (float64), in float32 at least."""
+    """Rotate each pair of x by its phase (radians, float64); the products are in float32 or wider."""
     # Phases and their cosines in float64: a float32 phase is off by 5e-3 at position 100,000.
     working = torch.promote_types(x.dtype, torch.float32)
     fixed = phase.ndim == 2 and not phase.requires_grad
@@ -33,7 +33,7 @@ def turn(
 
 
 def _pairs(x: Float[Tensor, "... W"], pairing: Pairing) -> tuple[Tensor, ...]:
-    """Return views of the first and of the second number of each pair (... W/2)."""
+    """Return views of the first and the second numbers of the pairs (... W/2)."""
     return x.chunk(2, dim=-1) if pairing == "half" else (x[..., 0::2], x[..., 1::2])
 
 
@@ -69,7 +69,7 @@ def _turned(
 ) -> Float[Tensor, "B H T W"]:
     """Return x times `cos` plus the other number of each pair times `sin`.
 
-    Laid out as (B, T, H, W), where the factors of a token are contiguous over all heads.
+    It works on the layout (B, T, H, W), where the factors of a token are contiguous over all heads.
     """
     x = x.transpose(1, 2)
     heads, width = x.shape[2:]

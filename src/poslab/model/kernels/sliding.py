@@ -1,21 +1,21 @@
-"""Softmax attention under a bias by distance, by PyTorch's fused kernel for CPUs, at consecutive positions.
+"""Softmax attention with a bias by distance, by PyTorch's fused kernel for CPUs, at consecutive positions.
 
-The kernel adds a mask to the scores, and a matrix of biases costs more to read than the scores to form. But
-each row of that matrix is the next one moved by one token: with the queries in backward order all rows are
+The kernel adds a mask to the scores, but reading a matrix of biases takes longer than forming the scores.
+Each row of that matrix is the next one shifted by one token: with the queries in reverse order, all rows are
 views of one vector per head, two sequences long, which serves as the mask. It is -inf ahead of the query, so
-it is also the causal mask. Every distance has its own bias, to the last digit at any length.
+it is also the causal mask. Every distance has its own exact bias at any length.
 
-Blocks of queries use the keys up to their last query, except those too far to count: where
+Blocks of queries use the keys up to their last query, except those too far to count: if
 
     bias(t) - bias(0) < -(2 |q||k| / sqrt(K) + log(T / eps) + 2)
 
-a key weighs less than eps / (7 T) times the query's own key, eps the distance of 1 to the next number, and
-all such keys of a query together weigh less than the rounding of its sum. They get -inf: under ALiBi that is
-most of a long sequence, and subnormal weights would slow a processor down several times.
+a key weighs less than eps / (7 T) times the query's own key, where eps is the distance of 1 to the next
+number. All such keys of a query together weigh less than the rounding of its sum. They get -inf: under ALiBi
+they are most of a long sequence, and subnormal weights would slow a processor down several times.
 
 Short sequences use cpu_causal.py, with a table of that vector's last rows in forward order.
 
-Shapes: N distances or keys, M the numbers of the vector of a head, W width of queries, keys and values.
+Shapes: N distances or keys, M length of a head's vector, W width of queries, keys and values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,10 +37,10 @@ from poslab.model.kernels.cpu_causal import (
 )
 from poslab.model.kernels.strips import StripScores, strip_gradients
 
-SHORT = 512  # up to here blocks of one table (cpu_causal.py): there few keys are too far to count
-BLOCK = 256  # queries of a call in forward, keys of one in backward
-WORTH = 64  # nats between the biases of a head; below it all keys count, and norms are not computed
-STEP = 64  # the first key that counts is a multiple of this
+SHORT = 512  # tokens; up to here blocks of one table (cpu_causal.py), since few keys are too far to count
+BLOCK = 256  # queries per call in forward, keys per call in backward
+WORTH = 64  # nats below bias(0); if no bias is as low, all keys count, and norms are not computed
+STEP = 64  # the first key that counts is rounded down to a multiple of this
 
 
 class Sliding(Function):
@@ -90,15 +90,15 @@ class Sliding(Function):
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
         if ctx.needs_input_grad[3]:  # which the fused kernel does not compute
             scores = StripScores(q, k, bias, None, None, None, max(ctx.reach) + 1, ctx.scale)
-            of_q, of_k, of_v, of_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
-            return of_q, of_k, of_v, of_bias, None
+            d_q, d_k, d_v, d_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
+            return d_q, d_k, d_v, d_bias, None
         length = q.shape[-2]
         vector = _vector(bias[:, :length], ctx.reach)
-        given = (gradient, q, k, v, output, logsumexp)
+        inputs = (gradient, q, k, v, output, logsumexp)
         if length <= SHORT:
-            gradients = gradients_in_blocks(*given, _table(vector), ctx.scale)
+            gradients = gradients_in_blocks(*inputs, _table(vector), ctx.scale)
         else:
-            gradients = _blocks_backward(*given, vector, ctx.reach, ctx.scale)
+            gradients = _blocks_backward(*inputs, vector, ctx.reach, ctx.scale)
         return *gradients, None, None
 
 
@@ -113,7 +113,7 @@ def _blocks_backward(
     reach: Sequence[int],
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of q, k and v, a block of keys at a time, with the queries that it counts for."""
+    """Return the gradients of q, k and v, by blocks of keys with the queries for which they count."""
     length = q.shape[-2]
     gradient, q, output = (x.flip(-2) for x in (gradient, q, output))
     logsumexp = logsumexp.flip(-1)
@@ -123,7 +123,7 @@ def _blocks_backward(
         for heads, stop in _groups([min(length, last + far) for far in reach]):
             rows = slice(length - stop, length - first)
             mask = _mask(vector[heads], (first, stop), (first, last))
-            of_q, of_k, of_v = backward_kernel(
+            d_q, d_k, d_v = backward_kernel(
                 gradient[:, heads, rows],
                 q[:, heads, rows],
                 k[:, heads, first:last],
@@ -135,14 +135,14 @@ def _blocks_backward(
                 attn_mask=mask,
                 scale=scale,
             )
-            q_gradient[:, heads, rows] += of_q
-            k_gradient[:, heads, first:last] = of_k
-            v_gradient[:, heads, first:last] = of_v
+            q_gradient[:, heads, rows] += d_q
+            k_gradient[:, heads, first:last] = d_k
+            v_gradient[:, heads, first:last] = d_v
     return q_gradient.flip(-2).to(q.dtype), k_gradient, v_gradient
 
 
 def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "H M"]:
-    """Return the bias from the longest distance to 0; -inf for keys out of reach and for tokens ahead."""
+    """Return the bias from the longest distance to 0, with -inf for keys out of reach and tokens ahead."""
     vector = torch.cat([bias.flip(-1), bias.new_full((len(bias), bias.shape[1] - 1), -torch.inf)], dim=1)
     for head, distance in enumerate(reach):
         vector[head, : bias.shape[1] - 1 - distance] = -torch.inf
@@ -152,7 +152,7 @@ def _vector(bias: Float[Tensor, "H N"], reach: Sequence[int]) -> Float[Tensor, "
 def _mask(
     vector: Float[Tensor, "H M"], queries: tuple[int, int], keys: tuple[int, int]
 ) -> Float[Tensor, "1 H Q N"]:
-    """Return the mask of these queries, the last first, on these keys: a view."""
+    """Return the mask of these queries, in reverse order, on these keys, as a view."""
     length = (vector.shape[1] + 1) // 2
     size = (1, len(vector), queries[1] - queries[0], keys[1] - keys[0])
     begin = vector.storage_offset() + length - queries[1] + keys[0]
@@ -160,7 +160,7 @@ def _mask(
 
 
 def _table(vector: Float[Tensor, "H M"]) -> Float[Tensor, "1 H R T"]:
-    """Return the mask of the last queries, the first first, for cpu_causal.py."""
+    """Return the mask of the last queries, in forward order, for cpu_causal.py."""
     length = (vector.shape[1] + 1) // 2
     return _mask(vector, (max(0, length - cpu_causal.BLOCK), length), (0, length)).flip(-2)
 
@@ -171,7 +171,7 @@ def _blocks(length: int) -> Iterator[tuple[int, int]]:
 
 
 def _groups(ends: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Yield slices of neighbouring heads with the same end of their range of keys or queries, and the end."""
+    """Yield a slice for each run of neighbouring heads with the same value in `ends`, and that value."""
     first = 0
     for end, heads in groupby(ends):
         stop = first + len(list(heads))
@@ -189,7 +189,7 @@ def _reach(
     norms = [x.to(bias.dtype).square().sum(dim=-1).amax(dim=(0, 2)).sqrt() for x in (q, k)]
     largest = scale * norms[0] * norms[1]
     least = bias[:, 0] - 2 * largest - (log(length / torch.finfo(bias.dtype).eps) + 2)
-    # Not "at least": where a norm is NaN, all keys count.
+    # Not `bias >= least`: if a norm is NaN, all keys count.
     counts = ~(bias < least[:, None])
     distance = torch.arange(length)
     return torch.where(counts, distance, 0).amax(dim=1).tolist()

@@ -1,8 +1,8 @@
-"""Softmax attention in plain products, a strip of queries at a time, formed again in backward.
+"""Softmax attention in plain products, a strip of queries at a time, recomputed in backward.
 
-It takes every bias by distance, gates, sinks, and positions with gaps, in any dtype and on any device;
-`pairwise_strips` takes a bias by both positions or by the query's content. It serves all cases without a
-fused kernel, and the gradients of a learned bias, which the fused kernel for CPUs does not compute.
+It supports any bias by distance, gates, sinks, and positions with gaps, in any dtype and on any device.
+`pairwise_strips` supports `products` and a bias by both positions or by the query's content. Cases without
+a fused kernel use it, and gradients of a learned bias, which the fused kernel for CPUs does not compute.
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
 M columns of a table that holds the bias of every strip.
@@ -20,15 +20,15 @@ from torch.utils.checkpoint import checkpoint
 from poslab.model.attention import Site, added_to_logits, softmax_beside
 
 STRIP = 64  # queries per strip
-LIVE = 2**19  # scores formed at a time, where a batch can be split: 2 MB in float32, which a cache holds
+LIVE = 2**19  # scores formed at a time if a batch can be split: 2 MB in float32, which fits into a cache
 
 
 class Strip(NamedTuple):
-    """Consecutive queries and the keys that they can see, as numbers of tokens."""
+    """Consecutive queries and the keys that they can see, as token indices."""
 
     start: int
     stop: int
-    first: int  # the first key; the last one is the last query
+    first: int  # the first key; the last key is the last query
 
     @property
     def queries(self) -> slice:
@@ -39,14 +39,14 @@ class Strip(NamedTuple):
         return slice(self.first, self.stop)
 
     def parts(self, batch: int, heads: int) -> Iterator[slice]:
-        """Yield the parts of a batch with about LIVE scores each."""
+        """Yield parts of a batch with about LIVE scores each."""
         windows = max(1, LIVE // (heads * (self.stop - self.start) * (self.stop - self.first)))
         for first in range(0, batch, windows):
             yield slice(first, first + windows)
 
 
 def strips(length: int, window: int | None = None) -> list[Strip]:
-    """Return the strips of a sequence; with a window, without keys that are out of it for all queries."""
+    """Return the strips of a sequence; with a window, without keys that none of their queries see."""
     starts = range(0, length, STRIP)
     before = length if window is None else window - 1
     return [Strip(start, min(start + STRIP, length), max(0, start - before)) for start in starts]
@@ -72,9 +72,9 @@ class Strips(Function):
         window: int | None,
         scale: float,
     ) -> Float[Tensor, "B H T K"]:
-        """`positions` None: 0, 1, 2, ... All products are formed in the dtype of `bias`.
+        """Return the mixed values. All products are formed in the dtype of `bias`.
 
-        `window`: `bias` is -inf from this distance on; None: nowhere.
+        `positions` None means 0, 1, 2, ... `bias` is -inf from the distance `window` on; None means nowhere.
         """
         scores = StripScores(q, k, bias, gate_sums, sinks, positions, window, scale)
         values, output = v.to(bias.dtype).contiguous(), torch.empty_like(v)
@@ -107,13 +107,13 @@ class StripScores:
         window: int | None,
         scale: float,
     ) -> None:
-        # Contiguous, since a product of a slice of any other tensor copies it first.
+        # Contiguous, since a product with a slice of any other tensor copies the slice first.
         self.q = (q.to(bias.dtype) * scale).contiguous()
         self.k = k.to(bias.dtype).contiguous()
         self.bias, self.gate_sums, self.sinks = bias, gate_sums, sinks
         self.positions, self.scale = positions, scale
         self.length, self.window = q.shape[-2], window
-        # Every strip of consecutive positions is a piece of one table; the last columns are its own tokens.
+        # At consecutive positions each strip's bias is a piece of one table; its own tokens come last.
         self.table = None
         if positions is None:
             rows = min(STRIP, self.length)
@@ -123,7 +123,7 @@ class StripScores:
             self.table = within.masked_fill_(distance < 0, -torch.inf)
 
     def parts(self) -> Iterator[tuple[Strip, slice, Float[Tensor, "H Q N"]]]:
-        """Yield each strip, a part of the batch, and bias plus mask."""
+        """Yield each strip with each part of the batch, and its bias plus mask."""
         for strip in strips(self.length, self.window):
             if self.table is not None:
                 added = self.table[self._piece(strip)]
@@ -143,7 +143,7 @@ class StripScores:
         return softmax_beside(self.sinks, scores.add_(added))
 
     def new_sums(self) -> Float[Tensor, "H R M"]:
-        """Return zeros for `add_to`: in the table's shape, or by distance where there is no table."""
+        """Return zeros for `add_to`: in the table's shape, or by distance if there is no table."""
         return torch.zeros_like(self.bias if self.table is None else self.table)
 
     def add_to(self, sums: Tensor, strip: Strip, values: Float[Tensor, "B H Q N"]) -> None:
@@ -164,7 +164,7 @@ class StripScores:
 
     def _piece(self, strip: Strip) -> tuple[slice, slice, slice]:
         assert self.table is not None
-        origin = self.table.shape[2] - self.table.shape[1] - strip.start  # the column of token 0 of the text
+        origin = self.table.shape[2] - self.table.shape[1] - strip.start  # the column of token 0
         return slice(None), slice(strip.stop - strip.start), slice(origin + strip.first, origin + strip.stop)
 
     def _distances(self, strip: Strip) -> Int[Tensor, "Q N"]:
@@ -173,7 +173,7 @@ class StripScores:
 
 
 def sums_of_diagonals(values: Float[Tensor, "H R M"]) -> Float[Tensor, "H M-R+1"]:
-    """Return the sums of the values at the distances 0, 1, ... M - R of a table."""
+    """Return the sum of a table's values at each of the distances 0, 1, ..., M - R."""
     heads, rows, columns = values.shape
     # Rows of the copy are longer by `rows`; with a stride one longer, each row starts one column later.
     wide = values.new_zeros(heads, rows, columns + rows)
@@ -193,11 +193,11 @@ def strip_gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of q, k, v, the bias, the gates' sums and the sinks.
 
-    In the dtype of the scores, and of the sinks in theirs.
+    They have the dtype of the scores; the last two have the dtypes of the gates' sums and of the sinks.
     """
     working = scores.bias.dtype
     values, upstream = v.to(working).contiguous(), gradient.to(working).contiguous()
-    # What softmax's Jacobian subtracts: sum_j weight_ij d weight_ij = <d output_i, output_i>.
+    # Subtracted by softmax's Jacobian: sum_j weight_ij d weight_ij = <d output_i, output_i>.
     shared = (upstream * output.to(working)).sum(dim=-1, keepdim=True)
     q_gradient = torch.empty_like(scores.q)
     k_gradient, v_gradient = torch.zeros_like(scores.k), torch.zeros_like(values)
@@ -210,7 +210,7 @@ def strip_gradients(
     for strip, part, added in scores.parts():
         rows, keys = (part, slice(None), strip.queries), (part, slice(None), strip.keys)
         weights = scores.weights(strip, part, added)
-        if sinks_gradient is not None:  # a sink's weight is what is missing to 1, and its value is 0
+        if sinks_gradient is not None:  # a sink's weight is 1 less the sum of the others, and its value 0
             missing = 1 - weights.sum(dim=-1, keepdim=True)
             sinks_gradient -= (missing * shared[rows]).sum(dim=(0, 2, 3)).to(sinks_gradient.dtype)
         v_gradient[keys] += weights.mT @ upstream[rows]
@@ -219,8 +219,8 @@ def strip_gradients(
             scores.add_to(bias_sums, strip, score_gradient)
         if gates_gradient is not None:
             gates_gradient[keys] -= score_gradient.sum(dim=-2)
-            # Without sinks only rounding, since softmax ignores a shift of a whole row. In half precision it
-            # cancels the rounding of the line above, which the sums over tokens would add up.
+            # Without sinks this is only rounding, since softmax ignores a shift of a row. In half precision
+            # it cancels the rounding of the line above, which the sums over tokens would accumulate.
             gates_gradient[rows] += score_gradient.sum(dim=-1)
         q_gradient[rows] = score_gradient @ scores.k[keys]
         k_gradient[keys] += score_gradient.mT @ scores.q[rows]
@@ -236,7 +236,7 @@ def pairwise_strips(
     site: Site,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Attend under a bias by both positions or by content, a strip at a time, formed again in backward."""
+    """Attend with `products`, or a bias by both positions or by content, in strips recomputed in backward."""
     working = torch.promote_types(q.dtype, torch.float32)
 
     def mixed(strip: Strip, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -248,6 +248,6 @@ def pairwise_strips(
 
     parts = []
     for strip in strips(q.shape[-2], site.scheme.geometry.window):
-        given = strip, q[..., strip.queries, :], k[..., strip.keys, :], v[..., strip.keys, :]
-        parts.append(checkpoint(mixed, *given, use_reentrant=False, preserve_rng_state=False))
+        inputs = strip, q[..., strip.queries, :], k[..., strip.keys, :], v[..., strip.keys, :]
+        parts.append(checkpoint(mixed, *inputs, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, dim=-2)
