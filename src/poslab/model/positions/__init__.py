@@ -1,45 +1,45 @@
 """The contract of a positional scheme: how a model knows the positions of its tokens.
 
-A scheme is one module of this package, or of another (poslab.config.registry), named by `scheme:` in its YAML
-file in conf/pos, with one public subclass of Scheme. The other keys of the YAML file are the fields of its
-`options_class`. It overrides the hooks that it needs; those of the base class have no effect:
+A scheme is a module of this package or of another one (poslab.config.registry), named by `scheme:` in its
+YAML file in conf/pos. It has one public subclass of Scheme. The other keys of the YAML file are the fields of
+its `options_class`. It overrides the hooks that it needs; those of the base class have no effect:
 
     embed(x, positions)            changes the input                                  sinusoidal, learned
     rotate(x, positions)           rotates queries and keys                           RoPE and its variants
-    bias(distance)                 is added to the logits, by distance                T5, ALiBi, KERPLE
-    pairwise_bias(queries, keys)   is added to the logits, by both positions          FIRE
-    log_gates(x)                   is added to the logits, by every token in between  FoX
+    bias(distance)                 adds to the logits, by distance                    T5, ALiBi, KERPLE
+    pairwise_bias(queries, keys)   adds to the logits, by both positions              FIRE
+    log_gates(x)                   adds to the logits, by every token in between      FoX
     angles(x, positions)           rotates queries and keys, by the tokens' content   Selective RoPE, CARoPE
-    content_bias(x, positions)     is added to the logits, by the query's content     Inkling
-    score_bias(q, scores)          is added to the logits, by all logits of the query  CoPE, stick-breaking
+    content_bias(x, positions)     adds to the logits, by the query's content         Inkling
+    score_bias(q, scores)          adds to the logits, by all logits of the query     CoPE, stick-breaking
     transitions(x), products(...)  change the products by every token in between      Wall, PaTH
     logit_features(x)              changes the factors of softmax attention's logits  YaRN, PoPE
-    read_tokens(tokens)            takes the tokens, for the other hooks              BiPE
+    read_tokens(tokens)            reads the tokens, for the other hooks              BiPE
     place(length, stream)          chooses the tokens' positions                      randomised
-    layer(index)                   gives each layer a scheme of its own               schedule, FoX
+    layer(index)                   returns the scheme of a layer                      schedule, FoX
 
-It declares its properties where they differ from the defaults:
+It declares the properties that differ from the defaults:
 
-    max_length       the longest sequence that it is defined for                      learned, xPos
-    shift_invariant  False where logits depend on more than the distance              sinusoidal, FIRE
-    length_dependent True where more tokens after a token change its logits         dynamic NTK, randomised
-    can_rotate       the widths that it can rotate                                    RoPE: even ones
-    two_sided        True where it also means something for keys after a query        RoPE, ALiBi
-    untrained_from   the first distance that windows of L tokens do not train        T5
-    tail()           where its bias becomes geometric, which linear attention needs   T5, ALiBi
-    relative_rotation the factor of its rotation at a distance, for the record         RoPE, PoPE
-    rescale          whether a trained rotation can use other frequencies             RoPE, PoPE
-    scales_queries   True where it multiplies the logits of softmax                   SSMax
-    normalised       False where its logits are the logarithms of the weights         stick-breaking
-    products_in_strips  True where flash can form `products` a strip at a time        Wall
-    decays_channels  True where they are sum_c q_ic k_jc exp(G_ic - G_jc), G `transitions`   Wall
+    max_length          the longest sequence for which it is defined                  learned, xPos
+    shift_invariant     False if logits depend on more than the distance              sinusoidal, FIRE
+    length_dependent    True if more tokens after a token change its logits           dynamic NTK, randomised
+    can_rotate          the widths that it can rotate                                 RoPE: even ones
+    two_sided           True if it is also defined for keys after a query             RoPE, ALiBi
+    untrained_from      the first distance that windows of L tokens do not train      T5
+    tail()              where its bias becomes geometric, for linear attention        T5, ALiBi
+    relative_rotation   the factor of its rotation at a distance, for the record      RoPE, PoPE
+    rescale             whether a trained rotation can use other frequencies          RoPE, PoPE
+    scales_queries      True if it multiplies the logits of softmax                   SSMax
+    normalised          False if its logits are the logarithms of the weights         stick-breaking
+    products_in_strips  True if flash can compute `products` a strip at a time        Wall
+    decays_channels     True if `products` is sum_c q_ic k_jc exp(G_ic - G_jc), G `transitions`   Wall
 
-Its parameters start as GPT-2's do (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
-any others. They train without weight decay, at a multiple of the learning rate that its YAML file sets: a
-scheme with parameters has LearnedOptions. The constructor raises ConfigError for settings that cannot work,
-with a message that names what to choose instead.
-The tests compare every scheme with its own hooks in plain sums under every attention, and check that it is
-causal, has the properties that it declares, and that each of its options has an effect.
+Its parameters start like GPT-2's (GPT.initialise: matrices N(0, 0.02), vectors as constructed); `draw` sets
+other initial values. They train without weight decay, at a multiple of the learning rate that its YAML file
+sets: a scheme with parameters has LearnedOptions. The constructor raises ConfigError for settings that cannot
+work, with a message that says what to choose instead.
+The tests compare every scheme under every attention with its own hooks in plain sums. They check that it is
+causal, that it has the properties that it declares, and that each of its options has an effect.
 
 Shapes: B batch, T tokens, D model width, H heads, K head width, W width of the rotated vectors (K, or the
 features of linear attention), V their width after it (W; 2 W under PoPE), C rotated pairs, Q queries, N keys
@@ -63,28 +63,28 @@ from poslab.model.rescaling import Rescaling
 
 @dataclass(frozen=True)
 class Geometry:
-    """The sizes of the model that a scheme or an attention works in."""
+    """The sizes of the model that contains a scheme or an attention."""
 
     width: int  # D
     heads: int  # H
-    context_length: int  # L, the training length in tokens; drawn positions are below it
+    context_length: int  # L, the training length in tokens; random positions are below it
     layers: int
     consecutive: bool = True  # positions are 0, 1, 2, ...; False: ascending with gaps
     causal: bool = True  # no token attends to later ones; False: every token attends to all
-    window: int | None = None  # keys at this distance and further are not seen; None: all are
+    window: int | None = None  # keys at this distance and further are hidden; None: no key is
 
     @property
     def head_width(self) -> int:
         return self.width // self.heads
 
     def reach(self, length: int) -> int:
-        """Return the number of distances in a window; drawn positions are anywhere below L."""
+        """Return the number of distances in a window; random positions can be anywhere below L."""
         return length if self.consecutive else self.context_length
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A bias geometric from `horizon` on: bias(t + 1) = bias(t) + log_decay for every t >= horizon."""
+    """A bias that is geometric from `horizon` on: bias(t + 1) = bias(t) + log_decay for t >= horizon."""
 
     horizon: int  # tokens
     log_decay: Float[Tensor, "H"]
@@ -97,7 +97,7 @@ class ContentBias(NamedTuple):
     table: Float[Tensor, "R N"]
 
     def profiles(self, first: int, stop: int) -> Float[Tensor, "B H Q N+1"]:
-        """Return the bias of queries [first, stop) by distance; the last column is that of all from N on."""
+        """Return the bias of queries [first, stop) by distance; the last column is for all from N on."""
         return pad(self.r[..., first:stop, :] @ self.table, (0, 1))
 
     def at(self, distance: Int[Tensor, "Q K"], first: int) -> Float[Tensor, "B H Q K"]:
@@ -108,67 +108,67 @@ class ContentBias(NamedTuple):
 
 
 class LearnedOptions(Options):
-    """The options of a scheme that has parameters of its own.
+    """The options of a scheme with parameters of its own.
 
-    Adam changes a parameter by about the learning rate per step, whatever its gradient: right for weights of
-    0.02, and far too little for biases, which matter from about one nat.
+    Adam changes a parameter by about the learning rate per step, whatever its gradient. That suits weights of
+    0.02, but is far too little for biases, which matter from about one nat on.
     """
 
-    rate: float = Field(gt=0, description="times trainer.learning_rate, for the scheme's own parameters")
+    rate: float = Field(gt=0, description="factor on trainer.learning_rate for the scheme's own parameters")
 
 
 class Scheme(nn.Module):
-    """A positional scheme without effect: the base class of all others."""
+    """The base class of all positional schemes, which has no effect itself."""
 
     options_class: ClassVar[type[Options]] = Options
     two_sided: ClassVar[bool] = False
     scales_queries: ClassVar[bool] = False
     normalised: bool = True  # by softmax; False: weights are the exponentials of the logits
-    products_in_strips: bool = False  # of a few queries they take no T x T matrix
-    decays_channels: bool = False  # which linear attention takes in O(L)
+    products_in_strips: bool = False  # `products` of a few queries need no T x T matrix
+    decays_channels: bool = False  # `products` decay by channel, which linear attention computes in O(L)
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
-        """`options` is of `options_class`. Raise ConfigError where they cannot work in this geometry."""
+        """Raise ConfigError if `options`, an `options_class`, cannot work in this geometry."""
         super().__init__()
         self.options = options
         self.geometry = geometry
         if not geometry.causal and not self.two_sided:
             raise PairError(
-                f"pos.scheme={self.name} is causal, and here tokens see later ones: choose a scheme for both "
+                f"pos.scheme={self.name} is causal, but here tokens see later ones: choose a scheme for both "
                 "sides, such as rope or alibi"
             )
 
     @property
     def name(self) -> str:
-        """Its `pos.scheme`: the name of its module, in another package the full name."""
+        """The scheme's `pos.scheme`: its module's name, or the full name for another package's module."""
         return part_name(type(self), __name__)
 
     def refuse_odd_heads(self) -> None:
-        """Raise ConfigError where the numbers of a head are not whole pairs, which a rotation turns."""
+        """Raise ConfigError if heads have an odd width, since a rotation needs pairs."""
         sizes = self.geometry
         if sizes.head_width % 2:
             raise ConfigError(
-                f"pos.scheme={self.name} turns pairs, but model.width={sizes.width} over model.heads="
+                f"pos.scheme={self.name} rotates pairs, but model.width={sizes.width} over model.heads="
                 f"{sizes.heads} gives heads of odd width {sizes.head_width}: choose an even one"
             )
 
     @property
     def max_length(self) -> int | None:
-        """Tokens in the longest sequence that the scheme is defined for; None: no limit."""
+        """The number of tokens in the longest sequence for which the scheme is defined; None: no limit."""
         return None
 
     @property
     def untrained_from(self) -> int | None:
-        """The first distance in tokens at which parameters act that windows of L tokens never read.
+        """The first distance, in tokens, with parameters that windows of L tokens never use.
 
-        None: there is none. Such parameters keep the values that they were drawn with.
+        None: there is no such distance. These parameters keep their initial values.
         """
         firsts = [inside.untrained_from for inside in self._schemes_inside()]
         return min((first for first in firsts if first is not None), default=None)
 
     @property
     def shift_invariant(self) -> bool:
-        """Whether the logit of a query and a key stays the same when both move by as many tokens."""
+        """Whether the logit of a query and a key stays the same when both move by the same distance."""
         return True
 
     @property
@@ -181,11 +181,11 @@ class Scheme(nn.Module):
         return self.overrides("place")
 
     def overrides(self, hook: str) -> bool:
-        """Whether a hook is not that of the base class, which has no effect."""
+        """Return whether the scheme overrides a hook of the base class, where it has no effect."""
         return getattr(type(self), hook) is not getattr(Scheme, hook)
 
     def section(self) -> dict[str, Any]:
-        """Return the `pos` section with the values of the checked options: 500 and 500.0 are one base."""
+        """Return the `pos` section with validated options, so that 500 and 500.0 are the same base."""
         return {"scheme": self.name, **self.options.model_dump()}
 
     def rates(self) -> dict[nn.Parameter, float]:
@@ -204,23 +204,23 @@ class Scheme(nn.Module):
         return self
 
     def learned(self) -> list[nn.Parameter]:
-        """Return the parameters that act here, also those of a scheme inside that is no submodule."""
+        """Return the parameters that act here, including those of an inner scheme that is not a submodule."""
         return list(self.parameters())
 
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
         """Return the positions of a window's tokens, ascending.
 
-        A training step draws from `stream`, set by the seed and the step; None: at evaluation.
+        Random ones come from `stream`, which the seed and the training step set; None: at evaluation.
         """
         return torch.arange(length)
 
     def check_vocabulary(self, entries: int) -> None:
-        """Raise ConfigError where the settings name tokens that a vocabulary of so many entries lacks."""
+        """Raise ConfigError if the settings name tokens that are not in a vocabulary of `entries` tokens."""
         for inside in self._schemes_inside():
             inside.check_vocabulary(entries)
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
-        """Take from the tokens of a forward pass what the hooks below need; schemes inside take it, too."""
+        """Read what the hooks below need from the tokens of a forward pass; inner schemes read it, too."""
         for inside in self._schemes_inside():
             inside.read_tokens(tokens)
 
@@ -239,13 +239,13 @@ class Scheme(nn.Module):
         return x
 
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:
-        """Rotate queries or keys by their positions, both in the same way; takes widths of `can_rotate`."""
+        """Rotate queries or keys by their positions, both in the same way. `can_rotate` says which widths."""
         return x
 
     def rotate_queries(
         self, q: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T V"]:
-        """Override this and `rotate_keys` where queries and keys rotate differently."""
+        """Rotate queries. Override this and `rotate_keys` if queries and keys rotate differently."""
         return self.rotate(q, positions)
 
     def rotate_keys(
@@ -254,18 +254,18 @@ class Scheme(nn.Module):
         return self.rotate(k, positions)
 
     def can_rotate(self, width: int) -> bool:
-        """Whether vectors of this width can be rotated; `angles` are for the pairs of a head."""
+        """Return whether vectors of this width can be rotated; `angles` are for the pairs of a head."""
         return width == self.geometry.head_width or not self.overrides("angles")
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         """Return the factor on the product of a query's and a key's pair by distance in tokens, complex128.
 
-        At the training length. None where nothing is rotated, or the rotation depends on more than distance.
+        It is that at the training length. Return None if nothing rotates, or not by the distance only.
         """
         return None
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
-        """Rotate by other frequencies from now on; None: by the scheme's own again.
+        """Rotate by other frequencies from now on; None restores the scheme's own.
 
         Return whether the scheme has frequencies at all.
         """
@@ -274,26 +274,26 @@ class Scheme(nn.Module):
     def bias(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
         """Return the bias on the logit of a query and a key `distance` >= 0 tokens before it.
 
-        For a scheme for both sides, also `distance` tokens after it, unless `bias_after` says otherwise. None
-        (never a tensor of zeros) where the scheme has no bias by distance.
+        In a two-sided scheme, it is also for a key `distance` tokens after the query, unless `bias_after` is
+        overridden. Return None (never a tensor of zeros) if the scheme has no bias by distance.
         """
         return None
 
     def bias_after(self, distance: Int[Tensor, "N"]) -> Float[Tensor, "H N"] | None:
         """Return the bias on the logit of a query and a key `distance` > 0 tokens after it.
 
-        Override it in a scheme for both sides with a bias that is not symmetric. It needs the same tail.
+        Override it in a two-sided scheme with an asymmetric bias. It needs the same tail.
         """
         return self.bias(distance)
 
     def bias_within(
         self, reach: int, device: torch.device | None = None, after: bool = False
     ) -> Float[Tensor, "H reach"] | None:
-        """Return the bias at the distances below `reach`, -inf outside the window; None: it is 0 at all."""
+        """Return the bias at distances below `reach`, -inf outside the window, or None if it is 0 at all."""
         distance = torch.arange(reach, device=device)
         bias, window = self.bias(distance), self.geometry.window
-        if after and bias is not None and (of_keys_after := self.bias_after(distance)) is not None:
-            bias = torch.where(distance > 0, of_keys_after, bias)  # a token itself is not after itself
+        if after and bias is not None and (bias_after := self.bias_after(distance)) is not None:
+            bias = torch.where(distance > 0, bias_after, bias)  # a token itself is not after itself
         if window is None or window >= reach:
             return bias
         if bias is None:
@@ -305,8 +305,8 @@ class Scheme(nn.Module):
     ) -> Float[Tensor, "H Q N"] | None:
         """Return the bias on the logits of queries and keys at these positions.
 
-        Any number for keys ahead where the geometry is causal. Override this only where the bias depends on
-        more than the distance.
+        If the geometry is causal, the values for keys ahead do not matter. Override this only if the bias
+        depends on more than the distance.
         """
         distance = self.distances(queries, keys)
         bias = self.bias(distance.flatten())
@@ -334,37 +334,37 @@ class Scheme(nn.Module):
     def log_gates(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T"] | None:
         """Return log f_t <= 0, added to the logit of every query at or after token t and every key before t.
 
-        None: no gates. `x` is the input of this layer's projections to queries and keys.
+        None means no gates. `x` is the input of this layer's projections to queries and keys.
         """
         return None
 
     def angles(
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]
     ) -> Float[Tensor, "B H T K/2"] | None:
-        """Return the radians by which each pair (c, c + K/2) of each token's query and key turns.
+        """Return the angles in radians by which each pair (c, c + K/2) of a token's query and key rotates.
 
-        So a logit depends on the difference of two tokens' angles. They come on top of `rotate`, in linear
-        attention only in the numerator. None: no such angles. `x` is the input of this layer's projections,
-        often under autocast, which is no place for sums over tokens.
+        A logit thus depends on the difference of two tokens' angles. They are added to `rotate`, in linear
+        attention only in the numerator. None means no angles. `x` is the input of this layer's projections,
+        often under autocast, which is too imprecise for sums over tokens.
         """
         return None
 
     def content_bias(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> ContentBias | None:
-        """Return the bias that each query has by distance; None: none. `x` is as for `angles`."""
+        """Return each query's own bias by distance; None means no bias. `x` is as for `angles`."""
         return None
 
     def score_bias(
         self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
     ) -> Float[Tensor, "B H Q T"] | None:
-        """Return what is added to softmax's logits, from the queries and from all of their logits.
+        """Return a term to add to softmax's logits, computed from the queries and all of their logits.
 
-        `scores` are -inf for keys that are not seen, where any number may be returned. Only an attention that
-        forms all scores has a place for it. None: nothing.
+        `scores` are -inf for hidden keys, for which any number may be returned. Only an attention that forms
+        all scores supports this hook. None means no term.
         """
         return None
 
     def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"] | None:
-        """Return what `products` reads of each token; None: nothing. `x` is as for `angles`."""
+        """Return the vectors that `products` reads for each token, or None. `x` is as for `angles`."""
         return None
 
     def products(
@@ -374,15 +374,15 @@ class Scheme(nn.Module):
         transitions: Float[Tensor, "B H N K"] | None,
         first: int,
     ) -> Float[Tensor, "B H Q N"]:
-        """Return the products of queries and keys in softmax's logits; any finite number for keys ahead.
+        """Return the products of queries and keys in softmax's logits, any finite number for keys ahead.
 
-        `transitions` are of the keys' tokens, and the queries are those from number `first` on among them.
-        Linear attention has no place for it, unless it `decays_channels`.
+        `transitions` are those of the keys' tokens; the queries are these tokens from number `first` on.
+        Linear attention does not support this hook, unless the scheme `decays_channels`.
         """
         return q @ k.mT
 
     def tail(self) -> Tail | None:
-        """Return where the bias becomes geometric; None: nowhere, or the scheme does not declare it."""
+        """Return where the bias becomes geometric; None if nowhere, or if the scheme does not declare it."""
         if self.overrides("bias") or not self.by_distance:
             return None
         return Tail(0, torch.zeros(self.geometry.heads))

@@ -9,9 +9,9 @@ from poslab.model.positions import Geometry, Scheme, Tail
 
 
 def slopes(heads: int) -> list[float]:
-    """m_h = 2^(-8h/H) for h = 1..H; for H not a power of two the published rule:
+    """Return m_h = 2^(-8h/H) for h = 1..H, or the slopes of the published rule if H is not a power of two.
 
-    the slopes of the power of two below, then every second slope of the power of two above.
+    These are the slopes of the power of two below, then every second slope of the power of two above.
     """
     below = 1 << (heads.bit_length() - 1)
     geometric = [2 ** (-8 * (head + 1) / below) for head in range(below)]

@@ -1,10 +1,10 @@
 """Bilevel positions (BiPE; He et al. 2024, arXiv 2401.16421, section 3): in a segment, and between segments.
 
-A segment ends with one of the tokens `ends`. Token number n of its segment, from 0 on, has a learned vector
-of n added to its input. Between tokens the numbers s of their segments count: under BiPE-RoPE pair c of
-queries and keys turns by s base^(-2c/K), and under BiPE-ALiBi a logit loses m_h f (s_i - s_j), with
-ALiBi's m_h and a factor f.
-As in the authors' code, tokens of a segment from number L - 1 on share its vector.
+A segment ends with one of the tokens `ends`. A learned vector for n is added to the input of token number n
+of its segment, from 0 on. Between tokens, the numbers s of their segments matter: under BiPE-RoPE pair c of
+queries and keys turns by s base^(-2c/K), and under BiPE-ALiBi m_h f (s_i - s_j) is subtracted from a logit,
+with ALiBi's m_h and a factor f.
+As in the authors' code, tokens of a segment from number L - 1 on share one vector.
 """
 
 from typing import Literal
@@ -28,13 +28,13 @@ class BiPEOptions(LearnedOptions):
         min_length=1,
         description="the tokens that end a segment; in bytes 10 is a new line and 46 a full stop",
     )
-    between: Literal["rope", "alibi"] = Field(description="how the numbers of two segments count")
+    between: Literal["rope", "alibi"] = Field(description="how the numbers of two segments enter a logit")
     constant: float = Field(gt=0, description="RoPE's base, or what ALiBi's slopes are multiplied by")
 
 
 class BiPE(Scheme):
     options_class = BiPEOptions
-    shift_invariant = False  # tokens before a segment's first end are counted from the window's first
+    shift_invariant = False  # tokens before the first end of a segment are counted from the window's first
     options: BiPEOptions
     slopes: Tensor
 
@@ -57,19 +57,19 @@ class BiPE(Scheme):
             raise ConfigError(f"pos.ends={ends}: the tokens of the text are 0 to {entries - 1}")
         if entries != BYTES and {*ends} == {NEW_LINE, FULL_STOP}:
             raise ConfigError(
-                f"pos.ends={ends} are a new line and a full stop in bytes, and other tokens in a vocabulary "
-                f"of {entries}: choose data.vocabulary=bytes, or give the numbers of its tokens in pos.ends"
+                f"pos.ends={ends} are a new line and a full stop in bytes, but other tokens in a vocabulary "
+                f"of {entries}: choose data.vocabulary=bytes, or set pos.ends to tokens of that vocabulary"
             )
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
-        # Not torch.isin: the processor would wait for the copy of its numbers to a GPU.
+        # Not torch.isin, for which the CPU would wait until `ends` is copied to a GPU.
         ends = torch.stack([tokens == token for token in self.options.ends]).any(dim=0)
         self._begins = pad(ends[:, :-1], (1, 0))
 
     def begins(self, length: int) -> Int[Tensor, "B T"]:
-        """Return 1 for tokens that begin a segment, 0 for the first of the window."""
+        """Return 1 for tokens that begin a segment, 0 for the others and for the window's first."""
         if self._begins is None:
-            raise ValueError("pos.scheme=bipe counts segments of tokens: call its read_tokens first")
+            raise ValueError("pos.scheme=bipe needs the tokens to count segments: call its read_tokens first")
         return self._begins[:, :length].long()
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:

@@ -2,10 +2,10 @@
 
     angle_ic = sum over l <= i of f_l^c,   f_l = 1 / (softplus(w_h x_l) + 1)
 
-for each pair c = 0, 1, ... of each head h: RoPE's frequencies base^(-2c/K) are the powers of one number, and
-here each token says which. The paper reads token embeddings; x is here the layer's input, with weights for
-each layer. f starts near 1 / (1 + ln 2) = 0.59, close to the 0.56 of RoPE with base 10,000 in heads 32 wide:
-the paper starts from RoPE and does not say how.
+for each pair c = 0, 1, ... of each head h. RoPE's frequencies base^(-2c/K) are the powers of one number, and
+here each token chooses that number. The paper reads token embeddings; here x is the layer's input, with
+weights for each layer. f starts near 1 / (1 + ln 2) = 0.59, close to the 0.56 of RoPE with base 10,000 in
+heads 32 wide; the paper starts from RoPE and does not say how.
 """
 
 import torch

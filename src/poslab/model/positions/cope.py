@@ -1,11 +1,11 @@
-"""Contextual positions (CoPE; Golovneva et al. 2024, arXiv 2405.18719, equations 3 to 5): queries count.
+"""Contextual positions (CoPE; Golovneva et al. 2024, arXiv 2405.18719, equations 3 to 5): each query counts.
 
     logit_ij += q_i . e(p_ij) / sqrt(K),   p_ij = sum over l in [j, i] of sigmoid(logit_il)
 
-a key's position is the number of tokens from it on that the query counts, each by how well it fits. e is a
-vector for each whole number below `positions`, learned for each layer, and interpolated between two of them;
-larger numbers count as the last. The division by sqrt(K) is that of the authors' code. Its vectors start at
-0; here they start as all matrices do.
+A key's position is the number of tokens that the query counts from the key on, each by how well it fits. e is
+a vector for each whole number below `positions`, learned for each layer, and interpolated between two of
+them; larger numbers count as the last. The division by sqrt(K) is that of the authors' code, where the
+vectors start at 0; here they start like all matrices.
 """
 
 import torch
@@ -18,7 +18,7 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class CoPEOptions(LearnedOptions):
-    positions: int = Field(ge=2, description="whole numbers with a vector of their own, 0 among them")
+    positions: int = Field(ge=2, description="whole numbers with a vector of their own, from 0 on")
 
 
 class _CoPELayer(Scheme):

@@ -2,8 +2,8 @@
 
     b_h(i, j) = f_h( psi(i - j) / psi(max(i, threshold)) ),  psi(x) = log(1 + |c| x)
 
-f is a perceptron 1 -> hidden -> heads with ReLU; c and the threshold are learned, from 0.1 and `threshold`
-times L. The paper: 32 hidden units, threshold 512 at L = 2048, a quarter.
+f is a perceptron 1 -> hidden -> heads with ReLU. c and the threshold are learned; they start at 0.1 and at
+`threshold` times L. The paper has 32 hidden units and threshold 512 at L = 2048, a quarter.
 """
 
 import torch
@@ -14,12 +14,12 @@ from torch.nn.utils import skip_init
 
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
-LEAST = 1e-6  # added to the denominator: the quotient stays finite at position 0
+LEAST = 1e-6  # added to the denominator, so that the quotient stays finite at position 0
 
 
 class FIREOptions(LearnedOptions):
-    hidden: int = Field(ge=1, description="width of the hidden layer of the function of the distance")
-    threshold: float = Field(gt=0, description="share of L from which the query's position counts")
+    hidden: int = Field(ge=1, description="width of the hidden layer of the perceptron f")
+    threshold: float = Field(gt=0, description="initial lower bound on the query's position, a share of L")
 
 
 class FIRE(Scheme):
@@ -30,11 +30,11 @@ class FIRE(Scheme):
 
     def __init__(self, options: FIREOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        # Without initial values, which `draw` sets: they would take long for an absurd `hidden`.
+        # Without initial values, which `draw` sets: they would take long for a huge `hidden`.
         self.expand = skip_init(nn.Linear, 1, options.hidden)  # type: ignore[no-untyped-call]
         self.project = skip_init(nn.Linear, options.hidden, geometry.heads)  # type: ignore[no-untyped-call]
         self.c = nn.Parameter(torch.tensor([0.1]))
-        self.threshold = nn.Parameter(torch.ones(1))  # times threshold L
+        self.threshold = nn.Parameter(torch.ones(1))  # multiplied by `threshold` L
 
     def draw(self, stream: torch.Generator) -> None:
         """Draw the perceptron's weights as PyTorch does: uniform within 1 / sqrt(inputs)."""

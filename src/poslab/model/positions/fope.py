@@ -1,16 +1,16 @@
-"""Fourier position embedding (FoPE; Hua et al. 2024, arXiv 2412.17739): each pair turns by several waves.
+"""Fourier position embedding (FoPE; Hua et al. 2024, arXiv 2412.17739): each pair mixes several waves.
 
     cos of pair c = sum_m A_mc cos(p theta_m),   sin of pair c = sum_m B_mc sin(p theta_m)
 
-take the place of RoPE's cos(p theta_c) and sin(p theta_c), for the M pairs that turn at least once in the
-training length, theta_m = base^(-2m/K) >= 2 pi / L. The other pairs do not turn. A = I + N and B = I + N',
-so a pair's own wave dominates. N and N' are Gaussian with Xavier's deviation times `gain`, and fixed: each
-head of each layer draws its own from the run's seed, and the checkpoint holds them.
+replace RoPE's cos(p theta_c) and sin(p theta_c), for the M pairs that turn at least once in the training
+length, theta_m = base^(-2m/K) >= 2 pi / L. The other pairs do not turn. A = I + N and B = I + N', so a pair's
+own wave dominates. N and N' are Gaussian with Xavier's deviation times `gain`, and are not trained. Each head
+of each layer draws its own from the run's seed, and the checkpoint stores them.
 
-This is no rotation: the waves of a pair change its length, and a logit depends on both positions. The
-authors' code (olmo/model.py, FourierEmbedding) fixes the deviation, and that A and B are not learned. It
-gives pairs that do not turn a sine of 1 where the paper gives frequency 0; here they follow the paper, as in
-vLLM. It also turns K/4 pairs at most; here all M turn, as in vLLM.
+This is not a rotation: the waves of a pair change its length, and a logit depends on both positions. The
+deviation, and that A and B are not learned, follow the authors' code (olmo/model.py, FourierEmbedding). That
+code gives pairs that do not turn a sine of 1 where the paper gives frequency 0; here they follow the paper,
+as in vLLM. It also turns at most K/4 pairs; here all M turn, as in vLLM.
 """
 
 import torch
@@ -27,7 +27,7 @@ from poslab.model.positions.hope import turning_pairs
 
 class FoPEOptions(Options):
     base: float = Field(gt=0, description="wave m has base^(-2m/K) radians per token")
-    gain: float = Field(gt=0, description="times Xavier's deviation, of the waves that are not a pair's own")
+    gain: float = Field(gt=0, description="factor on Xavier's deviation, for the noise in the mixtures")
 
 
 class _FoPELayer(Scheme):
@@ -46,7 +46,7 @@ class _FoPELayer(Scheme):
 
     def draw(self, stream: torch.Generator) -> None:
         heads, waves = self.mixtures.shape[1:3]
-        # Xavier's deviation as PyTorch has it for a tensor (H, M, M).
+        # Xavier's deviation as PyTorch computes it for a tensor (H, M, M).
         deviation = self.options.gain * (2 / (waves * (waves + heads))) ** 0.5
         noise = torch.empty(self.mixtures.shape).normal_(0, deviation, generator=stream)
         self.mixtures.copy_(torch.eye(waves) + noise)
@@ -64,7 +64,7 @@ class _FoPELayer(Scheme):
         return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1).to(x.dtype)
 
     def can_rotate(self, width: int) -> bool:
-        return width == self.geometry.head_width  # each of its pairs has waves of its own
+        return width == self.geometry.head_width  # each of its pairs has its own waves
 
 
 class FoPE(LayeredScheme):

@@ -2,7 +2,7 @@
 
     logit_ij += sum over l in (j, i] of log f_l,   f_t = sigmoid(w_h x_t + b_h)
 
-for each head of each layer; b starts at 0. In linear attention the gates multiply the kernel likewise.
+for each head of each layer; b starts at 0. In linear attention the gates f multiply the kernel.
 """
 
 import torch

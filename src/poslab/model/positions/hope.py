@@ -4,8 +4,8 @@ A pair that turns less than once in the training length L does not turn at all:
 
     theta_c = base^(-2c/W) where base^(-2c/W) >= 2 pi / L, else 0
 
-Such a pair never shows all of its angles in training, and longer texts would show it others. Under Performer
-W is the width of the features.
+Such a pair never takes all of its angles in training, and would take new ones in longer texts. Under
+Performer, W is the width of the features.
 """
 
 import math
@@ -40,7 +40,7 @@ class HoPE(RoPE):
 
 
 def turning_pairs(scheme: Scheme, base: float) -> int:
-    """Return how many pairs of a head turn at least once in the training length. Raise ConfigError for 0."""
+    """Return how many pairs of a head turn at least once in the training length. Raise ConfigError if 0."""
     length = scheme.geometry.context_length
     turning = full_turns(base, scheme.geometry.head_width, length)
     if turning == 0:

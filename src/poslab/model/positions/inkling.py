@@ -2,10 +2,10 @@
 
     bias_h(i, t) = (W_r x_i)_h . P[:, t] for the key t < extent tokens back, 0 from extent on
 
-for each head h. P is a bank of `rank` profiles by distance, of which each token mixes its own; W_r and P are
-learned for each layer. Inkling has no other positions, rank 16, and an extent of 1,024 tokens, in its window
-layers that of the window. Here the extent is a share of the training length L: columns of P beyond L would
-keep their random initial values.
+for each head h. P holds `rank` profiles by distance, which each token mixes by its content. W_r and P are
+learned for each layer. Inkling has no other positions, rank 16, and an extent of 1,024 tokens, or of the
+window in layers with one. Here the extent is a share of the training length L, since columns of P beyond L
+would keep their random initial values.
 """
 
 import torch
@@ -19,7 +19,7 @@ from poslab.model.positions import ContentBias, Geometry, LearnedOptions, Scheme
 
 class InklingOptions(LearnedOptions):
     rank: int = Field(ge=1, description="profiles by distance that each token mixes")
-    extent: float = Field(gt=0, le=1, description="share of L from which on a key has no bias")
+    extent: float = Field(gt=0, le=1, description="distance, as a share of L, from which a key has no bias")
 
 
 class _InklingLayer(Scheme):

@@ -1,8 +1,8 @@
 """KERPLE, logarithmic kind (Chi et al. 2022, arXiv 2205.09921): b_h(t) = -r1_h log(1 + r2_h t).
 
-r1 and r2 are learned for each head; below 0.01 they act as 0.01, with their gradients. The authors draw their
-initial values uniformly from [0, 2] and [0, 1]. Here they are the centres of as many equal parts as there are
-heads, r2 falling as r1 rises, so that no run depends on the luck of a draw.
+r1 and r2 are learned for each head; below 0.01 they act as 0.01, but keep their gradients. The authors draw
+the initial values uniformly from [0, 2] and [0, 1]. Here they are the centres of H equal parts of these
+ranges, with r2 falling as r1 rises, so that no run depends on the luck of a draw.
 """
 
 import torch
@@ -31,5 +31,5 @@ class KERPLE(Scheme):
 
 
 def _at_least(r: Float[Tensor, "H"]) -> Float[Tensor, "H"]:
-    """Return max(r, LEAST) with the gradient of r: without it a value below would never come back."""
+    """Return max(r, LEAST) with the gradient of r, without which a value below would never rise again."""
     return r + (r.clamp(min=LEAST) - r).detach()

@@ -1,4 +1,4 @@
-"""Logits that grow with the logarithm of a query's position, by a fixed rule, around any other scheme.
+"""A factor on logits that grows with the query's position by a fixed rule, around any other scheme.
 
     llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 (Ministral 3: floor(i / start))
     inkling   1 + strength log(max((i + 1) / start, 1))        Inkling
@@ -6,9 +6,9 @@
     yarn      (1 + strength log(max((i + 1) / start, 1)))^2    YaRN's temperature (Peng et al. 2023), RoPE-ID
 
 multiplies the queries at position i, in layers without a rotation (Llama 4, Beam) or in those that see the
-whole text (Inkling): a schedule's entry. The rules are those of the models' code in transformers, where their
-start is 8,192 tokens (Llama 4) or 2,048 (Beam). YaRN's start is the training length, in every layer, and the
-last token's factor goes for all queries; here each query has its own, which no later token changes.
+whole text (Inkling), as an entry of a schedule. The rules are those of the models' code in transformers, with
+a start of 8,192 tokens (Llama 4) or 2,048 (Beam). YaRN's start is the training length, in every layer, and
+the last token's factor applies to all queries; here each has its own, which no later token changes.
 """
 
 from typing import Literal
@@ -23,10 +23,10 @@ from poslab.model.around import AroundOptions, Scaled, ScaledLayer
 
 class LogScaledOptions(AroundOptions):
     rule: Literal["llama4", "inkling", "beam", "yarn"] = Field(
-        description="how the factor grows; see the module"
+        description="how the factor grows, by the formulas of the module"
     )
-    strength: float = Field(gt=0, description="of the growth; 0.1 under all four rules")
-    start: int = Field(ge=1, description="tokens; the growth begins, or is counted, from here")
+    strength: float = Field(gt=0, description="strength of the growth; 0.1 in the models of all four rules")
+    start: int = Field(ge=1, description="tokens from which the growth begins or is counted")
 
 
 class _LogScaledLayer(ScaledLayer):

@@ -4,4 +4,4 @@ from poslab.model.positions import Scheme
 
 
 class NoScheme(Scheme):
-    two_sided = True  # the model then knows no order of tokens
+    two_sided = True  # the model then has no information on the order of tokens

@@ -6,7 +6,7 @@ for each head, w = silu(conv(B A x)) / |silu(conv(B A x))| and beta = 2 sigmoid(
 and the convolution of each channel over three tokens are learned for each layer, as in the authors' code
 (fla/layers/path_attn.py in flash-linear-attention); b starts at 0. The forget gate of PaTH-FoX is left out.
 
-With u = sqrt(beta) w the products of all H are one triangular system (section 3.2, the UT transform):
+With u = sqrt(beta) w, one triangular system gives the products of all H (section 3.2, the UT transform):
 
     logits = Q K^T - tril(Q U^T) (I + strictly lower(U U^T))^-1 strictly lower(U K^T)
 """
@@ -24,7 +24,7 @@ WINDOW = 3  # tokens that the convolution reads, the token itself and those befo
 
 
 class PaTHOptions(LearnedOptions):
-    rank: int = Field(ge=1, description="of the product of two matrices that reads a token")
+    rank: int = Field(ge=1, description="rank of the product of two matrices that reads a token")
 
 
 class _PaTHLayer(Scheme):

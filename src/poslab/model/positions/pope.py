@@ -1,12 +1,12 @@
-"""Polar positions (PoPE; Gopalakrishnan et al. 2025, arXiv 2509.10534): content apart from position.
+"""Polar positions (PoPE; Gopalakrishnan et al. 2025, arXiv 2509.10534): content separate from position.
 
-Every number of a query or a key is a magnitude with a phase of its own, so content and position do not mix:
+Each component of a query or a key is a magnitude with its own phase, so content and position do not mix:
 
     score_ij = sum_c softplus(q_ic) softplus(k_jc) cos((i - j) theta_c + delta_c),  theta_c = base^(-c/K)
 
 delta_c is learned for each head and starts at 0; the paper confines it to [-2 pi, 0], which makes no
-difference to a cosine. Each number becomes two, (magnitude cos, magnitude sin), so that a plain product gives
-the score. Under linear attention the feature map, also positive, replaces softplus.
+difference to a cosine. Each component becomes two, (magnitude cos, magnitude sin), so that a plain product
+gives the score. Under linear attention the feature map, also positive, replaces softplus.
 """
 
 import torch
@@ -21,7 +21,7 @@ from poslab.model.rescaling import Rescaling
 
 
 class PoPEOptions(LearnedOptions):
-    base: float = Field(gt=1, description="number c of a head's K turns by base^(-c/K) radians per token")
+    base: float = Field(gt=1, description="component c of a head's K turns by base^(-c/K) radians per token")
 
 
 class PoPE(Scheme):
@@ -32,7 +32,7 @@ class PoPE(Scheme):
 
     def __init__(self, options: PoPEOptions, geometry: Geometry) -> None:
         super().__init__(options, geometry)
-        # A vector, head after head: vectors keep their initial value and are not decayed.
+        # A vector, head after head: vectors keep their initial values and have no weight decay.
         self.delta = nn.Parameter(torch.zeros(geometry.width))
 
     @property
@@ -54,7 +54,7 @@ class PoPE(Scheme):
         return _polar(k, self._phases(positions)[None] - delta)
 
     def can_rotate(self, width: int) -> bool:
-        return width == self.geometry.head_width  # delta has one value for each of them
+        return width == self.geometry.head_width  # delta has one value for each component
 
     def rescale(self, rescaling: Rescaling | None) -> bool:
         self.rescaling = rescaling

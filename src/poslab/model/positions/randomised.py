@@ -1,7 +1,7 @@
-"""Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) under any other scheme.
+"""Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) for any other scheme.
 
-The tokens of a window have sorted positions drawn without repeats from [0, stretch L). All windows of a
-training step share one draw. Evaluation also draws, as in the paper: one fixed set for each length.
+The tokens of a window have sorted positions drawn without replacement from [0, stretch L). All windows of a
+training step share one draw. Evaluation also has random positions, as in the paper: a fixed set per length.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from poslab.model.positions import Geometry, Scheme, build_scheme
 
 
 class RandomisedOptions(Options):
-    stretch: int = Field(ge=2, description="positions are drawn below stretch L")
-    of: dict[str, Any] = Field(description="the section of the scheme that takes the drawn positions")
+    stretch: int = Field(ge=2, description="positions are drawn below stretch times L")
+    of: dict[str, Any] = Field(description="the section of the scheme that uses the random positions")
 
 
 class Randomised(Around):
     options_class = RandomisedOptions
-    two_sided = True  # where `of` is
+    two_sided = True  # if `of` is
     options: RandomisedOptions
 
     def __init__(self, options: RandomisedOptions, geometry: Geometry) -> None:
@@ -38,7 +38,7 @@ class Randomised(Around):
         if self.of.overrides("place") or not any(map(_uses_positions, [self.of, *layers])):
             raise ConfigError(
                 f"pos.of.scheme={self.of.name} uses no positions, or draws its own: "
-                "choose one that uses the given ones, such as rope"
+                "choose one that uses given positions, such as rope"
             )
 
     @property
@@ -58,4 +58,4 @@ class Randomised(Around):
 def _uses_positions(scheme: Scheme) -> bool:
     by_distance = ("bias", "pairwise_bias", "content_bias")
     hooks = ("embed", "rotate", "rotate_queries", "rotate_keys", *by_distance)
-    return any(map(scheme.overrides, hooks)) and not scheme.overrides("read_tokens")  # BiPE counts by itself
+    return any(map(scheme.overrides, hooks)) and not scheme.overrides("read_tokens")  # BiPE counts its own

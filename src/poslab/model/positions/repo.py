@@ -2,9 +2,9 @@
 
     angle_ic = z_ih base^(-2c/K),   z_i = W_z (silu(W_g x_i) * W_c x_i)
 
-for each pair c of each head h: RoPE at real positions z, predicted from the layer's input. W_g and W_c, D/8
-numbers of a token, serve all heads of a layer. The order of the tokens does not enter. The paper trains on
-from a model under RoPE, and leaves its first layers under RoPE (`schedule` can); here z starts near 0.
+for each pair c of each head h: RoPE at real-valued positions z, predicted from the layer's input. W_g and W_c
+(D/8 x D) serve all heads of a layer. The order of the tokens plays no part. The paper continues the training
+of a model with RoPE and keeps RoPE in its first layers (as `schedule` can); here z starts near 0.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """Rotary positions (RoPE; Su et al. 2021, arXiv 2104.09864, section 3.2): pairs turn with the position.
 
-Pair c of W numbers turns by p * theta_c at position p, theta_c = base^(-2c/W): c = 0 turns fastest, one
-radian per token (other bases: Xu et al. 2024, Liu et al. 2023). A pair is (c, c + W/2) under pairing "half"
-and (2c, 2c + 1) under "interleaved"; the two are the same scheme up to a permutation of the width.
+Pair c of W components turns by p * theta_c at position p, with theta_c = base^(-2c/W): c = 0 turns fastest,
+one radian per token (other bases: Xu et al. 2024, Liu et al. 2023). A pair is (c, c + W/2) with pairing
+"half" and (2c, 2c + 1) with "interleaved"; both are the same scheme up to a permutation of the width.
 """
 
 from typing import ClassVar

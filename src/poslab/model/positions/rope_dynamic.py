@@ -1,6 +1,6 @@
 """RoPE with dynamic NTK scaling (arXiv 2309.00071, section 3.3): NTK by the length l of the sequence.
 
-s = factor l / L - (factor - 1), and 1 up to L: it trains as plain RoPE and differs from it only past L.
+s = factor l / L - (factor - 1), and s = 1 up to L: it trains like plain RoPE and differs from it only past L.
 """
 
 from jaxtyping import Float, Int
@@ -25,7 +25,7 @@ class DynamicNTKRoPE(NTKRoPE):
         super().__init__(options, geometry)
         if not geometry.consecutive:
             raise ConfigError(
-                "pos.scheme=rope_dynamic scales past the training length, which drawn positions never pass: "
+                "pos.scheme=rope_dynamic scales past the training length, which random positions never pass: "
                 "choose rope or rope_ntk"
             )
 

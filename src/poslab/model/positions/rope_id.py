@@ -1,14 +1,14 @@
-"""RoPE-ID (Wertheimer et al. 2026, arXiv 2603.18017): half of the pairs turns, all of them fast.
+"""RoPE-ID (Wertheimer et al. 2026, arXiv 2603.18017): half of the pairs turn, all of them fast.
 
-The first half of the pairs, c = 0, ..., N - 1, turns by frequencies in equal ratios, from one turn in
-`period` tokens to `turns` turns in the training length L; the others do not turn:
+The first half of the pairs, c = 0, ..., N - 1, have frequencies in equal ratios, from one turn in `period`
+tokens to `turns` turns in the training length L; the others do not turn:
 
     theta_c = (2 pi / period) (turns period / L)^(c / (N - 1))
 
-So training shows each pair all of its angles (where `period` is at most L), and the half that does not turn
-keeps queries and keys apart. The half, one turn in 32 tokens and two turns in L are the authors', from a
-summary of the paper and its reviews; equal ratios between, as RoPE's are, are assumed. Under
-pos=rope_id_scaled the logits of queries past L grow as under YaRN, as the authors let them.
+So training shows each pair all of its angles (if `period` is at most L), and the half that does not turn
+keeps queries and keys apart. The half, one turn in 32 tokens and two turns in L are the authors' values, from
+a summary of the paper and its reviews. Equal ratios in between, as in RoPE, are an assumption. Under
+pos=rope_id_scaled the logits of queries past L grow as under YaRN, as in the authors' models.
 """
 
 import math
@@ -28,7 +28,7 @@ from poslab.model.rescaling import Rescaling
 class RoPEIDOptions(Options):
     pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
     period: float = Field(gt=0, description="tokens in which the first pair turns once")
-    turns: float = Field(gt=0, description="of the last pair that turns, in the training length")
+    turns: float = Field(gt=0, description="turns of the last pair that turns, in the training length")
 
 
 class RoPEID(RoPE):
@@ -39,7 +39,7 @@ class RoPEID(RoPE):
         super().__init__(options, geometry)  # type: ignore[arg-type]
         if not self.can_rotate(geometry.head_width):
             raise ConfigError(
-                f"heads {geometry.head_width} wide have no half of their pairs to turn, as "
+                f"heads {geometry.head_width} wide have too few pairs to rotate half of them, as "
                 "pos.scheme=rope_id does: choose wider heads, or pos=rope"
             )
 

@@ -22,6 +22,6 @@ class RoPEWithLearned(RoPE, Learned):
 
     def embed(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B T D"]:
         if self.dropped:
-            # With a gradient of 0, since several devices need one of each parameter.
+            # With a gradient of 0, since training on several devices needs one for each parameter.
             return x + 0 * self.table[:1]
         return super().embed(x, positions)

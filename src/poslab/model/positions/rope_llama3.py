@@ -1,8 +1,8 @@
-"""RoPE with Llama 3.1's scaling (arXiv 2407.21783, and its published code): slow pairs are slowed.
+"""RoPE with Llama 3.1's scaling (arXiv 2407.21783, and its published code): slow pairs turn more slowly.
 
-Pairs that turn `low` times or less in the original length are slowed by `factor`, those that turn `high`
-times or more are unchanged; between them the slowing is linear in the number of turns. Llama 3.1: factor 8,
-low 1, high 4, original length 8192.
+Pairs that turn `low` times or less in the original length are slowed by `factor`, and those that turn `high`
+times or more are unchanged. Between them, both are mixed with shares linear in the number of turns. Llama 3.1
+has factor 8, low 1, high 4 and original length 8192.
 """
 
 from typing import Self
@@ -16,7 +16,7 @@ from poslab.model.rescaling import llama3
 
 
 class Llama3Options(RoPEOptions):
-    factor: float = Field(gt=1, description="that the slow pairs are slowed by")
+    factor: float = Field(gt=1, description="slow pairs turn this many times slower")
     low: float = Field(
         gt=0, description="pairs with fewer turns over original_length are slowed by the whole factor"
     )

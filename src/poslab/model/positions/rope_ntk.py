@@ -15,7 +15,7 @@ from poslab.model.rescaling import ntk
 
 class NTKOptions(RoPEOptions):
     factor: float = Field(
-        gt=1, description="the base grows so that the slowest pair turns so many times slower"
+        gt=1, description="the base grows so that the slowest pair turns this many times slower"
     )
 
 

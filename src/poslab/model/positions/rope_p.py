@@ -1,6 +1,6 @@
-"""p-RoPE (Barbero et al. 2024, arXiv 2410.06205): the slowest pairs are left unturned.
+"""p-RoPE (Barbero et al. 2024, arXiv 2410.06205): the slowest pairs do not turn.
 
-The fastest `fraction` of the pairs turns by plain RoPE's frequencies; the others do not turn.
+The fastest `fraction` of the pairs turn by plain RoPE's frequencies; the others do not turn.
 """
 
 import torch
@@ -14,7 +14,7 @@ from poslab.model.positions.rope import RoPE, RoPEOptions
 
 
 class PRoPEOptions(RoPEOptions):
-    fraction: float = Field(gt=0, lt=1, description="of the pairs, the fastest, that turn")
+    fraction: float = Field(gt=0, lt=1, description="share of the pairs, the fastest ones, that turn")
 
 
 class PRoPE(RoPE):
@@ -26,8 +26,8 @@ class PRoPE(RoPE):
         pairs = geometry.head_width // 2
         if not self.can_rotate(geometry.head_width):
             raise ConfigError(
-                f"pos.fraction={options.fraction:g} of {pairs} pairs turns {self._turned(pairs)}: "
-                "choose one that turns some and leaves some"
+                f"pos.fraction={options.fraction:g} of {pairs} pairs rotates {self._turned(pairs)}: "
+                "choose one that rotates some but not all"
             )
 
     def frequencies(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "W/2"]:

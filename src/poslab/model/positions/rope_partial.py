@@ -1,6 +1,6 @@
 """Partial RoPE (GPT-NeoX, Black et al. 2022, arXiv 2204.06745): the first `fraction` of the width turns.
 
-The turned part has the frequencies of a head of its own width; the rest carries no position.
+The part that turns has the frequencies of a head of its width; the rest carries no position.
 """
 
 import torch
@@ -14,7 +14,7 @@ from poslab.model.positions.rope import RoPE, RoPEOptions, turns_at
 
 
 class PartialOptions(RoPEOptions):
-    fraction: float = Field(gt=0, lt=1, description="of a head's width that turns")
+    fraction: float = Field(gt=0, lt=1, description="share of a head's width that turns")
 
 
 class PartialRoPE(RoPE):
@@ -26,8 +26,8 @@ class PartialRoPE(RoPE):
         if not self.can_rotate(geometry.head_width):
             raise ConfigError(
                 f"pos.fraction={options.fraction:g} of heads {geometry.head_width} wide is "
-                f"{self._turned(geometry.head_width)}, and pairs are turned: "
-                "choose one that gives an even number"
+                f"{self._turned(geometry.head_width)}, but only pairs can be rotated: "
+                "choose one that gives an even number above 0"
             )
 
     def rotate(self, x: Float[Tensor, "B H T W"], positions: Int[Tensor, "T"]) -> Float[Tensor, "B H T W"]:

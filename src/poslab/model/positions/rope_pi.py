@@ -9,7 +9,7 @@ from poslab.model.rescaling import interpolated
 
 
 class InterpolatedOptions(RoPEOptions):
-    factor: float = Field(gt=1, description="positions are divided by it")
+    factor: float = Field(gt=1, description="positions are divided by this")
 
 
 class InterpolatedRoPE(RoPE):

@@ -16,7 +16,7 @@ WARPS = {"sqrt": torch.sqrt, "log": torch.log1p}
 
 
 class WarpedOptions(RoPEOptions):
-    warp: Literal["sqrt", "log"] = Field(description="the function of the position that pairs turn by")
+    warp: Literal["sqrt", "log"] = Field(description="function of the position by which pairs turn")
 
 
 class WarpedRoPE(RoPE):
@@ -25,7 +25,7 @@ class WarpedRoPE(RoPE):
     options: WarpedOptions
 
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> None:
-        return None  # the turn of a pair depends on more than the distance
+        return None  # a pair's rotation depends on more than the distance
 
     def phases(self, width: int, positions: Int[Tensor, "T"]) -> Float[Tensor, "T W/2"]:
         warped: Tensor = WARPS[self.options.warp](positions.double())

@@ -1,7 +1,7 @@
 """RoPE with YaRN (Peng et al. 2023, arXiv 2309.00071, sections 3.2 and 3.4): slow pairs are interpolated.
 
-Pairs that turn once or less in the original length are interpolated by `factor`, those that turn 32 times or
-more are unchanged, with a ramp between; under softmax, queries and keys are each multiplied by
+Pairs that turn once or less in the original length are interpolated by `factor`. Those that turn 32 times or
+more are unchanged, with a ramp in between. Under softmax, queries and keys are each multiplied by
 0.1 ln(factor) + 1.
 """
 
@@ -15,7 +15,7 @@ from poslab.model.rescaling import yarn, yarn_query_key_scale
 
 class YaRNOptions(RoPEOptions):
     base: float = Field(gt=1, description="pair c of W/2 turns by base^(-2c/W) radians per token")
-    factor: float = Field(gt=1, description="times the training length that the slow pairs are stretched to")
+    factor: float = Field(gt=1, description="slow pairs stretch to this multiple of the original length")
     original_length: int | None = Field(ge=1, description="tokens; null: the training length L")
 
 

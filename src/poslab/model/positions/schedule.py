@@ -1,8 +1,8 @@
-"""A scheme and a window for each layer, such as RoPE but none in every fourth (SmolLM3; Llama 4's iRoPE).
+"""A scheme and a window for each layer, such as RoPE except in every fourth (SmolLM3; Llama 4's iRoPE).
 
 `layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. An entry is
 the section of a scheme that acts inside a layer. With `window: w` beside the scheme's settings, a token of
-these layers sees the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786); without, all.
+these layers sees the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786), else all.
 """
 
 from dataclasses import replace
@@ -19,16 +19,16 @@ from poslab.model.rescaling import Rescaling
 
 class ScheduleOptions(Options):
     layers: list[str] = Field(
-        min_length=1, description="the name in schemes of each layer's scheme, repeated over the layers"
+        min_length=1, description="for each layer, the name of its scheme in schemes; repeated over layers"
     )
     schemes: dict[str, dict[str, Any]] = Field(
-        description="the sections of the schemes, by names of your choice; window: tokens that a token sees"
+        description="the section of each scheme, by a name of your choice; window: tokens that a token sees"
     )
 
 
 class Schedule(Scheme):
     options_class = ScheduleOptions
-    two_sided = True  # where all of its schemes are
+    two_sided = True  # if all of its schemes are
     options: ScheduleOptions
 
     def __init__(self, options: ScheduleOptions, geometry: Geometry) -> None:
@@ -45,10 +45,10 @@ class Schedule(Scheme):
             if scheme.overrides("embed") or scheme.overrides("place"):
                 raise ConfigError(
                     f"pos.schemes.{name}.scheme={scheme.name} acts on the input, which all layers share: "
-                    "a schedule takes schemes that act inside a layer"
+                    "choose a scheme that acts inside a layer"
                 )
             self.by_name[name] = scheme
-        # In the order of their first layers, so that names do not decide initial weights.
+        # In the order of their first layers, so that names do not affect initial weights.
         self.schemes = nn.ModuleList(self.by_name.values())
 
     def layer(self, index: int) -> Scheme:

@@ -1,13 +1,13 @@
-"""Selective RoPE (Movahedi et al. 2026, arXiv 2511.17388): pairs turn as far as each token says.
+"""Selective RoPE (Movahedi et al. 2026, arXiv 2511.17388): each token sets how far pairs turn.
 
     angle_ic = base^(-2c/K) sum over l <= i of g_l phi_lc,   phi = silu(conv(B A u))
 
-for each pair c of each head; u is x with each head's part of it, K numbers, at length 1. A (rank x D) and B
-are learned for each layer, and so is conv, a causal convolution of each pair's numbers over four tokens. The
-gate g = sigmoid(w_h u + b_h) of each head and silu are what the authors found to help language models;
-`gated` and `activation` leave them out. Formula and initial values are those of the authors' code
-(modules/rotary.py, low rank). Silu keeps steps above -0.28, so that a sum mostly grows like a clock; under
-activation=none it goes back as easily.
+for each pair c of each head, where u is x with the K components of each head normalised to length 1. A
+(rank x D) and B are learned for each layer, as is conv, a causal convolution over four tokens for each pair.
+The authors found that silu and the gate g = sigmoid(w_h u + b_h) of each head help language models; `gated`
+and `activation` can leave them out. Formula and initial values are those of the authors' code
+(modules/rotary.py, low rank). Silu keeps steps above -0.28, so a sum mostly grows like a clock; with
+activation=none it falls as easily.
 """
 
 from typing import Literal
@@ -25,10 +25,10 @@ WINDOW = 4  # tokens that the convolution reads, the token itself and those befo
 
 
 class SelectiveRoPEOptions(LearnedOptions):
-    base: float = Field(gt=0, description="the angles of pair c of K/2 are times base^(-2c/K)")
-    rank: int = Field(ge=1, description="of the product of two matrices that reads a token")
-    activation: Literal["silu", "none"] = Field(description="of what the convolution gives")
-    gated: bool = Field(description="whether each head weighs a token's angles by a sigmoid of it")
+    base: float = Field(gt=0, description="the angles of pair c of K/2 are multiplied by base^(-2c/K)")
+    rank: int = Field(ge=1, description="rank of the product of two matrices that reads a token")
+    activation: Literal["silu", "none"] = Field(description="activation after the convolution")
+    gated: bool = Field(description="whether each head multiplies a token's angles by a sigmoid gate")
 
 
 class _SelectiveRoPELayer(Scheme):

@@ -3,8 +3,8 @@
     x + amplitude PE,  PE(p, 2c) = sin(p / base^(2c/D)),  PE(p, 2c+1) = cos(p / base^(2c/D))
 
 The paper's amplitude is 1 beside token embeddings x of unit variance: 1/sqrt(D), times sqrt(D) (section 3.4).
-Here embeddings start with GPT-2's deviation of 0.02 under every scheme, so an amplitude of 0.02 keeps the
-paper's proportion; 0.0283, which gives the waves the mean square of x, trains better.
+Here embeddings start with GPT-2's standard deviation of 0.02 under every scheme, so an amplitude of 0.02
+keeps the paper's proportion; 0.0283, which gives the waves the mean square of x, trains better.
 """
 
 import torch
@@ -19,7 +19,7 @@ from poslab.model.positions import Geometry, Scheme
 class SinusoidalOptions(Options):
     base: float = Field(gt=0, description="wave c of D/2 is 2 pi base^(2c/D) tokens long")
     amplitude: float = Field(
-        gt=0, description="of the waves, beside token embeddings that start with deviation 0.02"
+        gt=0, description="amplitude of the waves; token embeddings start with standard deviation 0.02"
     )
 
 

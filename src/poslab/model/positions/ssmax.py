@@ -1,9 +1,9 @@
-"""Scalable softmax (SSMax; Nakanishi 2025, arXiv 2501.19399): logits grow with log(i), under any scheme.
+"""Scalable softmax (SSMax; Nakanishi 2025, arXiv 2501.19399): logits grow with log(i), around any scheme.
 
     logit_ij = s_h log(i + 1) (q_i . k_j) / sqrt(K)
 
-for query i of n = i + 1 keys, with a number s_h for each head of each layer, learned from 0.43 on (figure 1).
-In a layer with a window n is at most its length. A bias of the scheme inside by distance is not multiplied.
+for query i with n = i + 1 keys. Each head of each layer learns s_h, which starts at 0.43 (figure 1). In a
+layer with a window, n is at most its length. A bias by distance of the wrapped scheme is not multiplied.
 """
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from poslab.model.around import AroundOptions, Scaled, ScaledLayer
 from poslab.model.positions import LearnedOptions, Scheme
 
-START = 0.43  # of s
+START = 0.43  # the initial s
 
 
 class SSMaxOptions(LearnedOptions, AroundOptions):

@@ -1,11 +1,11 @@
-"""Stick-breaking attention (Tan et al. 2024, arXiv 2410.17980): weights by break points instead of softmax.
+"""Stick-breaking attention (Tan et al. 2024, arXiv 2410.17980): weights without a softmax.
 
     weight_ij = beta_ij prod over l in (j, i) of (1 - beta_il),   beta_ij = sigmoid(q_i k_j / sqrt(K))
 
-for j < i: the nearest token takes its share of a stick first, and each one before it a share of what is left.
-No token has a weight for itself, and the weights of a query sum to at most 1: the rest goes nowhere, so that
-the first token mixes nothing. The authors' models add the rest times a learned vector for each head, which
-starts at 0; it is left out here. The scheme has no parameters.
+for j < i: the nearest token takes its share of a stick first, and each earlier one a share of the remainder.
+No token has a weight for itself, and the weights of a query sum to at most 1. The remainder is dropped, so
+the first token mixes nothing. The authors' models add the remainder times a learned vector for each head,
+which starts at 0; it is left out here. The scheme has no parameters.
 """
 
 import torch
@@ -22,7 +22,7 @@ class StickBreaking(Scheme):
     def score_bias(
         self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
     ) -> Float[Tensor, "B H Q T"]:
-        """Return what makes the logarithms of the weights: log beta - log(1 - beta) is the logit itself."""
+        """Return the term that makes logits log weights, since a logit is log beta - log(1 - beta)."""
         rows, length = scores.shape[-2:]
         unseen = torch.ones(rows, length, dtype=torch.bool, device=scores.device).triu(length - rows)
         left = logsigmoid(-scores).masked_fill(unseen, 0)  # log(1 - beta), 0 for keys that are not seen

@@ -1,14 +1,14 @@
 """T5's learned bias by bucketed distance (Raffel et al. 2020, section 2.1).
 
-Half of the buckets hold one distance each; the other half grow with the logarithm of the distance up to
-`max_distance`, beyond which all distances share the last bucket. One table serves all layers. Where tokens
-see later ones, keys after the query have the second half of the buckets, and the others the first.
+Half of the buckets hold one distance each. The other half grow with the logarithm of the distance up to
+`max_distance`, beyond which all distances share the last bucket. One table serves all layers. If tokens see
+later ones, keys after the query use the second half of the buckets, and the others use the first.
 
-Training in windows of L tokens reads no bucket of distances from L on, so past L those are as they were
-drawn, unless the last bucket begins before L: for L under 114 lower `max_distance` and `buckets`.
+Training in windows of L tokens never uses buckets that begin at distance L or further, which keep their
+initial values. So that the last bucket begins before L, lower `max_distance` and `buckets` for L under 114.
 
-The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers: T5 adds it to logits
-that are not divided by sqrt(K), as they are here.
+The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers. T5 itself adds it to
+logits that are not divided by sqrt(K); here they are.
 """
 
 import math
@@ -23,9 +23,9 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme, Tail
 
 
 class T5Options(LearnedOptions):
-    buckets: int = Field(ge=2, description="numbers that each head learns, for ranges of distance")
+    buckets: int = Field(ge=2, description="biases that each head learns, one per range of distances")
     max_distance: int = Field(
-        ge=2, description="distances up to it have buckets, wider ones farther off; the last takes all beyond"
+        ge=2, description="distances up to this have buckets, wider ones further off; the last has all beyond"
     )
 
 
@@ -37,7 +37,7 @@ class T5(Scheme):
     def __init__(self, options: T5Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
         sides = 1 if geometry.causal else 2
-        self.buckets = options.buckets // sides  # of each side
+        self.buckets = options.buckets // sides  # on each side
         if options.buckets % (2 * sides) or options.max_distance <= self.buckets // 2:
             raise ConfigError(
                 f"pos=t5 needs pos.buckets in multiples of {2 * sides} and pos.max_distance above "
@@ -73,5 +73,5 @@ class T5(Scheme):
         return self.bucket_bias[bucket].T * math.sqrt(self.geometry.head_width)
 
     def tail(self) -> Tail:
-        """Constant from the first distance of the last bucket (113 for the published 32 and 128)."""
+        """Return the constant tail from the last bucket on (distance 113 for the published 32 and 128)."""
         return Tail(self.horizon, self.bucket_bias.new_zeros(self.geometry.heads))

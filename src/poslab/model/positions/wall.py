@@ -2,8 +2,8 @@
 
     logit_ij = sum_c q_ic k_jc exp(G_ic - G_jc) / sqrt(K),   G_t = sum over l <= t of log g_l,
 
-and g_l = sigmoid(W_h x_l + b_h), K gates for each head h of each layer, where FoX has one and adds it to the
-logit. b starts at `offset`; the authors' 8 gives gates of 0.9997.
+with g_l = sigmoid(W_h x_l + b_h): K gates for each head h of each layer. FoX has one, and adds it to the
+logit. b starts at `offset`; the authors' value of 8 gives gates of 0.9997.
 """
 
 import torch
@@ -15,11 +15,11 @@ from torch.nn.functional import logsigmoid
 from poslab.model.layered import LayeredScheme, wide_linear
 from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
-BLOCK = 16  # queries with one anchor; affects only rounding, speed and memory
+BLOCK = 16  # queries that share an anchor; affects only rounding, speed and memory
 
 
 class WallOptions(LearnedOptions):
-    offset: float = Field(description="gates begin near the sigmoid of this")
+    offset: float = Field(description="gates start near the sigmoid of this")
 
 
 class _WallLayer(Scheme):
@@ -34,7 +34,7 @@ class _WallLayer(Scheme):
         self.offset = nn.Parameter(torch.full((geometry.width,), options.offset))
 
     def transitions(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T K"]:
-        """Return G in float64: differences of long sums are small."""
+        """Return G in float64, since differences of long sums are small."""
         gates = logsigmoid(wide_linear(x, self.weight, self.offset))
         of_heads = gates.reshape(*x.shape[:2], self.geometry.heads, -1).transpose(1, 2)
         return of_heads.double().cumsum(dim=-2)

@@ -1,8 +1,8 @@
 """xPos (Sun et al. 2022, arXiv 2212.10554): RoPE with pairs that also decay with the distance.
 
-Pair c of the query is multiplied by zeta_c^(p/scale_base) and of the key by zeta_c^(-p/scale_base),
-zeta_c = (2c/W + gamma) / (1 + gamma): so its product gains zeta_c^(t/scale_base) at distance t, and the
-slowest pairs decay least. The paper: gamma 0.4, scale_base 512, interleaved pairs.
+Pair c of the query is multiplied by zeta_c^(p/scale_base) and that of the key by zeta_c^(-p/scale_base), with
+zeta_c = (2c/W + gamma) / (1 + gamma). Their product gains zeta_c^(t/scale_base) at distance t, so the slowest
+pairs decay least. The paper has gamma 0.4, scale_base 512 and interleaved pairs.
 """
 
 import math
@@ -20,9 +20,9 @@ HIGHEST_EXPONENT = 80.0  # the largest float32 is about exp(88)
 
 class XPosOptions(RoPEOptions):
     gamma: float = Field(
-        gt=0, description="pair c keeps (2c/W + gamma) / (1 + gamma) every scale_base tokens"
+        gt=0, description="pair c decays to (2c/W + gamma) / (1 + gamma) every scale_base tokens"
     )
-    scale_base: float = Field(gt=0, description="tokens over which a pair decays once")
+    scale_base: float = Field(gt=0, description="tokens over which a pair decays by its factor once")
 
 
 class XPos(RoPE):
@@ -32,7 +32,7 @@ class XPos(RoPE):
 
     @property
     def max_length(self) -> int:
-        """Up to here the scales, counted from the middle of the sequence, fit into float32."""
+        """The most tokens for which the scales, counted from the sequence's middle, fit into float32."""
         return int(2 * HIGHEST_EXPONENT * self.options.scale_base / -math.log(self._zeta(0)))
 
     def rotate_queries(
