@@ -46,7 +46,7 @@ class GPT(nn.Module):
         self.output = None if block.tied else Linear(geometry.width, vocabulary, bias=False)
         self.recompute = False  # whether training stores only the input of each block for the backward pass
         self._compiled: list[Callable[..., Any]] = []  # the compiled blocks, after `compile_blocks`
-        self.register_load_state_dict_pre_hook(_with_todays_names)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_rename_old_weights)  # type: ignore[no-untyped-call]
 
     def forward(
         self,
@@ -142,8 +142,8 @@ def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None
     """
     for name, parameter in part.named_parameters(where):
         name = drawn_as(name)
-        of_a_part = name.startswith("scheme.") or ".attention." in name
-        if parameter.ndim < 2 and of_a_part and not name.endswith("gate_attention.bias"):
+        in_scheme_or_mixer = name.startswith("scheme.") or ".attention." in name
+        if parameter.ndim < 2 and in_scheme_or_mixer and not name.endswith("gate_attention.bias"):
             continue
         if parameter.ndim < 2:
             nn.init.constant_(parameter, float(name.endswith("weight")))  # norms 1, biases 0
@@ -166,7 +166,7 @@ def drawn_as(name: str) -> str:
     return MOVED.sub(r"\1", name)
 
 
-def _with_todays_names(gpt: nn.Module, weights: dict[str, Any], prefix: str, *_: Any) -> None:
+def _rename_old_weights(gpt: nn.Module, weights: dict[str, Any], prefix: str, *_: Any) -> None:
     """Rename the `weights` of an older checkpoint, in place."""
     for name in gpt.state_dict(keep_vars=True):
         if (older := prefix + drawn_as(name)) in weights:

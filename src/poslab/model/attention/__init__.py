@@ -54,7 +54,7 @@ class Site:
     """The context of a mixer: its layer's scheme, positions, sinks, and what the scheme computes from x."""
 
     scheme: Scheme
-    positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... where `scheme.geometry.consecutive`
+    positions: Int[Tensor, "T"]  # ascending; 0, 1, 2, ... if `scheme.geometry.consecutive`
     log_gates: Float[Tensor, "B H T"] | None = None  # `scheme.log_gates` of the layer's input
     angles: Float[Tensor, "B H T K/2"] | None = None  # `scheme.angles` of the layer's input
     content_bias: ContentBias | None = None  # `scheme.content_bias` of the layer's input

@@ -76,7 +76,7 @@ class Flash(Attention):
             if flex.takes(q, v) and not scheme.overrides("pairwise_bias"):
                 self.kernel = "flex attention (cuda)"
                 return flex.attend(q, k, v, site, scale)
-            if _ends_near(q, site) and _has_blocks():
+            if _near_bias_applies(q, site) and _has_blocks():
                 self.kernel = "torch flash, near bias (cpu)"
                 r, table = (x.to(q.dtype) for x in site.content_bias or ())
                 mixed = NearBias.apply(q, k, _as_wide(v, q), r, table, scale)  # type: ignore[no-untyped-call]
@@ -142,7 +142,7 @@ class Flash(Attention):
         return mixed[..., : v.shape[-1]].to(v.dtype)
 
 
-def _ends_near(q: Tensor, site: Site) -> bool:
+def _near_bias_applies(q: Tensor, site: Site) -> bool:
     """Return whether a content bias is the only term added to logits, and `NearBias` supports the case."""
     scheme = site.scheme
     only_term = not any(map(scheme.overrides, ("bias", "pairwise_bias", "log_gates"))) and site.sinks is None

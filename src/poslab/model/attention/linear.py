@@ -176,7 +176,7 @@ class EluPlusOne(Function):
 
 
 def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
-    """Return where the bias becomes geometric; in a window, its end, from where on the bias is -inf."""
+    """Return where the bias becomes geometric; with a window, that is its end, where the bias is -inf."""
     window = scheme.geometry.window
     if window is None or not scheme.by_distance:
         return scheme.tail()

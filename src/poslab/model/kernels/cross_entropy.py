@@ -65,8 +65,8 @@ class _MeanLoss(Function):
             row_share, places = share[part, None], targets[part].clamp(min=0)[:, None]
             logits = linear(x[part], weight).to(wide)
             softmax = logits.softmax(dim=-1)
-            largest, where = logits.max(dim=-1, keepdim=True)
-            normaliser = largest - softmax.gather(1, where).log()  # the largest softmax value is not tiny
+            largest, index = logits.max(dim=-1, keepdim=True)
+            normaliser = largest - softmax.gather(1, index).log()  # the largest softmax value is not tiny
             total += ((normaliser - logits.gather(1, places)) * row_share).sum()
             gradient = softmax.scatter_add_(1, places, -torch.ones_like(places, dtype=wide)).to(x.dtype)
             d_x[part] = (gradient @ weight) * row_share

@@ -112,11 +112,11 @@ def near_linear(
         near = turned_q[..., rows, :], turned_k[..., keys, :], q[..., rows, :], k[..., keys, :]
         profiles = bias.r[..., rows, :] @ bias.table
         inputs = *near, v[..., keys, :], profiles, state, total, strip
-        parts.append(checkpoint(_of_strip, *inputs, use_reentrant=False, preserve_rng_state=False))
+        parts.append(checkpoint(_attend_strip, *inputs, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(parts, dim=-2)
 
 
-def _of_strip(
+def _attend_strip(
     turned_q: Float[Tensor, "B H Q W"],
     turned_k: Float[Tensor, "B H M W"],
     q: Float[Tensor, "B H Q W"],

@@ -1,9 +1,9 @@
 """Bilevel positions (BiPE; He et al. 2024, arXiv 2401.16421, section 3): in a segment, and between segments.
 
-A segment ends with one of the tokens `ends`. A learned vector for n is added to the input of token number n
-of its segment, from 0 on. Between tokens, the numbers s of their segments matter: under BiPE-RoPE pair c of
-queries and keys turns by s base^(-2c/K), and under BiPE-ALiBi m_h f (s_i - s_j) is subtracted from a logit,
-with ALiBi's m_h and a factor f.
+A segment ends with one of the tokens `ends`. The input of token number n of a segment, counted from 0, gains
+a learned vector for n. Between tokens, the numbers s of their segments matter. BiPE-RoPE turns pair c of
+queries and keys by s base^(-2c/K), and BiPE-ALiBi subtracts m_h f (s_i - s_j) from a logit, with ALiBi's m_h
+and a factor f.
 As in the authors' code, tokens of a segment from number L - 1 on share one vector.
 """
 
@@ -29,7 +29,7 @@ class BiPEOptions(LearnedOptions):
         description="the tokens that end a segment; in bytes 10 is a new line and 46 a full stop",
     )
     between: Literal["rope", "alibi"] = Field(description="how the numbers of two segments enter a logit")
-    constant: float = Field(gt=0, description="RoPE's base, or what ALiBi's slopes are multiplied by")
+    constant: float = Field(gt=0, description="RoPE's base, or the factor on ALiBi's slopes")
 
 
 class BiPE(Scheme):

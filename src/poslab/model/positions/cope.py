@@ -2,9 +2,9 @@
 
     logit_ij += q_i . e(p_ij) / sqrt(K),   p_ij = sum over l in [j, i] of sigmoid(logit_il)
 
-A key's position is the number of tokens that the query counts from the key on, each by how well it fits. e is
-a vector for each whole number below `positions`, learned for each layer, and interpolated between two of
-them; larger numbers count as the last. The division by sqrt(K) is that of the authors' code, where the
+A key's position is the number of tokens from the key to the query, each counted by how well it fits the
+query. e is a vector for each whole number below `positions`, learned for each layer and interpolated between
+whole numbers; larger ones use the last. The division by sqrt(K) is that of the authors' code, where the
 vectors start at 0; here they start like all matrices.
 """
 
@@ -18,7 +18,7 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme
 
 
 class CoPEOptions(LearnedOptions):
-    positions: int = Field(ge=2, description="whole numbers with a vector of their own, from 0 on")
+    positions: int = Field(ge=2, description="number of whole positions, from 0 on, that have a vector")
 
 
 class _CoPELayer(Scheme):
@@ -33,9 +33,9 @@ class _CoPELayer(Scheme):
     ) -> Float[Tensor, "B H Q T"]:
         counted = scores.sigmoid().flip(-1).cumsum(dim=-1).flip(-1).clamp(max=len(self.vectors) - 1)
         whole = counted.detach().floor()
-        of_numbers = q @ self.vectors.to(q.dtype).mT * q.shape[-1] ** -0.5
-        below = of_numbers.gather(-1, whole.long())
-        above = of_numbers.gather(-1, counted.detach().ceil().long())
+        products = q @ self.vectors.to(q.dtype).mT * q.shape[-1] ** -0.5
+        below = products.gather(-1, whole.long())
+        above = products.gather(-1, counted.detach().ceil().long())
         return below + (counted - whole) * (above - below)
 
 

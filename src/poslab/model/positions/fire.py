@@ -18,7 +18,7 @@ LEAST = 1e-6  # added to the denominator, so that the quotient stays finite at p
 
 
 class FIREOptions(LearnedOptions):
-    hidden: int = Field(ge=1, description="width of the hidden layer of the perceptron f")
+    hidden: int = Field(ge=1, description="width of the hidden layer of the learned function")
     threshold: float = Field(gt=0, description="initial lower bound on the query's position, a share of L")
 
 

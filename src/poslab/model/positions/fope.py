@@ -26,8 +26,8 @@ from poslab.model.positions.hope import turning_pairs
 
 
 class FoPEOptions(Options):
-    base: float = Field(gt=0, description="wave m has base^(-2m/K) radians per token")
-    gain: float = Field(gt=0, description="factor on Xavier's deviation, for the noise in the mixtures")
+    base: float = Field(gt=0, description="wave m turns by base^(-2m/K) radians per token")
+    gain: float = Field(gt=0, description="factor on Xavier's deviation, for the noise that mixes waves")
 
 
 class _FoPELayer(Scheme):

@@ -5,7 +5,7 @@ tokens to `turns` turns in the training length L; the others do not turn:
 
     theta_c = (2 pi / period) (turns period / L)^(c / (N - 1))
 
-So training shows each pair all of its angles (if `period` is at most L), and the half that does not turn
+Training shows these pairs all their angles (if `period` <= L and `turns` >= 1). The half that does not turn
 keeps queries and keys apart. The half, one turn in 32 tokens and two turns in L are the authors' values, from
 a summary of the paper and its reviews. Equal ratios in between, as in RoPE, are an assumption. Under
 pos=rope_id_scaled the logits of queries past L grow as under YaRN, as in the authors' models.

@@ -2,7 +2,7 @@
 
 `layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. An entry is
 the section of a scheme that acts inside a layer. With `window: w` beside the scheme's settings, a token of
-these layers sees the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786), else all.
+these layers sees only the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786).
 """
 
 from dataclasses import replace
