@@ -131,7 +131,7 @@ UNFIT = {
     "data.symbols=53": "data.symbols=53",
     "data.held_out=0.6": "is neither a share",
     "data.held_out=0MB": "is neither a share",
-    "data.held_out=0.2": "data.held_out=0.2 holds out nothing",
+    "data.held_out=0.2": "data.held_out=0.2 has no effect",
     "probe=retrieval probe.share=null": "share is needed with tasks",
     "probe=retrieval probe.tasks=[]": "is needed with tasks and unknown without",
     "probe=retrieval probe.tasks=[copy,copy]": "names one twice",

@@ -118,7 +118,7 @@ def test_what_encoding_or_training_raises_is_the_error_and_leaves_nothing(
     with pytest.raises(ConfigError, match="changes text"):
         prepare({**data, "vocabulary": str(path)})
     with pytest.raises(
-        ConfigError, match=r"vocabulary=5000 is more than this text gives; use at most \d{3} "
+        ConfigError, match=r"vocabulary=5000 is more than this text allows: use at most \d{3} "
     ):
         prepare({**data, "vocabulary": 5000})
     assert not list((tmp_path / "cache" / "data").glob("*.unfinished"))

@@ -120,14 +120,14 @@ def test_hub_rows_are_joined_to_articles(local_hub):
     ("change", "message"),
     [
         ({"revision": "f" * 40}, r"at data\.revision=f+ cannot be loaded; datasets' cache holds b08601"),
-        ({"revision": "main", "sha256": "0" * 64}, r"is not the text that data\.sha256 names"),
-        ({"revision": "main"}, "can move; give a commit hash"),
+        ({"revision": "main", "sha256": "0" * 64}, r"does not match data\.sha256"),
+        ({"revision": "main"}, "can move: set a commit hash"),
         ({"column": "body"}, r"data\.column=body is not in .*; it has text, number"),
         ({"column": "number"}, "holds int, not text"),
         ({"split": "test"}, r"could not be loaded from the hub: ValueError: (Unknown|Bad) split"),
         ({"document_start": "^Chapter"}, "matches no row"),
         ({"document_start": "("}, "is not a regular expression"),
-        ({"files": "*.parquet"}, "files stands instead of name"),
+        ({"files": "*.parquet"}, "files replaces name"),
         ({"path": "../.."}, r"data\.path"),
     ],
 )

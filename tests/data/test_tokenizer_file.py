@@ -63,9 +63,9 @@ def test_an_evaluation_may_say_where_the_file_is_now():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "is no tokenizer.json with a vocabulary"),
+        ("{}", "is not a tokenizer.json with"),
         (json.dumps({"model": {"vocab": {"\u2581the": 0}}}), "is neither a byte-level BPE nor one"),
-        (json.dumps({"model": {"vocab": {"a": 0}}}), "is not read as a tokenizer"),
+        (json.dumps({"model": {"vocab": {"a": 0}}}), "cannot be read as a tokenizer"),
     ],
 )
 def test_a_file_that_is_no_such_tokenizer_is_refused(content, message, tmp_path, data):

@@ -1,4 +1,4 @@
 """Text into token windows: sources -> split -> tokens -> windows.
 
-No torch here, so that a bad path or a text too short is reported at once.
+This package does not import torch, so that a wrong path or a short text is reported at once.
 """

@@ -1,4 +1,4 @@
-"""Work that threads do ahead of whoever needs it, in order and in bounded memory."""
+"""Compute results in threads ahead of their use, in order and in bounded memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,10 +13,10 @@ Result = TypeVar("Result")
 def ahead(
     compute: Callable[[Item], Result], items: Iterable[Item], threads: int, waiting: int
 ) -> Iterator[Result]:
-    """Yield what `compute` returns for each item, of which so many are `waiting` at most.
+    """Yield the result of `compute` for each item, in order, with at most `waiting` items in progress.
 
-    An error is raised where its result would be. Where the consumer ends before the items do, so do the
-    threads.
+    An error is raised in place of its result. If the consumer stops before the last item, the threads stop
+    too.
     """
     rest, pool = iter(items), ThreadPoolExecutor(threads, "ahead")
     futures = deque(pool.submit(compute, item) for item in islice(rest, waiting))

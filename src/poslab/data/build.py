@@ -1,9 +1,9 @@
-"""A text as tokens in files, in bounded memory, on all cores, and resumed where a process was killed.
+"""Write a text as tokens into files: in bounded memory, on all cores, resuming where a process was killed.
 
-DIRECTORY/, beside the files of a prepared text (corpus.py) and until it is one:
-    plan.npz            the documents and which part of each is to train on
+DIRECTORY/ has these files beside those of a prepared text (corpus.py), until it is complete:
+    plan.npz            the documents, and which part of each is for training
     text                their text (documents.py)
-    written.json        how much of the text is written as tokens, and how long the files then were
+    written.json        how much of the text is written as tokens, and the sizes of the files at that point
 """
 
 import hashlib
@@ -42,37 +42,37 @@ from poslab.data.tokens import (
 from poslab.data.verification import BLOCK, block_digests
 from poslab.record.seal import sealed
 
-# Bytes of text, of a shard at least. Each core has one or two; what the library returns of the one that is
-# encoded takes some 45 times as much.
+# The least bytes of text in a shard. Each core has one or two in memory; for the one being encoded, the
+# library returns about 45 times as many bytes.
 SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
 PLAN, TEXT, WRITTEN = "plan.npz", "text", "written.json"
 SYNCED = 10.0  # seconds of work that a kill may lose
-DUPLICATE = -1  # in place of where the training part of a document ends
+DUPLICATE = -1  # in place of the end of a document's training part
 
-Shard = list["Piece"]  # that are encoded by one thread and written at once
+Shard = list["Piece"]  # encoded by one thread and written together
 
 
 class Plan(NamedTuple):
-    """Which documents a text has, and which part of each is to train on."""
+    """The documents of a text, and which part of each is for training."""
 
     sizes: NDArray[np.int64]  # (n,) bytes of each document
-    ends: NDArray[np.int64]  # (n,) where its training part ends, from 0 to its size; or DUPLICATE
+    ends: NDArray[np.int64]  # (n,) the end of its training part, from 0 to its size; or DUPLICATE
 
 
 class Piece(NamedTuple):
-    """Text that is encoded as one, and where it belongs."""
+    """A piece of text that is encoded as a whole, and where it belongs."""
 
     text: bytes
     validating: bool
-    begins: bool  # the document, or the part of it that is held out
+    begins: bool  # whether it begins the document, or the part that is held out
     ends: bool
 
 
 def build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
-    """Fill `directory`, which may hold what a killed process has left of the same text.
+    """Write the text into `directory`, resuming from the files of a killed process if there are any.
 
-    `content` is the digest of the text, where no options fix it. Raises ConfigError and OSError.
+    `content` is the digest of a text that its options do not pin. Raises ConfigError and OSError.
     """
     plan = _stored_plan(directory) or _make_plan(source, content, directory)
     tokenizer = _tokenizer(source.vocabulary, plan, directory)
@@ -92,8 +92,8 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
-    identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # of the text and how it is read
-    # No part of the fingerprint.
+    identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # the text and how it is read
+    # The tokenizer's file is not a part of the fingerprint.
     tokenizers = [TOKENIZER] if (directory / TOKENIZER).exists() else []
     manifest = {
         "format": FORMAT,
@@ -110,7 +110,7 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
 
 
 def _content_digest(directory: Path) -> str:
-    """Return SHA-256 over the files only: the fingerprint in records of older corpora. Raises OSError."""
+    """Return the SHA-256 of the files only: the fingerprint in older records. Raises OSError."""
     digest = hashlib.sha256()
     for name in FILES:
         digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
@@ -121,7 +121,7 @@ def _content_digest(directory: Path) -> str:
 
 
 def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan:
-    """Copy the text, decide which part of it is held out, and write that."""
+    """Copy the text, decide which part of it is held out, and write that plan to a file."""
     with (directory / TEXT).open("wb") as copy:
         found = survey(source, copy)
         copy.flush()
@@ -135,8 +135,8 @@ def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan
     if found.given is not None:
         if source.held_out != HELD_OUT:
             raise ConfigError(
-                f"data.held_out={source.held_out} holds out nothing of {source.label()}, which has a part to "
-                f"validate on: leave it at {HELD_OUT}"
+                f"data.held_out={source.held_out} has no effect on {source.label()}, which has its own "
+                f"validation part: leave it at {HELD_OUT}"
             )
         ends[given:] = np.where(first[given:], 0, DUPLICATE)
     else:
@@ -152,12 +152,12 @@ def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan
 
 
 def _stored_plan(directory: Path) -> Plan | None:
-    """Return the plan that a killed process has left, None where there is none or it is damaged.
+    """Return the plan that a killed process has left; None if it is missing or damaged.
 
-    None also where the text is not all there.
+    None also if the copy of the text is incomplete.
     """
     try:
-        with np.load(directory / PLAN) as stored:  # which checks a CRC of each array
+        with np.load(directory / PLAN) as stored:  # checks a CRC of each array
             plan = Plan(stored["sizes"], stored["ends"])
         return plan if (directory / TEXT).stat().st_size == plan.sizes.sum() else None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
@@ -165,9 +165,9 @@ def _stored_plan(directory: Path) -> Plan | None:
 
 
 def _tokenizer(vocabulary: int | str, plan: Plan, directory: Path) -> Tokenizer:
-    """Return the tokenizer of `data.vocabulary`, and store its file unless it is that of bytes.
+    """Return the tokenizer of `data.vocabulary` and store its file; the one for bytes has none.
 
-    A BPE is trained unless a killed process has done that.
+    A BPE is trained unless a killed process has already done so.
     """
     if vocabulary == "bytes":
         return Bytes()
@@ -185,7 +185,7 @@ def _tokenizer(vocabulary: int | str, plan: Plan, directory: Path) -> Tokenizer:
 
 
 def _pieces(plan: Plan, directory: Path, written: int = 0) -> Iterator[Piece]:
-    """Yield the text without duplicates, in pieces, from behind its first `written` bytes on."""
+    """Yield the text without duplicates, in pieces, skipping its first `written` bytes."""
     for document, cut in zip(copied(directory / TEXT, plan.sizes), plan.ends.tolist(), strict=True):
         if cut == DUPLICATE:
             continue
@@ -212,7 +212,7 @@ def _shards(pieces: Iterable[Piece]) -> Iterator[Shard]:
 
 
 def _encoded(shards: Iterable[Shard], tokenizer: Tokenizer) -> Iterator[tuple[Shard, Encoded]]:
-    """Yield the shards with their tokens, encoded in threads: the library leaves Python's lock."""
+    """Yield the shards with their tokens, encoded in threads: the library releases the GIL."""
     count = _cores()
 
     def encoded(shard: Shard) -> tuple[Shard, Encoded]:
@@ -229,14 +229,14 @@ def _cores() -> int:
 
 
 class Parts:
-    """The files of tokens and of where validation documents begin and end, appended to shard by shard."""
+    """The files with the tokens and with the bounds of validation documents; shards are appended to them."""
 
     def __init__(self, directory: Path, tokenizer: Tokenizer, stack: ExitStack) -> None:
-        """Open the files, in `stack`, behind what a killed process has synced."""
+        """Open the files in `stack` and drop everything after what a killed process has synced."""
         self._directory = directory
         self._itemsize = tokenizer.dtype.itemsize
         self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
-        self.text, sizes = _synced(directory)  # bytes of the text that are written; of each file
+        self.text, sizes = _synced(directory)  # bytes of the text that are written; the size of each file
         self._files: list[BinaryIO] = []
         for name, size in zip(PARTS, sizes, strict=True):
             (directory / name).touch()
@@ -246,7 +246,7 @@ class Parts:
         self._synced = time.monotonic()
 
     def append(self, pieces: Shard, tokens: NDArray[Any], counts: NDArray[np.int64]) -> None:
-        """Write the tokens of a shard, of which each piece has as many as `counts` says."""
+        """Write the tokens of a shard; `counts` has the number of tokens of each piece."""
         for piece, part in zip(pieces, np.split(tokens, np.cumsum(counts)[:-1]), strict=True):
             file = self._files[piece.validating]
             if piece.begins and file.tell():
@@ -261,7 +261,7 @@ class Parts:
             self.sync()
 
     def sync(self) -> None:
-        """Wait until the files have reached the disk, and write down how much there is."""
+        """Wait until the files have reached the disk, and record how much is written."""
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -275,7 +275,7 @@ class Parts:
 
 
 def _synced(directory: Path) -> tuple[int, list[int]]:
-    """Return how many bytes of the text a killed process has written, and how long the files then were."""
+    """Return the bytes of text that a killed process has written, and the files' sizes at that point."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         entry = json.loads((directory / WRITTEN).read_bytes())
         text, sizes = entry["text"], entry["sizes"]
@@ -285,7 +285,7 @@ def _synced(directory: Path) -> tuple[int, list[int]]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that it is whole where it exists."""
+    """Write a file atomically, so that it is complete if it exists."""
     unfinished = path.with_name(f"{path.name}.new")
     with unfinished.open("wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Prepared texts, each found again under a hash of what decides its tokens; unfinished.py prepares one."""
+"""Prepared texts, each stored under a hash of what decides its tokens; unfinished.py prepares one."""
 
 import contextlib
 import hashlib
@@ -17,7 +17,7 @@ from poslab.data.unfinished import write
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
-TEXTS = 1000  # of which the digests are remembered
+TEXTS = 1000  # the most texts with a remembered digest
 
 
 def prepare(data: Mapping[str, Any]) -> Corpus:
@@ -34,7 +34,7 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
 
 
 def _content(source: sources.TextSource) -> str:
-    """Return the SHA-256 of a text. One in files that are as they were is not read again."""
+    """Return the SHA-256 of a text. A text in files that have not changed is not read again."""
     before = source.files_state()
     if before is None:
         return survey(source).digest
@@ -52,16 +52,16 @@ def _content(source: sources.TextSource) -> str:
 
 
 def _key(source: sources.TextSource, content: str | None) -> str:
-    """Return a hash of what decides the tokens; `content` is the digest of a text that no options fix."""
+    """Return a hash of what decides the tokens; `content` is the digest of a text that options do not pin."""
     decided_by = (
         source.model_dump(mode="json", exclude={"windows"})
         if content is None
         else {"vocabulary": source.vocabulary, "held_out": source.held_out}
     )
     if source.held_out == HELD_OUT:
-        del decided_by["held_out"]  # as before there was a choice
+        del decided_by["held_out"]  # older keys, from before the setting, lack it
     if is_tokenizer_file(source.vocabulary):
         decided_by["vocabulary"] = tokenizer_file.digest(Path(str(source.vocabulary)))
     if source.vocabulary != "bytes":
-        decided_by["stored"] = "tokenizer.json"  # which texts of older versions lack
+        decided_by["stored"] = "tokenizer.json"  # older versions did not store it
     return hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()

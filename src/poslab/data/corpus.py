@@ -1,13 +1,13 @@
-"""Prepared text: the tokens of the training and of the validation part, mapped from files.
+"""Prepared text: the tokens of the training and validation parts, memory-mapped from files.
 
 DIRECTORY/
-    train.bin, validation.bin   tokens, little-endian, documents with a separator between
+    train.bin, validation.bin   tokens, little-endian, with a separator between documents
     documents.bin               (n, 2) int64: where each validation document begins and ends
     lengths.bin                 int64: the bytes that each token of the vocabulary stands for
-    spellings.bin               these bytes, one token after the other
-    tokenizer.json              what cut the text into tokens that are no bytes
-    manifest.json               how to read them, checksums and the fingerprint; sealed, written last
-    verified.json               as which files they were verified, on which machines
+    spellings.bin               these bytes, concatenated in the order of the tokens
+    tokenizer.json              the tokenizer, unless tokens are bytes
+    manifest.json               how to read these files, checksums, the fingerprint; sealed, written last
+    verified.json               the state of the files that each machine has verified
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from poslab.config.schema import HELD_OUT, MULTIPLES, ConfigError
 from poslab.data.verification import verify
 from poslab.record.seal import DamagedError, unsealed
 
-FORMAT = 3  # in every cache key: raise it when prepared data would look different
+FORMAT = 3  # part of every cache key: increase it when prepared data would look different
 
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
@@ -34,20 +34,20 @@ TOKENIZER = "tokenizer.json"
 class Corpus:
     """Text as tokens."""
 
-    name: str  # of the source, for reports
+    name: str  # the source's name in reports
     directory: Path
-    fingerprint: str  # over all tokens and how to read them: the same for one text everywhere
-    content: str  # over the files only: the fingerprint in the records of earlier versions
-    vocabulary: int  # different tokens, the separator among them
+    fingerprint: str  # hash of all tokens and how to read them: the same for one text on every machine
+    content: str  # hash of the files only: the fingerprint in the records of earlier versions
+    vocabulary: int  # number of different tokens, including the separator
     separator: int  # the token between documents
     documents: int  # training and validation together
     train: NDArray[Any]  # tokens, 1-d
     validation: NDArray[Any]  # tokens, 1-d
-    validation_documents: NDArray[np.int64]  # (n, 2) begin and end in `validation`, separators outside
+    validation_documents: NDArray[np.int64]  # (n, 2) begin and end in `validation`, without separators
     token_bytes: NDArray[np.int64]  # (vocabulary,) the bytes of text that each token stands for
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts about the data in the record of a run."""
+        """Return the facts about the data that go into a run's record."""
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
@@ -66,11 +66,11 @@ class Corpus:
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
 
     def tokenizer(self) -> bytes:
-        """Return the tokenizer.json that cut the text into tokens that are no bytes. Raise OSError."""
+        """Return the content of tokenizer.json. Raises OSError; there is none where tokens are bytes."""
         return (self.directory / TOKENIZER).read_bytes()
 
     def for_tuning(self) -> "Corpus":
-        """Return the training text only, its last tenth held out: tuning never sees the validation text."""
+        """Return the training text with its last tenth held out: tuning never sees the validation text."""
         cut = len(self.train) - len(self.train) // 10
         return replace(
             self,
@@ -85,7 +85,7 @@ class Corpus:
 def check_lengths(
     corpus: Corpus, context_length: int, longest: int, documents: str = "single", held_out: Any = HELD_OUT
 ) -> None:
-    """Raise ConfigError where the text is too short to train, to validate or to extrapolate on.
+    """Raise ConfigError if the text is too short for training, validation or extrapolation.
 
     `context_length` and `longest`, a multiple of it, are in tokens; `documents` and `held_out` are settings.
     """
@@ -121,9 +121,9 @@ def check_lengths(
 
 
 def load(directory: Path, name: str) -> Corpus | None:
-    """Return the corpus in `directory`, None where there is none.
+    """Return the corpus in `directory`; None if there is none.
 
-    Raises DamagedError, which names the file, where it is not as it was written.
+    Raises DamagedError, which names the file, if a file is not as it was written.
     """
     if not directory.is_dir():
         return None
@@ -149,7 +149,7 @@ def load(directory: Path, name: str) -> Corpus | None:
 
 
 def _read_manifest(directory: Path) -> Mapping[str, Any]:
-    """Return the manifest, checked except for the files. Raises DamagedError."""
+    """Return the manifest, checked without the files that it describes. Raises DamagedError."""
     path = directory / MANIFEST
     try:
         content = path.read_bytes()
@@ -159,7 +159,7 @@ def _read_manifest(directory: Path) -> Mapping[str, Any]:
     if (number := manifest.get("format")) != FORMAT:
         raise DamagedError(f"{path} has format {number}, which this version does not read")
     if not str(manifest.get("key")).startswith(directory.name):
-        raise DamagedError(f"{path} is of another text")
+        raise DamagedError(f"{path} belongs to another text")
     return manifest
 
 

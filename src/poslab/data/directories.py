@@ -1,11 +1,11 @@
-"""The folders of prepared texts, and of what commands cache of their plans."""
+"""The folders for prepared texts and for what commands cache about their plans."""
 
 import os
 from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """Return $POSLAB_CACHE, or poslab in the user's cache directory, with `data` below it."""
+    """Return the folder `data` in $POSLAB_CACHE, or in `poslab` in the user's cache directory."""
     if chosen := os.environ.get("POSLAB_CACHE"):
         return Path(chosen).expanduser() / "data"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poslab" / "data"

@@ -1,6 +1,6 @@
-"""The documents of a text, read once: into a file, and for what is known of each.
+"""The documents of a text, read once: copied into a file, and surveyed.
 
-The file lies there until the tokens are written: a text may be a download, or change meanwhile.
+The file stays until the tokens are written: a text may be a download, or may change in the meantime.
 """
 
 import hashlib
@@ -16,22 +16,22 @@ from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 from poslab.data.tokens import FileText, Text
 
-PIECE = 2**20  # bytes of a document in a file that are in memory at once
+PIECE = 2**20  # the most bytes of a document in a file that are in memory at once
 
 
 class Survey(NamedTuple):
-    """What is known of the n documents that are not empty."""
+    """Sizes and hashes of the n documents that are not empty."""
 
     sizes: NDArray[np.int64]  # (n,) bytes
-    hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each one's SHA-256
-    given: int | None  # how many of them the source gives to train on, the others to validate on; None: all
-    digest: str  # SHA-256 of the whole
+    hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each document's SHA-256
+    given: int | None  # the first so many are for training, the rest for validation; None: no such part
+    digest: str  # SHA-256 of the whole text
 
 
 def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
-    """Read the documents of a source, and write them to the file `copy` if there is one.
+    """Read the documents of a source, and write them to the file `copy` if it is given.
 
-    Raises ConfigError where it holds no text.
+    Raises ConfigError if the source has no text.
     """
     whole, given = hashlib.sha256(), None
     sizes, hashes = array("q"), array("Q")
@@ -52,13 +52,13 @@ def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
                 sizes.append(len(document))
                 hashes.append(int.from_bytes(single.digest()[:8], "big"))
     if not sizes:
-        raise ConfigError(f"{source.label()} holds no text")
+        raise ConfigError(f"{source.label()} has no text")
     known = np.array(sizes, dtype=np.int64), np.array(hashes, dtype=np.uint64)
     return Survey(*known, given, whole.hexdigest())
 
 
 def copied(path: Path, sizes: NDArray[np.int64]) -> Iterator[Text]:
-    """Yield the documents of a file that `survey` has written. Large ones stay on the disk."""
+    """Yield the documents of a file that `survey` has written. Those above PIECE bytes stay on the disk."""
     begin = 0
     with path.open("rb") as file:
         for size in sizes.tolist():

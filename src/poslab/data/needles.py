@@ -1,14 +1,14 @@
-"""Facts hidden in windows of text, and what a model is asked about them at the end: needles in a haystack.
+"""Facts hidden in windows of text, with a question about one of them at the end: needles in a haystack.
 
     ... some text
     The key of B is 48213.
     more text ...
     The key of B is 48213
 
-The last line is asked for by likelihood: the model scores it with each of several answers, and the text has
-only one of them with that name. So a model that was never trained on such questions has a share of right
-choices, above one in CANDIDATES or not. In `one` the other answers stand nowhere; in `several` each is the
-key of another name, so that it takes the name to find the right one (Hsieh et al. 2024, arXiv 2404.06654).
+The last line is scored by likelihood, once with each of CANDIDATES answers; the text states only one of them
+for that name. So a model that was never trained on such questions also has a share of right choices, to
+compare with one in CANDIDATES. In `one` the text has none of the other answers; in `several` each is the key
+of another name, so the model needs the name to find the right one (Hsieh et al. 2024, arXiv 2404.06654).
 """
 
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ KINDS = ("one", "several")
 CANDIDATES = 4
 NAMES, DIGITS = b"ABCD", 5
 LINE = len(b"\nThe key of A is ") + DIGITS  # bytes
-ROOM = (CANDIDATES + 1) * (LINE + 1)  # bytes that statements and question take
+ROOM = (CANDIDATES + 1) * (LINE + 1)  # bytes for the statements and the question
 
 
 class Needle(NamedTuple):
-    """Facts and a question about one of them, in tokens."""
+    """Facts and a question about one of them, as tokens."""
 
     stated: Int[np.ndarray, "N"]
     asked: Int[np.ndarray, "Q"]
-    answers: Int[np.ndarray, "C A"]  # the right one first; UNSCORED behind those with fewer tokens
+    answers: Int[np.ndarray, "C A"]  # the right one first; shorter ones are padded with UNSCORED
 
 
 def needles(kind: str, count: int, tokenizer: Tokenizer) -> list[Needle]:
-    """Return so many of a kind, the same in every run.
+    """Return `count` needles of a kind, the same in every run.
 
-    Four in a row have the same keys and each asks for another: of these, a model that only likes some keys
-    more than others has one right.
+    Four needles in a row share their keys and each asks for a different one. A model that only prefers some
+    keys to others answers one of the four correctly.
     """
-    # A tokenizer may join the space before a number to it.
+    # A tokenizer may put the space before a number into the number's first token.
     begin = LINE - DIGITS - (0 if isinstance(tokenizer, Bytes) else 1)
-    found = []
+    result = []
     for number in range(count):
         group, asked = divmod(number, CANDIDATES)
         random = np.random.Philox(key=np.array([group, 0], dtype=np.uint64), counter=[0, 0, 0, 5])
         raw = random.random_raw(1 + CANDIDATES).tolist()
-        # Keys of one name each: they differ in their first digit, so all are different.
+        # One key for each name. The first digits differ, so all keys are different.
         keys = [
             b"%d%0*d" % ((raw[0] + 2 * place) % 10, DIGITS - 1, draw // 10 % 10 ** (DIGITS - 1))
             for place, draw in enumerate(raw[1:])
@@ -63,34 +63,34 @@ def needles(kind: str, count: int, tokenizer: Tokenizer) -> list[Needle]:
         answers = np.full((CANDIDATES, max(map(len, spelled))), UNSCORED)
         for answer, tokens in zip(answers, spelled, strict=True):
             answer[: len(tokens)] = tokens
-        found.append(Needle(facts, question, answers))
-    return found
+        result.append(Needle(facts, question, answers))
+    return result
 
 
 def widest(needles: Sequence[Needle]) -> int:
-    """Return the tokens of the longest answer, for which each window leaves room."""
+    """Return the number of tokens in the longest answer: each window leaves room for it."""
     return max(answers.shape[1] for *_, answers in needles)
 
 
 def room(needles: Sequence[Needle]) -> int:
-    """Return the fewest tokens of a window that has room for any of them, and one of text."""
+    """Return the fewest tokens of a window with room for any of the needles and one token of text."""
     return 1 + widest(needles) + max(len(stated) + len(asked) for stated, asked, _ in needles)
 
 
 def hidden(
     texts: Int[np.ndarray, "N T"], needles: Sequence[Needle], depth: float
 ) -> tuple[Int[np.ndarray, "N C T"], Int[np.ndarray, "N C T"]]:
-    """Return each text with its facts, its question and each answer; and the answers, all else UNSCORED.
+    """Return each text with its facts, question and each answer; and the answers, UNSCORED elsewhere.
 
-    At depth 0 the facts stand at the start of the window, at 1 right before the question.
+    At depth 0 the facts are at the start of the window, at 1 right before the question.
     """
-    given = np.repeat(texts[:, None], CANDIDATES, axis=1)
-    scored = np.full_like(given, UNSCORED)
+    inputs = np.repeat(texts[:, None], CANDIDATES, axis=1)
+    scored = np.full_like(inputs, UNSCORED)
     end = texts.shape[1] - widest(needles)
-    for windows, targets, (stated, asked, answers) in zip(given, scored, needles, strict=True):
+    for windows, targets, (stated, asked, answers) in zip(inputs, scored, needles, strict=True):
         start = round(depth * (end - len(asked) - len(stated)))
         windows[:, start : start + len(stated)] = stated
         windows[:, end - len(asked) : end] = asked
         targets[:, end : end + answers.shape[1]] = answers
         windows[:, end:] = np.where(targets[:, end:] == UNSCORED, asked[-1], targets[:, end:])
-    return given, scored
+    return inputs, scored

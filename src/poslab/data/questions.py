@@ -1,13 +1,13 @@
-"""Questions put into windows of text, with answers that a model must find further back (`probe`).
+"""Questions in windows of text; the answer is earlier in the window (`probe`).
 
     ... some text
     The pass key is 48213.
     more text ...
     The pass key is 48213
 
-The first line states a random key, the second repeats the line up to the key, which only the first line has
-(Mohtashami and Jaggi 2023, arXiv 2305.16300, with a wording too long for short windows). In `copy` the key is
-eight letters in brackets, which ordinary text does not have.
+The first line states a random key; the last repeats it, and the model can know the key only from the first
+(Mohtashami and Jaggi 2023, arXiv 2305.16300; their wording is too long for short windows). In `copy` the key
+is eight letters in brackets, which ordinary text does not contain.
 """
 
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Task:
-    """The statement is before, key, after; the question is before, key again. Tokens are bytes."""
+    """The statement is `before`, key, `after`; the question is `before` and the key. Tokens are bytes."""
 
     before: bytes
     after: bytes
-    symbols: bytes  # a key's symbols are drawn from these
+    symbols: bytes  # the alphabet of keys
     length: int  # symbols in a key
 
     @property
@@ -31,17 +31,17 @@ class Task:
 
     @property
     def question_length(self) -> int:
-        """Bytes of the question with its answer."""
+        """Number of bytes in the question with its answer."""
         return len(self.before) + self.length
 
     def key(self, raw: NDArray[np.uint64]) -> NDArray[np.uint8]:
-        """Return the key that the first `length` of these random numbers give."""
+        """Return the key made from the first `length` of these random numbers."""
         letters = np.frombuffer(self.symbols, dtype=np.uint8)
         # Raw numbers and a remainder are the same in every release of NumPy.
         return letters[(raw[: self.length] % np.uint64(len(letters))).astype(np.intp)]
 
     def write(self, window: NDArray[np.int64], key: NDArray[np.uint8], start: int, end: int) -> None:
-        """Write the statement into the window from `start` on, and the question up to `end`."""
+        """Write the statement into the window at `start`, and the question so that it stops before `end`."""
         before = np.frombuffer(self.before, dtype=np.uint8)
         question = np.concatenate([before, key])
         statement = np.concatenate([question, np.frombuffer(self.after, dtype=np.uint8)])
@@ -60,11 +60,11 @@ DRAWN = 4 + max(task.length for task in TASKS.values())  # random numbers per wi
 def with_questions(
     windows: NDArray[np.int64], tasks: list[str], share: float, seed: int, step: int
 ) -> NDArray[np.int64]:
-    """Return a batch (n, T + 1) with a question in a `share` of its windows, by (seed, step) only.
+    """Return the batch (n, T + 1) with questions in a `share` of its windows, decided by (seed, step) only.
 
-    Statement and question are at random places, the first before the second. T + 1 >= ROOM.
+    Statement and question are at random places, the statement first. T + 1 >= ROOM.
     """
-    # The random stream of `training_batch`, from another place on.
+    # The random stream of `training_batch`, at another counter.
     random = np.random.Philox(key=np.array([seed, step], dtype=np.uint64), counter=[0, 0, 0, 1])
     raw = random.random_raw(len(windows) * DRAWN).reshape(len(windows), DRAWN)
     batch = windows.copy()
@@ -80,10 +80,10 @@ def with_questions(
 
 
 def questions(texts: NDArray[np.int64], task: Task, depth: float) -> NDArray[np.int64]:
-    """Return texts (n, l + 1) that end with a question and its answer; the statement is at `depth` before it.
+    """Return texts (n, l + 1) with a statement at `depth`, and a question with its answer at the end.
 
-    Depth 0 is the start of the window, 1 right before the question. The keys are the same at every length
-    and depth, and for every run.
+    Depth 0 is the start of the window, 1 is right before the question. The keys are the same at every
+    length, at every depth and in every run.
     """
     windows = texts.copy()
     size = texts.shape[1]

@@ -1,6 +1,6 @@
-"""Documents in rows: JSON Lines, Parquet and folders that `datasets` has saved, a document per row.
+"""Files with one document per row: JSON Lines, Parquet and folders saved by `datasets`.
 
-Every error names a row by its file and its number there, from 1, so that it can be found.
+Every error names the row by its file and its number in it, counted from 1.
 """
 
 import gzip
@@ -17,14 +17,14 @@ from poslab.config.schema import ConfigError
 
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 SUFFIXES = (*LINES, ".parquet")
-SAVED = "state.json"  # of a folder of datasets' save_to_disk
-SAVED_SPLITS = "dataset_dict.json"  # of one with a folder per split
+SAVED = "state.json"  # in a folder written by datasets' save_to_disk
+SAVED_SPLITS = "dataset_dict.json"  # in one with a folder per split
 BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 
 
 def holds_rows(path: Path) -> bool:
-    """Return whether the file, by its name, or the folder, by its files, has documents in rows."""
+    """Return whether a file has documents in rows, by its name, or a folder, by the files in it."""
     if path.is_dir():
         return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
     return path.name.lower().endswith(SUFFIXES)
@@ -40,20 +40,20 @@ def documents(path: Path, field: str) -> Iterator[bytes]:
 
 def _text(row: Any, field: str, where: str) -> bytes:
     if not isinstance(row, Mapping):
-        raise ConfigError(f"{where} is no object with fields but {_kind(row)}")
+        raise ConfigError(f"{where} is not an object with fields but {_kind(row)}")
     if field not in row:
         known = ", ".join(map(str, row)) or "none"
         near = did_you_mean(field, map(str, row))
         raise ConfigError(f"{where} has no field {field!r}{near}; it has {known}: choose data.field=NAME")
     text = row[field]
     if not isinstance(text, str):
-        raise ConfigError(f"{where} holds {_kind(text)} in the field {field!r}, not text")
+        raise ConfigError(f"{where} has {_kind(text)} in the field {field!r}, not text")
     if "\0" in text:
-        raise ConfigError(f"{where} holds a NUL character, which separates documents: take it out")
+        raise ConfigError(f"{where} has a NUL character, which separates documents: remove it")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"{where} holds half a character (U+{ord(text[error.start]):04X})") from None
+        raise ConfigError(f"{where} has half a character (U+{ord(text[error.start]):04X})") from None
 
 
 def _kind(value: Any) -> str:
@@ -66,12 +66,12 @@ def _is_parquet(path: Path) -> bool:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedIOBase]:
-    """Open a file, decompressed if it is gzip whatever its name. Raises ConfigError, also in the context."""
+    """Open a file and decompress it if its content is gzip. Raises ConfigError, also in the `with` block."""
     try:
         with path.open("rb") as file:
             zipped = file.read(len(GZIP)) == GZIP
         if path.name.lower().endswith(".gz") and not zipped:
-            raise ConfigError(f"data.path={path} is named .gz but is no gzip file: rename it")
+            raise ConfigError(f"data.path={path} is named .gz but is not a gzip file: rename it")
         with gzip.open(path) if zipped else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -114,7 +114,7 @@ def _saved(path: Path) -> Iterator[tuple[int, Any]]:
     if (path / SAVED_SPLITS).is_file():
         splits = sorted(folder.name for folder in path.iterdir() if (folder / SAVED).is_file())
         named = " or ".join(f"data.path={path / split}" for split in splits) or "it has none"
-        raise ConfigError(f"data.path={path} holds a data set in splits: choose {named}")
+        raise ConfigError(f"data.path={path} is a data set in splits: choose {named}")
     import datasets  # seconds to import
 
     try:

@@ -1,4 +1,4 @@
-"""Segments of the validation text, which trained models are extrapolated on."""
+"""Segments of the validation text for evaluation past the training length."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,15 @@ from poslab.data.windows import windows_at
 def extrapolation_segments(
     corpus: Corpus, count: int, longest: int, documents: str = "single"
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(n, 2 * longest + 1) validation tokens, and the number of the document of each; n <= count.
+    """Return (n, 2 * longest + 1) validation tokens and each segment's document number; n <= count.
 
-    Each segment lies within one document. Documents are the independent draws of a text, so each that has
-    room gives one segment before any gives a second; of more documents than segments, evenly spread ones.
-    With `documents` "joined", a group of documents that have room together counts as one.
+    Each segment lies within one document. Documents are the independent samples of a text, so every document
+    with room gives one segment before any gives a second. If more have room than are needed, evenly spread
+    ones are used. With `documents` "joined", a group of documents with enough room together counts as one.
 
     The last `longest` tokens of a segment are its targets. Each has at least `longest` tokens before it, so
     the same targets can be scored with any context up to `longest`. Contexts may overlap, targets do not.
-    Raises ConfigError where no document has room for one segment.
+    Raises ConfigError if no document has room for one segment.
     """
     size = 2 * longest + 1
     held_out = corpus.validation_documents
@@ -27,10 +27,10 @@ def extrapolation_segments(
     room = np.maximum(ends - begins - longest - 1, 0)
     slots = room // longest
     taken = np.zeros_like(slots)
-    while (left := count - taken.sum()) > 0 and len(having := np.flatnonzero(taken < slots)):
-        if len(having) > left:
-            having = having[(2 * np.arange(left) + 1) * len(having) // (2 * left)]
-        taken[having] += 1
+    while (left := count - taken.sum()) > 0 and len(open_documents := np.flatnonzero(taken < slots)):
+        if len(open_documents) > left:
+            open_documents = open_documents[(2 * np.arange(left) + 1) * len(open_documents) // (2 * left)]
+        taken[open_documents] += 1
     document = np.arange(len(slots)).repeat(taken)
     if not len(document):
         needs = f"the {size:,} tokens that evaluation at length {longest:,} needs"
@@ -38,17 +38,17 @@ def extrapolation_segments(
         raise ConfigError(f"no validation document of {corpus.name} has {needs}{remedy}")
     number = np.arange(len(document)) - (np.cumsum(taken) - taken)[document]
     slot = (2 * number + 1) * slots[document] // (2 * taken[document])
-    # As in windows.py, tokens left over are spread too.
+    # As in windows.py, leftover tokens are spread out too.
     slack = (room - slots * longest)[document] * (2 * slot + 1) // (2 * slots[document])
     starts = begins[document] + slot * longest + slack
     return windows_at(corpus.validation, starts, size), document
 
 
 def joined(documents: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Join documents to groups of at least `size` tokens, separators between them included.
+    """Join documents (n, 2) into groups (m, 2) of at least `size` tokens, including separators.
 
-    `documents`, (n, 2), are in the order of the text; a group, (m, 2), ends with the first document that
-    makes it long enough. The last documents, where they are too short together, belong to the group before.
+    Documents are in the order of the text, and a group ends with the first document that makes it long
+    enough. If the last documents are too short together, they join the group before.
     """
     groups: list[tuple[int, int]] = []
     begin: int | None = None

@@ -1,9 +1,9 @@
 """Which part of a text is held out for validation: `data.held_out` of it, a tenth by default.
 
-Of ten documents or more, whole documents are held out in the order of their content's SHA-256, so that the
-choice depends on nothing else, until they are so much of the bytes. Documents longer than a tenth of what is
-held out are passed over as long as enough others remain: one of them would decide every loss. Of fewer than
-ten documents the end of each is held out. Nothing is in both parts: exact duplicates are dropped beforehand.
+With ten or more documents, whole documents are held out, in the order of the SHA-256 of their content, until
+they are the requested share of the bytes; so the choice depends on the content only. Documents longer than a
+tenth of the held-out part are skipped if enough others remain, since one of them would decide every loss.
+With fewer than ten, the end of each is held out. Nothing is in both parts: exact duplicates are dropped.
 """
 
 import math
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from poslab.config.schema import ConfigError
 
 WHOLE_DOCUMENTS_FROM = 10
-MOST = Fraction(1, 2)  # of a text that can be held out
+MOST = Fraction(1, 2)  # the largest share of a text that can be held out
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmg]?b)", re.IGNORECASE)
 
 
 def held_out_bytes(held_out: str) -> Fraction | None:
-    """Return the bytes that a size such as 64MB stands for; None where it is no size above 0."""
+    """Return the bytes of a size such as 64MB; None if it is not a size above 0."""
     size = BYTES.fullmatch(held_out)
     return (Fraction(size[1]) * UNITS[size[2].lower()] or None) if size else None
 
@@ -40,17 +40,17 @@ def held_out_share(held_out: float | str, total: int) -> Fraction:
 
 
 def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return (n,) which documents are no duplicates of an earlier one: two of the same 64-bit hash are."""
+    """Return (n,) whether each document is the first with its 64-bit hash; the others are duplicates."""
     first = np.zeros(len(hashes), dtype=np.bool_)
     first[np.unique(hashes, return_index=True)[1]] = True
     return first
 
 
 def hold_out(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction) -> NDArray[np.int64]:
-    """Return (n,) where the training part of each document ends: its size, 0, or within it, in bytes.
+    """Return (n,) the end of each document's training part in bytes: its size, 0, or a value between.
 
-    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end within a document
-    can lie within a character.
+    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end between these can
+    split a character.
     """
     if len(sizes) >= WHOLE_DOCUMENTS_FROM:
         total = int(sizes.sum())
@@ -65,10 +65,10 @@ def hold_out(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fracti
 def _held_out_documents(
     sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction, longest: int
 ) -> NDArray[np.bool_]:
-    """Return (n,) which documents of at most `longest` bytes are held out; none if they are too few."""
+    """Return (n,) which documents of at most `longest` bytes are held out; none if they do not suffice."""
     total = int(sizes.sum())
     enough = math.ceil(share * total)
-    # A document that is most of the text stays in training.
+    # A document that is most of the text stays in the training part.
     room = int(min(2 * share, (1 + share) / 2) * total)
     held_out = np.zeros(len(sizes), dtype=np.bool_)
     taken = 0

@@ -1,7 +1,7 @@
-"""The tokenizer of a file tokenizer.json that knows which bytes each of its tokens stands for.
+"""Tokenizers read from a tokenizer.json, with the bytes that each token stands for.
 
-That is a byte-level BPE (GPT-2, Llama 3, Qwen), or SentencePiece's BPE of characters with byte fallback
-(Llama 2, Mistral, Gemma). With any other bits per byte would be wrong.
+The file has to be a byte-level BPE (GPT-2, Llama 3, Qwen), or SentencePiece's BPE of characters with byte
+fallback (Llama 2, Mistral, Gemma). With any other tokenizer, bits per byte would be wrong.
 """
 
 import hashlib
@@ -14,16 +14,16 @@ from typing import Any
 from poslab.config.schema import ConfigError
 from poslab.data.tokens import Bpe, byte_of_letter
 
-SPACE = "\u2581"  # by which SentencePiece writes a space
+SPACE = "\u2581"  # SentencePiece's symbol for a space
 BYTE_TOKENS = {f"<0x{value:02X}>": bytes([value]) for value in range(256)}
 
 
 def read_tokenizer(path: Path) -> Bpe:
-    """Return its tokens, and one more that separates documents. Text that spells a special token stays text.
+    """Return the tokenizer with one added token, the separator. Text that spells a special token stays text.
 
-    A space that the tokenizer would put before each text is left out: no text has it.
-    Raises ConfigError where the file is no such tokenizer, and when it encodes where it does not give a text
-    back.
+    The space that a tokenizer puts before a text is left out, since the text does not contain it.
+    Raises ConfigError if the file is not such a tokenizer. `encode` raises it if the tokens do not spell the
+    text.
     """
     where, content = f"data.vocabulary={path}", _content(path)
     spellings = _spellings(content, where)
@@ -36,7 +36,7 @@ def digest(path: Path) -> str:
 
 
 def entries(path: Path) -> int:
-    """Return how many tokens it has, the separator among them. Raises ConfigError."""
+    """Return the number of tokens in the file, plus one for the separator. Raises ConfigError."""
     return len(_spellings(_content(path), f"data.vocabulary={path}")) + 1
 
 
@@ -49,20 +49,20 @@ def _content(path: Path) -> bytes:
 
 @lru_cache(maxsize=2)
 def _spellings(content: bytes, where: str) -> tuple[bytes, ...]:
-    """Return the bytes of each token, in the order of their numbers; none where a number is not used."""
+    """Return the bytes of each token, by its number; empty for numbers that are not used."""
     try:
         read = json.loads(content)
         vocabulary: dict[str, int] = read["model"]["vocab"]
         added = {int(token["id"]): str(token["content"]) for token in read.get("added_tokens") or ()}
         numbers = {number: token for token, number in vocabulary.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ConfigError(f"{where} is no tokenizer.json with a vocabulary") from None
+        raise ConfigError(f"{where} is not a tokenizer.json with a vocabulary") from None
     spelled = {number: text.encode() for number, text in added.items()}
     in_characters = bool(read["model"].get("byte_fallback"))
     for number, token in numbers.items():
         if in_characters and token in BYTE_TOKENS:
             spelled[number] = BYTE_TOKENS[token]
-        elif in_characters:  # also one that was added: Gemma's are runs of spaces, among others
+        elif in_characters:  # added tokens too: some of Gemma's are runs of spaces
             spelled[number] = token.replace(SPACE, " ").encode()
         elif number not in added:
             spelled[number] = _bytes_of(token, where)
@@ -80,7 +80,7 @@ def _bytes_of(token: str, where: str) -> bytes:
 
 
 def _without_prefix(content: bytes) -> str:
-    """Return a tokenizer.json with all that puts a space before a text switched off."""
+    """Return the tokenizer.json with everything switched off that puts a space before a text."""
     read = json.loads(content)
     for step in (*_steps(read.get("normalizer")), *_steps(read.get("pre_tokenizer"))):
         if step.get("type") == "Prepend":

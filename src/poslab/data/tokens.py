@@ -1,7 +1,7 @@
-"""From text to tokens and back: bytes as they are, or a byte-level BPE trained on the text itself.
+"""From text to tokens and back: bytes as they are, or a BPE with the bytes that each token stands for.
 
-Both are lossless, and both know how many bytes each token stands for, so that bits per byte are exact. A
-separator stands between documents; it counts as the one byte that it would be in a file.
+Both are lossless, and both know the number of bytes in each token, so bits per byte are exact. A separator
+is put between documents; it counts as one byte, as it would be in a file.
 """
 
 import os
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import ConfigError
 
-CHUNK = 2**18  # bytes that are encoded as one text, by which the tokens of longer documents are decided
-SAMPLE = 2**28  # bytes that a BPE is trained on at most
+CHUNK = 2**18  # bytes that are encoded as one text; this affects the tokens of longer documents
+SAMPLE = 2**28  # the most bytes that a BPE is trained on
 
 SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes
 
-Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # tokens of n pieces of text, 1-d; how many each has, (n,)
+Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # tokens of n pieces, 1-d; the number in each piece, (n,)
 
 
 class Text(Protocol):
     """UTF-8 text in memory (bytes) or in a file."""
 
     def __len__(self) -> int:
-        """Return its bytes."""
+        """Return the number of bytes."""
 
     def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class FileText:
-    """Text of `size` bytes in a file, from `begin` on, of which parts are read when used."""
+    """Text of `size` bytes in a file, from `begin` on. Parts are read when they are used."""
 
     def __init__(self, path: Path, begin: int, size: int) -> None:
         self._path = path
@@ -54,27 +54,27 @@ class FileText:
 
 
 class Bytes:
-    """A token a byte."""
+    """The tokenizer with one token per byte."""
 
     spellings: Sequence[bytes] = tuple(bytes([value]) for value in range(256))
     separator = 0
     dtype = np.dtype("u1")
 
     def encode(self, pieces: Sequence[bytes]) -> Encoded:
-        """Return the tokens of all pieces of text, and how many each has."""
+        """Return the tokens of all pieces of text, and the number in each piece."""
         sizes = np.array([len(piece) for piece in pieces], dtype=np.int64)
         return np.frombuffer(b"".join(pieces), dtype=self.dtype), sizes
 
 
 class Bpe:
-    """A BPE by the content of its tokenizer.json, and one more token, which separates documents.
+    """A BPE from the content of its tokenizer.json, with one added token that separates documents.
 
-    `spellings` are the bytes of its tokens, and `name` is its name in messages. Special tokens are text where
-    text spells them. Raises ConfigError where the library does not read it.
+    `spellings` are the bytes of the tokens, and `name` is used in messages. Text that spells a special token
+    is encoded as text. Raises ConfigError if the library cannot read the content.
     """
 
     def __init__(self, content: str, spellings: Iterable[bytes], name: str) -> None:
-        # Set to anything, this variable stops the library's warning when a data loader forks later.
+        # Any value of this variable stops the library's warning when a data loader forks later.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer as Library
 
@@ -84,16 +84,16 @@ class Bpe:
         self._name = name
         try:
             self._tokenizer = Library.from_str(content)
-        except Exception as error:  # the library raises Exception itself
-            raise ConfigError(f"{name} is not read as a tokenizer: {str(error)[:200]}") from None
+        except Exception as error:  # the library raises plain Exception
+            raise ConfigError(f"{name} cannot be read as a tokenizer: {str(error)[:200]}") from None
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def encode(self, pieces: Sequence[bytes]) -> Encoded:
-        """Return the tokens of all pieces of text, and how many each has.
+        """Return the tokens of all pieces of text, and the number in each piece.
 
-        Raises ConfigError where the tokenizer does not give a text back.
+        Raises ConfigError if the tokens of a piece do not spell its text.
         """
         texts = [str(piece, "utf-8") for piece in pieces]
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -102,7 +102,7 @@ class Bpe:
             numbers = encoding.ids
             if b"".join(map(self.spellings.__getitem__, numbers)) != piece:
                 raise ConfigError(
-                    f"{self._name} changes text (it normalises it, or adds spaces): take another"
+                    f"{self._name} changes text (it normalises it, or adds spaces): choose another"
                 )
             tokens.append(np.array(numbers, dtype=self.dtype))
         return np.concatenate(tokens), np.array([len(part) for part in tokens], dtype=np.int64)
@@ -114,7 +114,7 @@ Tokenizer = Bytes | Bpe
 def train_bpe(sample: Iterable[str], entries: int) -> str:
     """Return the tokenizer.json of a byte-level BPE of `entries` - 1 tokens, trained on `sample`.
 
-    It knows no special tokens. Raises ConfigError where the text has too few pairs for so many entries.
+    It has no special tokens. Raises ConfigError if the text has too few pairs for that many entries.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # as above
     from tokenizers import Tokenizer as Library
@@ -129,7 +129,7 @@ def train_bpe(sample: Iterable[str], entries: int) -> str:
     learned = tokenizer.get_vocab_size()
     if learned != entries - 1:
         raise ConfigError(
-            f"data.vocabulary={entries} is more than this text gives; use at most {learned + 1} or bytes"
+            f"data.vocabulary={entries} is more than this text allows: use at most {learned + 1} or bytes"
         )
     return str(tokenizer.to_str())
 
@@ -146,20 +146,20 @@ def tokenizer_of_bytes() -> str:
 
 
 def sample_of(pieces: Iterable[bytes], size: int) -> Iterator[str]:
-    """Yield the `pieces` of a text of `size` bytes, evenly spaced ones where it is longer than SAMPLE."""
+    """Yield the `pieces` of a text of `size` bytes; evenly spaced ones if it is longer than SAMPLE."""
     every = -(-size // SAMPLE)
     return (str(piece, "utf-8") for number, piece in enumerate(pieces) if number % every == 0)
 
 
 def lengths(spellings: Sequence[bytes]) -> NDArray[np.int64]:
-    """Return (vocabulary,) the bytes that each token stands for."""
+    """Return (vocabulary,) the number of bytes in each token."""
     return np.array([len(spelling) for spelling in spellings], dtype="<i8")
 
 
 def chunks(text: Text, begin: int, end: int) -> Iterator[bytes]:
     """Yield text[begin:end] in pieces of at most CHUNK bytes.
 
-    They are cut after a line where there is one, else between characters.
+    A piece ends after its last complete line if it has one, otherwise between two characters.
     """
     while begin < end:
         piece = text[begin : min(begin + CHUNK, end)]
@@ -180,7 +180,7 @@ def character_start(text: Text, offset: int) -> int:
 
 @cache
 def byte_of_letter() -> dict[str, int]:
-    """Return the byte of each printable letter by which byte-level BPE writes bytes: GPT-2's table, inverted.
+    """Return the byte for each letter with which a byte-level BPE writes bytes: GPT-2's table, inverted.
 
     https://github.com/openai/gpt-2/blob/master/src/encoder.py
     """

@@ -1,6 +1,6 @@
-"""How a prepared text is written: in an unfinished directory, which is renamed once it is whole.
+"""Write a prepared text into an unfinished directory, which is renamed when it is complete.
 
-One process prepares a text while others wait. One that was killed is resumed by the next on the same machine.
+One process prepares a text while others wait. If it is killed, the next process on the machine resumes.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from poslab.data.sources import TextSource
 from poslab.record.seal import DamagedError
 
 UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
-ABANDONED = 7 * 24 * 3600  # seconds; an older unfinished directory was left by a process that was killed
+ABANDONED = 7 * 24 * 3600  # seconds; nobody resumes an unfinished directory older than this
 
 
 def write(source: TextSource, key: str, content: str | None, directory: Path) -> Corpus:
-    """Prepare a text in `directory` unless another process does, and return it.
+    """Prepare a text in `directory` unless another process has done so, and return it.
 
-    `content` is the text's digest, where no options fix it. Raises ConfigError.
+    `content` is the digest of a text that its options do not pin. Raises ConfigError.
     """
     name, root = source.label(), directory.parent
     try:
@@ -48,15 +48,15 @@ def write(source: TextSource, key: str, content: str | None, directory: Path) ->
             f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
         ) from error
     except DamagedError as error:
-        raise ConfigError(f"{error} as soon as it is written: set POSLAB_CACHE to another drive") from None
-    raise ConfigError(f"{directory} was removed while it was written: give the command again")
+        raise ConfigError(f"{error} right after it was written: set POSLAB_CACHE to another drive") from None
+    raise ConfigError(f"{directory} was removed while it was written: run the command again")
 
 
 def _build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
     """Prepare a text in an unfinished directory and rename that to `directory`.
 
-    A stop or a kill leaves it to the next command, an error leaves nothing. Each machine has one of its own,
-    since not every lock reaches others.
+    After an interrupt or a kill the next command resumes it; after an error it is removed. Each machine has
+    its own directory, since not every file system shares locks between machines.
     """
     machine = hashlib.sha256(platform.node().encode()).hexdigest()[:8]
     unfinished = directory.with_name(f"{directory.name}.{machine}.unfinished")
@@ -68,7 +68,7 @@ def _build(source: TextSource, key: str, content: str | None, directory: Path) -
         try:
             unfinished.rename(directory)
         except OSError:
-            if not directory.exists():  # another machine can have been first
+            if not directory.exists():  # another machine may have finished first
                 raise
             shutil.rmtree(unfinished, ignore_errors=True)
     except Exception:
@@ -77,7 +77,7 @@ def _build(source: TextSource, key: str, content: str | None, directory: Path) -
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove unfinished directories that nobody resumes, by their exact names and never through a link."""
+    """Remove old unfinished directories, matched by their exact form of name and never through a link."""
     for path in root.iterdir():
         with contextlib.suppress(OSError):
             unfinished = UNFINISHED.fullmatch(path.name) and not path.is_symlink()

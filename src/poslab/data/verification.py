@@ -1,10 +1,10 @@
-"""Whether files are as they were: those of a prepared text, with how to read them, and those of a source.
+"""Check whether files are unchanged: those of a prepared text and those of a source.
 
-The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is over all of
-these and over the facts, so it changes with the text, with how its tokens are stored and with what they mean.
+The manifest is sealed and lists the SHA-256 of every block of every file. The fingerprint is the hash of all
+of these and of the facts: it changes with the text, and with how its tokens are stored and read.
 
-Files are verified once on a machine, when they are first read there, and again after any change of
-a file's size, times or inode. What was verified is remembered beside them.
+Each machine verifies the files when it first reads them, and again after any change of a file's size, times
+or inode. The verified states are stored beside the files.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from pathlib import Path
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
-SETTLED = 2.0  # seconds: a change within this of another can leave a file's times as they were
-BLOCK = 2**24  # bytes that are hashed at once
+SETTLED = 2.0  # seconds; a second change within this time may leave a file's times the same
+BLOCK = 2**24  # bytes per hash
 VERIFIED = "verified.json"
-MACHINES = 100  # of which each reads the files for itself, where the drive is shared
+MACHINES = 100  # the most remembered states: each machine verifies for itself if the drive is shared
 
 Blocks = Mapping[str, Sequence[str]]  # the SHA-256 of each block, by the file's name
 
@@ -37,7 +37,7 @@ def _digests(path: Path) -> list[str]:
 
 
 def verify(directory: Path, blocks: Blocks) -> None:
-    """Raise DamagedError, which names the file, where a file differs from the manifest."""
+    """Raise DamagedError, which names the file, if a file differs from the manifest."""
     state = files_state((directory / name for name in blocks), written_once=True)
     key = hashlib.sha256(json.dumps([platform.node(), state, blocks], sort_keys=True).encode()).hexdigest()
     verified = Remembered(directory / VERIFIED, MACHINES)
@@ -46,7 +46,7 @@ def verify(directory: Path, blocks: Blocks) -> None:
     for name, digests in blocks.items():
         try:
             found = block_digests(directory, [name])
-        except OSError as error:  # which names no file where reading it fails
+        except OSError as error:  # does not name the file if reading fails
             raise DamagedError(f"{directory / name} cannot be read: {error.strerror}") from None
         if found[name] != digests:
             raise DamagedError(f"{directory / name} is damaged")
@@ -55,10 +55,10 @@ def verify(directory: Path, blocks: Blocks) -> None:
 
 
 def files_state(paths: Iterable[str | os.PathLike[str]], written_once: bool = False) -> str | None:
-    """Return SHA-256 over what differs once a file has been changed or replaced, in an order of theirs.
+    """Return the SHA-256 of the files' paths, sizes, times and inodes, in the given order.
 
-    None where one cannot be seen. Also where one that others may write was changed so shortly ago that
-    another change might not show.
+    None if a file is missing. Unless files are `written_once`, also None if one was changed less than
+    SETTLED seconds ago, since another change might not show.
     """
     digest = hashlib.sha256()
     newest = 0

@@ -1,7 +1,7 @@
-"""Windows of tokens: random ones to train on, fixed ones to validate on (segments.py: to extrapolate on).
+"""Windows of tokens: random ones for training, fixed ones for validation (extrapolation: segments.py).
 
-A window of length T is T + 1 tokens: inputs are all but the last, targets all but the first. No target of a
-fixed window is scored twice.
+A window of length T has T + 1 tokens: inputs are all but the last, targets all but the first. Fixed windows
+share no targets.
 """
 
 import numpy as np
@@ -12,10 +12,10 @@ from poslab.data.corpus import Corpus
 
 
 class Starts:
-    """Where training windows of L + 1 tokens can begin: anywhere in the text, or inside of one document."""
+    """The possible starts of training windows of L + 1 tokens: anywhere in the text, or inside a document."""
 
     def __init__(self, corpus: Corpus, context_length: int, within: bool = False) -> None:
-        """Raise ConfigError where no document has a window."""
+        """Raise ConfigError if no document is long enough for a window."""
         ends = np.array([len(corpus.train)])
         if within:
             ends = np.append(np.flatnonzero(corpus.train == corpus.separator), ends)
@@ -31,7 +31,7 @@ class Starts:
         self.offset = begins - (self.upto - room)
 
     def __getitem__(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tokens at which the windows of these numbers, below `count`, begin."""
+        """Return the first token's position for the windows with these numbers, below `count`."""
         return numbers + self.offset[np.searchsorted(self.upto, numbers, side="right")]
 
 
@@ -46,8 +46,8 @@ def training_batch(
 ) -> NDArray[np.int64]:
     """Return (batch_size, context_length + 1) tokens at random starts, decided by (seed, step).
 
-    `starts` are those of this corpus and length; None: anywhere. 0 <= seed, step < 2^64. `read` are the
-    windows to read, the others being zeros; None: all.
+    `starts` belong to this corpus and length; None: anywhere. 0 <= seed, step < 2^64. Only the windows with
+    the numbers in `read` are read, the others are zeros; None: all are read.
     """
     starts = starts or Starts(corpus, context_length)
     # Raw numbers and a remainder are the same in every release of NumPy; Generator's methods need not be.
@@ -62,9 +62,9 @@ def training_batch(
 
 
 def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArray[np.int64]:
-    """(n, context_length + 1) validation tokens, evenly spread; n <= count, fewer where the text ends before.
+    """Return (n, context_length + 1) validation tokens, evenly spread; n < count if the text is short.
 
-    Within documents where these have room for `count` windows, else across them.
+    Windows lie within documents if these have room for `count` windows, otherwise across them.
     """
     starts = _spread(corpus.validation_documents, count, context_length)
     if len(starts) < count:
@@ -73,15 +73,15 @@ def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArr
 
 
 def windows_at(tokens: NDArray[np.generic], starts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """(n, size) tokens, those from each start on."""
+    """Return (n, size) tokens: `size` tokens from each start on."""
     return np.asarray(tokens[starts[:, None] + np.arange(size)]).astype(np.int64)
 
 
 def _spread(documents: NDArray[np.int64], count: int, scored: int) -> NDArray[np.int64]:
-    """The starts of at most `count` windows of 1 + `scored` tokens, each with targets of its own.
+    """Return the starts of at most `count` windows of 1 + `scored` tokens that share no targets.
 
-    `documents` is (n, 2). Each document is cut into slots of `scored` targets after its first token; evenly
-    spaced slots of all of them are taken.
+    `documents` is (n, 2). Each document is cut into slots of `scored` targets after its first token, and
+    evenly spaced slots are taken from all documents together.
     """
     begins, ends = documents.T
     room = np.maximum(ends - begins - 1, 0)
@@ -91,6 +91,6 @@ def _spread(documents: NDArray[np.int64], count: int, scored: int) -> NDArray[np
     taken = np.arange(total) if total <= count else (2 * np.arange(count) + 1) * total // (2 * count)
     document = np.searchsorted(before + slots, taken, side="right")
     slot = taken - before[document]
-    # Tokens left over are spread too, so that windows do not gather at the beginnings of documents.
+    # Leftover tokens are spread out too, so that windows do not gather at the beginnings of documents.
     slack = (room - slots * scored)[document] * (2 * slot + 1) // (2 * slots[document])
     return begins[document] + slot * scored + slack

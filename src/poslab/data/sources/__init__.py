@@ -6,12 +6,12 @@ fields; it overrides
 
     label            the text's name in reports
     read             the documents, each as bytes
-    read_validation  documents to validate on, where the source has such a part
-    pinned           True where its options fix the text, such as a commit hash
-    files_state      for files that need not be read again while they are as they were
+    read_validation  the documents for validation, if the source has such a part
+    pinned           True if the options fix the text, for example by a commit hash
+    files_state      the state of files that are read again only after a change
 
-A text that is not pinned is read twice, and must be the same each time. Texts are split, turned into tokens
-and cached by poslab.data.cache; a source knows nothing of that.
+A text that is not pinned is read twice, and must be the same both times. poslab.data.cache splits, tokenises
+and caches texts; a source does none of that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,25 +29,25 @@ MOST_ENTRIES = 2**20
 
 
 class TextSource(Options):
-    """A source of documents, which are UTF-8 without NUL bytes, and the options that every source has."""
+    """A source of documents in UTF-8 without NUL bytes, with the options that every source has."""
 
     source: str = Field(description="the module that reads the text")
     vocabulary: int | str = Field(
-        description="bytes: a token a byte; a number: the entries of a BPE trained on the text; "
+        description="bytes: one token per byte; a number: the entries of a BPE trained on the text; "
         "FILE.json: a tokenizer's file"
     )
     windows: Literal["joined", "within", "packed"] = Field(
         default="joined",
-        description="of training: joined: anywhere in the text; within: inside of one document; "
+        description="training windows: joined: anywhere in the text; within: inside one document; "
         "packed: anywhere, and no document sees another",
     )
 
     held_out: float | str = Field(
         default=HELD_OUT,
-        description="of the text, to validate on and to extrapolate: a share, or bytes such as 64MB",
+        description="the part of the text for validation and extrapolation: a share, or bytes such as 64MB",
     )
 
-    # Whether the options fix the text, so that prepared data can be found without reading it.
+    # Whether the options fix the text, so that prepared data are found without reading the text.
     pinned: ClassVar[bool] = False
 
     @field_validator("vocabulary", mode="before")
@@ -75,7 +75,7 @@ class TextSource(Options):
         )
 
     def label(self) -> str:
-        """Return the name of this text in reports; no path of this machine, since reports are published."""
+        """Return the text's name in reports; not a local path, since reports are published."""
         raise NotImplementedError
 
     def read(self) -> Iterator[Text]:
@@ -83,11 +83,11 @@ class TextSource(Options):
         raise NotImplementedError
 
     def read_validation(self) -> Iterator[Text] | None:
-        """Return documents to validate on; None: a part of `read` is held out."""
+        """Return the documents for validation; None to hold out a part of `read`."""
         return None
 
     def files_state(self) -> str | None:
-        """Return the state of the files that are read; None where that does not tell whether they changed."""
+        """Return the state of the files that are read; None if it cannot show whether they changed."""
         return None
 
 

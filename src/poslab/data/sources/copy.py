@@ -1,10 +1,10 @@
-"""A synthetic task that needs far context: random strings, each repeated once.
+"""A synthetic task that needs distant context: random strings, each repeated once.
 
     qmxxbwqa|qmxxbwqa
     bwmqaqxb|bwmqaqxb
 
-The first half of a line is random, which no model can predict; the second is its copy, and each letter is
-found `span` + 1 tokens earlier. A model that cannot look that far back stays at ln(`symbols`) nats a letter.
+The first half of a line is random, so no model can predict it. The second half is its copy: each letter is
+`span` + 1 tokens earlier. A model that cannot look that far back stays at ln(`symbols`) nats per letter.
 """
 
 import string
@@ -23,9 +23,9 @@ LETTERS = np.frombuffer(string.ascii_letters.encode(), dtype=np.uint8)
 class Source(TextSource):
     source: Literal["copy"] = Field(description="the module that makes the text")
     span: int = Field(ge=1, description="letters in a string")
-    symbols: int = Field(ge=2, le=len(LETTERS), description="different letters")
-    tokens: int = Field(ge=20, le=2**33, description="bytes in all; a tenth of them to validate on")
-    seed: int = Field(ge=0, lt=2**63, description="of the random letters")
+    symbols: int = Field(ge=2, le=len(LETTERS), description="number of different letters")
+    tokens: int = Field(ge=20, le=2**33, description="bytes in total; a tenth of them is for validation")
+    seed: int = Field(ge=0, lt=2**63, description="the seed of the random letters")
 
     pinned: ClassVar[bool] = True
 
@@ -37,7 +37,7 @@ class Source(TextSource):
         yield self._stream(0, self.tokens - self.tokens // 10)
 
     def read_validation(self) -> Iterator[bytes]:
-        """Yield one stream, drawn apart from that of `read`."""
+        """Yield one stream, drawn independently of that of `read`."""
         yield self._stream(1, self.tokens // 10)
 
     def _stream(self, part: int, size: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Data sets of the Hugging Face hub, streamed through `datasets` once; prepared data need no hub afterwards.
+"""Data sets from the Hugging Face hub, streamed through `datasets` once. Prepared data do not need the hub.
 
-The text must be pinned: by a commit hash, or by its own sha256 where the repository has only a branch that
-can move. NUL bytes, which some crawled rows hold, are dropped, since NUL separates documents.
+The text must be pinned: by a commit hash, or by its own sha256 if the repository has only a branch, which can
+move. NUL bytes, which some crawled rows contain, are dropped, since NUL separates documents.
 """
 
 import hashlib
@@ -26,15 +26,15 @@ class Source(TextSource):
     path: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="OWNER/NAME on the hub")
     name: str | None = Field(min_length=1, description="the configuration of the data set")
     files: str | None = Field(
-        min_length=1, description="a pattern of files in the repository, instead of `name`"
+        min_length=1, description="a pattern for files in the repository, instead of `name`"
     )
-    split: str = Field(min_length=1, description="of the data set; several are joined with +")
+    split: str = Field(min_length=1, description="the split of the data set; several are joined with +")
     revision: str = Field(min_length=1, description="a commit hash; a branch only together with sha256")
-    sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$", description="of all documents one after the other")
+    sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of all documents in a row")
     column: str = Field(min_length=1, description="the column that holds the text")
-    documents: int | None = Field(ge=1, description="the first so many; null is all")
+    documents: int | None = Field(ge=1, description="how many documents to take, from the first; null: all")
     document_start: str | None = Field(
-        description="where rows are lines: what the first line of a document matches"
+        description="if rows are lines: a pattern that matches the first line of a document"
     )
 
     pinned: ClassVar[bool] = True
@@ -52,10 +52,10 @@ class Source(TextSource):
     def _text_is_pinned(self) -> Self:
         if self.sha256 is None and not COMMIT.fullmatch(self.revision):
             raise ValueError(
-                f"revision={self.revision} can move; give a commit hash of 40 hex digits, or sha256"
+                f"revision={self.revision} can move: set a commit hash of 40 hex digits, or sha256"
             )
         if self.name is not None and self.files is not None:
-            raise ValueError("files stands instead of name; set one of them to null")
+            raise ValueError("files replaces name: set one of them to null")
         return self
 
     def label(self) -> str:
@@ -64,7 +64,7 @@ class Source(TextSource):
         return f"{self.path}{part} ({self.split}{limit})"
 
     def read(self) -> Iterator[bytes]:
-        """Yield the rows, or the runs of rows that begin at `document_start`. Raises ConfigError."""
+        """Yield the rows, or documents of several rows that begin at `document_start`. Raises ConfigError."""
         digest = hashlib.sha256()
         for count, document in enumerate(self._joined_rows(), start=1):
             digest.update(document)
@@ -73,8 +73,8 @@ class Source(TextSource):
                 break
         if self.sha256 is not None and digest.hexdigest() != self.sha256:
             raise ConfigError(
-                f"{self.path} at {self.revision} is not the text that data.sha256 names (it is "
-                f"{digest.hexdigest()}); the hub's copy has changed"
+                f"{self.path} at {self.revision} does not match data.sha256 (its SHA-256 is "
+                f"{digest.hexdigest()}): the copy on the hub has changed"
             )
 
     def _joined_rows(self) -> Iterator[bytes]:
@@ -108,7 +108,7 @@ class Source(TextSource):
                 for text in batch[self.column]:
                     if not isinstance(text, str):
                         kind = type(text).__name__
-                        raise ConfigError(f"data.column={self.column} of {self.path} holds {kind}, not text")
+                        raise ConfigError(f"data.column={self.column} of {self.path} has {kind}, not text")
                     yield text.encode(errors="replace").replace(b"\0", b"")
         except ConfigError:
             raise
@@ -117,12 +117,12 @@ class Source(TextSource):
 
 
 def _load(source: Source) -> Any:
-    """Return the rows as an IterableDataset of `datasets`, which streams them.
+    """Return the rows as a streaming IterableDataset of `datasets`.
 
-    A Dataset, downloaded before, where a split is sliced ([:1%]) or there is no network.
+    If a split is sliced ([:1%]) or HF_HUB_OFFLINE is set, download them first and return a Dataset.
     """
     if Path(source.path).exists():
-        raise ConfigError(f"data.path={source.path} would be read from the directory here, not from the hub")
+        raise ConfigError(f"data.path={source.path} exists here too and would be read instead of the hub")
     _look_up(source)
     import datasets  # seconds to import
 
@@ -133,7 +133,7 @@ def _load(source: Source) -> Any:
         builder = datasets.load_dataset_builder(
             source.path, source.name, data_files=source.files, revision=source.revision
         )
-        # Whatever fails, `datasets` falls back on any revision in its cache and does not say so.
+        # After any failure, `datasets` silently uses whatever revision is in its cache.
         if COMMIT.fullmatch(source.revision) and builder.hash != source.revision:
             cached = f"datasets' cache holds {builder.hash}"
             raise ConfigError(f"{source.path} at data.revision={source.revision} cannot be loaded; {cached}")
@@ -145,12 +145,12 @@ def _load(source: Source) -> Any:
         raise
     except ConnectionError as error:
         raise ConfigError(_unreachable(source, error)) from error
-    except Exception as error:  # no such configuration, split or file; a data set that is a program
+    except Exception as error:  # a missing configuration, split or file; a data set that is a program
         raise ConfigError(f"{source.path} could not be loaded from the hub: {_one_line(error)}") from error
 
 
 def _look_up(source: Source) -> None:
-    """Ask the hub once before `datasets` does, which retries for half a minute without a network."""
+    """Query the hub once before `datasets` does: without a network that would retry for half a minute."""
     import huggingface_hub
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -164,7 +164,7 @@ def _look_up(source: Source) -> None:
     try:
         huggingface_hub.HfApi().dataset_info(source.path, revision=source.revision, timeout=10)
     except OfflineModeIsEnabled:
-        return  # `datasets` may have the data from before
+        return  # `datasets` may have the data in its cache
     except RevisionNotFoundError:
         raise ConfigError(f"data.revision={source.revision} does not exist in {source.path}") from None
     except GatedRepoError:
@@ -172,8 +172,8 @@ def _look_up(source: Source) -> None:
             f"{source.path} is gated: accept its terms on the hub, then hf auth login"
         ) from None
     except RepositoryNotFoundError:
-        raise ConfigError(f"data.path={source.path} is not a data set of the hub, or a private one") from None
-    except Exception as error:  # of the hub client's HTTP library: DNS, refused, time-out, 5xx
+        raise ConfigError(f"data.path={source.path} is not on the hub as a data set, or is private") from None
+    except Exception as error:  # from the hub client's HTTP library: DNS, refused, time-out, 5xx
         raise ConfigError(_unreachable(source, error)) from error
 
 

@@ -1,4 +1,4 @@
-"""No text: for tasks, which make their sequences themselves. Its windows are blank."""
+"""No text, for tasks, which generate their own sequences. The windows are blank."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Literal
@@ -7,7 +7,7 @@ from pydantic import Field
 
 from poslab.data.sources import TextSource
 
-BLANK = b" " * 2**16  # room for windows of any task
+BLANK = b" " * 2**16  # enough for the windows of any task
 
 
 class Source(TextSource):

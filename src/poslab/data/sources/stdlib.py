@@ -1,6 +1,6 @@
-"""The text of Python's own standard library: real, long-ranged, on every machine, no download.
+"""The source of Python's standard library: real text with long-range structure, without a download.
 
-It differs between Python versions; the fingerprint in the record identifies the text of a run.
+It differs between Python versions; the fingerprint in a run's record identifies the text.
 """
 
 import os
@@ -17,7 +17,7 @@ from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 from poslab.data.verification import files_state
 
-# Not the library itself: its tests, and programs that some distributions leave out.
+# These are not the library itself: its tests, and programs that some distributions leave out.
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}
 
 
@@ -28,7 +28,7 @@ class Source(TextSource):
         return f"Python {platform.python_version()} standard library"
 
     def read(self) -> Iterator[bytes]:
-        """Yield each module's .py file, sorted by its path."""
+        """Yield the .py file of each module, sorted by path."""
         modules = _modules()
         if not modules:
             raise ConfigError(
@@ -40,7 +40,7 @@ class Source(TextSource):
                 yield content
 
     def files_state(self) -> str | None:
-        """Return the state of all of them."""
+        """Return the state of all these files."""
         return files_state(_modules())
 
 

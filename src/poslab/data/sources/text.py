@@ -1,6 +1,6 @@
-"""Text of one's own: files that are a document each, or files of rows that are; gzip is read too.
+"""Your own text: files with one document each, or files with one document per row; gzip is read too.
 
-A directory is read for its text files; for its files of rows where `field` is set or it has no text files.
+In a directory, text files are read; files of rows are read if `field` is set or there are no text files.
 """
 
 import codecs
@@ -20,8 +20,8 @@ from poslab.data.tokens import FileText, Text
 from poslab.data.verification import files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
-LARGE = 2**26  # bytes, from which on a file is not read at once
-PIECE = 2**20  # bytes that are checked at once
+LARGE = 2**26  # bytes; a larger file is not read into memory
+PIECE = 2**20  # bytes checked at a time
 
 
 class Source(TextSource):
@@ -30,14 +30,14 @@ class Source(TextSource):
     field: str | None = Field(
         default=None,
         min_length=1,
-        description="of .jsonl, .parquet and saved data sets: what holds a row's text; null: text",
+        description="the field with the text in .jsonl, .parquet and saved data sets; null: text",
     )
 
     def label(self) -> str:
         return self._path().resolve().name
 
     def read(self) -> Iterator[Text]:
-        """Yield each file that is not empty, sorted by its path. Raises ConfigError where one is no text."""
+        """Yield documents that are not empty, sorted by path. Raises ConfigError if a file is not text."""
         files, field = self._files()
         empty = True
         for file in files:
@@ -49,12 +49,12 @@ class Source(TextSource):
             raise ConfigError(f"data.path={self._path()} is empty")
 
     def files_state(self) -> str | None:
-        """Return the state of the files, also of those in a folder that `datasets` has saved."""
+        """Return the state of the files, including those in a folder saved by `datasets`."""
         files, _ = self._files()
         return files_state(chain.from_iterable(map(_inside, files)))
 
     def _files(self) -> tuple[list[str], str | None]:
-        """Return the files, sorted by their paths, and the field of their rows; None: each is a document."""
+        """Return the files, sorted by path, and the field of their rows; None if each file is a document."""
         path = self._path()
         field = self.field or "text"
         if rows.holds_rows(path):
@@ -89,9 +89,9 @@ class Source(TextSource):
 
 
 def read_text(path: Path) -> Text:
-    """Return the UTF-8 text of a file, decompressed if it is gzip whatever its name. Raises ConfigError.
+    """Return the UTF-8 text of a file, decompressed if its content is gzip. Raises ConfigError.
 
-    A file of more than LARGE bytes that is not compressed stays on the disk.
+    An uncompressed file of more than LARGE bytes stays on the disk.
     """
     with rows.opened(path) as file:
         head = file.read(len(rows.BOM))
@@ -107,15 +107,15 @@ def read_text(path: Path) -> Text:
 
 
 def _check(text: Text, path: Path) -> None:
-    """Raise ConfigError where a text holds NUL bytes or is not UTF-8."""
+    """Raise ConfigError if a text contains NUL bytes or is not UTF-8."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for begin in range(0, len(text), PIECE):
         piece = text[begin : begin + PIECE]
         if b"\0" in piece:
             raise ConfigError(
-                f"data.path={path} is binary (it holds NUL bytes); poslab reads UTF-8 text or gzip of it"
+                f"data.path={path} is binary (it has NUL bytes); poslab reads UTF-8 text, plain or as gzip"
             )
-        pending = len(decoder.getstate()[0])  # bytes of a character that began in the piece before
+        pending = len(decoder.getstate()[0])  # bytes of a character that began in the previous piece
         try:
             decoder.decode(piece, final=begin + PIECE >= len(text))
         except UnicodeDecodeError as error:
@@ -129,7 +129,7 @@ def _conversion(encoding: str) -> str:
 
 
 def _inside(path: str) -> list[str]:
-    """Return all files in a folder; of a file the file itself."""
+    """Return all files in a folder, or the file itself."""
     if not os.path.isdir(path):
         return [path]
     return sorted(os.path.join(directory, name) for directory, _, files in os.walk(path) for name in files)
@@ -138,9 +138,9 @@ def _inside(path: str) -> list[str]:
 def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
     """Return the files below `root` with one of the suffixes, sorted by the parts of their paths.
 
-    Hidden ones are left out; links are followed once.
+    Hidden files and folders are left out. Links are followed; a folder is visited once.
     """
-    found: list[str] = []
+    matching: list[str] = []
     seen = set()
 
     def refuse(error: OSError) -> None:
@@ -155,5 +155,5 @@ def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in files:
             if not name.startswith(".") and name.lower().removesuffix(".gz").endswith(suffixes):
-                found.append(os.path.join(directory, name))
-    return sorted(found, key=lambda file: file.replace(os.sep, "\0"))
+                matching.append(os.path.join(directory, name))
+    return sorted(matching, key=lambda file: file.replace(os.sep, "\0"))
