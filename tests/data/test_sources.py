@@ -123,7 +123,7 @@ def test_hub_rows_are_joined_to_articles(local_hub):
         ({"revision": "main", "sha256": "0" * 64}, r"does not match data\.sha256"),
         ({"revision": "main"}, "can move: set a commit hash"),
         ({"column": "body"}, r"data\.column=body is not in .*; it has text, number"),
-        ({"column": "number"}, "holds int, not text"),
+        ({"column": "number"}, "has int, not text"),
         ({"split": "test"}, r"could not be loaded from the hub: ValueError: (Unknown|Bad) split"),
         ({"document_start": "^Chapter"}, "matches no row"),
         ({"document_start": "("}, "is not a regular expression"),

@@ -195,7 +195,7 @@ def test_paths_and_addresses(text, shown):
         (lambda packed: packed[:-1], "is damaged"),
         (
             lambda packed: archive(("b/rope-0/manifest.json", contents(packed)["a/rope-0/manifest.json"])),
-            "holds no record of a run of study=a",
+            "has no record of a run of study=a",
         ),
         (with_more(header("a/x/big.csv", size=8**11 - 1)), "is damaged"),
         (with_more("a/../../y.csv", b"z"), "is damaged"),

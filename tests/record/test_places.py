@@ -61,14 +61,14 @@ def test_the_folder_of_a_run_has_its_name_and_identity_however_it_is_named(study
         assert load_run(path).status == "done"
     for directory, field in ((rope, "run"), (alibi, "identity")):
         RunRecord(directory, read_manifest(directory)).update(**{field: "0123456789ab"})
-        with pytest.raises(DamagedError, match="not of this run"):
+        with pytest.raises(DamagedError, match="of this run"):
             read_manifest(directory)
 
 
 def test_the_list_of_another_study_is_named(study, capsys):
     (study / STUDY_LIST).write_text(sealed({**read_sealed(study / STUDY_LIST), "study": "another"}))
-    reason = "is the list of study another and not of this folder"
-    with pytest.raises(ReportError, match=rf"study=format3: {STUDY_LIST} {reason}; remove it, the runs"):
+    reason = "is the list of study another, not of this folder"
+    with pytest.raises(ReportError, match=rf"study=format3: {STUDY_LIST} {reason}; remove it"):
         load("format3", study.parent)
     with pytest.raises(ConfigError, match=f"{reason}; the study's command writes it again"):
         show_status(study, follow=False)

@@ -44,7 +44,7 @@ def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(benchmar
         ("extrapolation.csv", ",64,128,\n", ",x,128,\n", "its CSV files cannot be read"),
         ("position.csv", "nll", "null", "position.csv has no column nll"),
         ("position.csv", "0,", '"0,', "its CSV files cannot be read"),
-        ("metrics.csv", "\n2,32,", "\n2,16,", "metrics.csv: its tokens do not grow from row to row"),
+        ("metrics.csv", "\n2,32,", "\n2,16,", "metrics.csv: its tokens do not increase from row to row"),
         ("rescaled.csv", ",1,", ",0,", "rescaled.csv has segment 0 twice"),
         ("rescaled.csv", "rescale,", "scale,", "rescaled.csv has no column rescale"),
         ("rescaled.csv", "", None, "rescaled.csv is missing"),

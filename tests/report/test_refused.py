@@ -42,7 +42,7 @@ def home(tmp_path_factory):
         ("checkpoint=runs/a/rope-0,runs/a/rope-0/", "rope-0 of study=a is named twice"),
         ("checkpoint=runs/a/gone", "checkpoint=runs/a/gone does not exist: name a run directory"),
         ("checkpoint=runs/a/rope-0,", "checkpoint= lacks a name"),
-        ("checkpoint=runs/a", "a holds no record of a run"),
+        ("checkpoint=runs/a", "a has no record of a run"),
         ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
         ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
         # In quotes, as for train.py.

@@ -1,1 +1,1 @@
-"""What a run leaves on disk: written, read, and the figures that it gives by itself."""
+"""The files of a run: written, read, and the figures that follow from one run's record."""

@@ -1,6 +1,6 @@
-"""The runs of a study that a running command will train, so that others see which runs are abandoned.
+"""The runs that a running command will train, so that other commands can see which runs are abandoned.
 
-A command lists them in a file beside the runs, and locks the file until it ends, in whatever way:
+A command lists them in a file beside the runs, and locks the file until the command ends or is killed:
 
     <study>/.command-<12 hexadecimal digits>.json      the names of its runs
 """
@@ -19,12 +19,12 @@ PATTERN = f".command-{'[0-9a-f]' * 12}.json"
 
 @contextmanager
 def announced(directories: Iterable[Path]) -> Iterator[None]:
-    """List the runs in these directories for `active_runs` of other commands, until the end."""
+    """List the runs in these directories for `active_runs` in other commands while the block runs."""
     directories = list(directories)
     with ExitStack() as stack:
         for folder in dict.fromkeys(directory.parent for directory in directories):
             names = [directory.name for directory in directories if directory.parent == folder]
-            with suppress(OSError):  # on a file system without locks, or a full one, runs are not listed
+            with suppress(OSError):  # runs are not listed if the file system is full or has no locks
                 stack.enter_context(_announced(folder, names))
         yield
 
@@ -33,7 +33,7 @@ def announced(directories: Iterable[Path]) -> Iterator[None]:
 def _announced(folder: Path, names: list[str]) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f".command-{uuid4().hex[:12]}.json"
-    unlocked = path.with_suffix(".new")  # others remove a list that is not locked
+    unlocked = path.with_suffix(".new")  # other commands remove a list that is not locked
     try:
         with unlocked.open("w") as file:
             take(file.fileno(), fcntl.LOCK_EX, path)
@@ -47,7 +47,7 @@ def _announced(folder: Path, names: list[str]) -> Iterator[None]:
 
 
 def active_runs(folder: Path) -> dict[str, float]:
-    """Return the runs of the study in `folder` that running commands will train, with when they listed them.
+    """Return the runs in a study's `folder` that running commands will train, with the time of listing.
 
     Remove the files of commands that were killed.
     """

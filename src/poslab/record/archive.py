@@ -1,17 +1,17 @@
-"""The archive of a study's records in one file beside its report, to write the report again from git.
+"""The archive of a study's records: one file beside its report, from which the report can be written again.
 
     <reports>/<study>/records.tar.xz
         <study>/study.json
         <study>/<run>/manifest.json
         <study>/<run>/<table>.csv    those that the manifest lists
 
-It holds only what a report reads of every run, finished or not: no weights and no logs. The same records give
-the same bytes: files are in the order of their names, and times, owners and permissions are the same for all
-files. Archives are published, so paths of the machine are cut to their last name, and a sealed file with such
-a path gets a new seal.
+It has only what a report reads from each run, finished or not: no weights and no logs. The same records give
+the same bytes: files are sorted by name, and times, owners and permissions are the same for all files.
+Archives are published, so local paths are cut to their last component, and a sealed file with such a path
+gets a new seal.
 
-An archive may come from anybody. So it is extracted into a temporary directory that is removed at once: only
-plain files that lie inside of it. Seals and checksums are checked as for run directories.
+An archive may come from anyone. So only its plain files with paths inside the target are extracted, into a
+temporary directory that is then removed. Seals and checksums are verified as for run directories.
 """
 
 import io
@@ -30,15 +30,15 @@ from poslab.record.seal import DamagedError, UnreadableError, sealed, unsealed
 from poslab.record.study_list import recorded_runs, studies
 
 ARCHIVE = "records.tar.xz"
-# Of settings of xz that tables of digits were tried with, the ones that pack them tightest.
+# Of the xz settings tried on tables of digits, these compress best.
 FOR_TABLES = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "pb": 1}]
 DAMAGE = (tarfile.TarError, lzma.LZMAError, EOFError)
 
 
 def load_available(names: str, runs: Path, reports: Path | None) -> tuple[Records, ...]:
-    """Load the records of a study, or of several with commas between their names.
+    """Load the records of one study, or of several with names separated by commas.
 
-    A study without records in `runs` is read from its archive in the folder `reports`, unless that is None.
+    A study without records in `runs` is read from its archive in `reports`, unless `reports` is None.
     Raise ReportError.
     """
     recorded = studies(runs, recorded=True)
@@ -59,9 +59,9 @@ def archived_studies(reports: Path) -> list[str]:
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
-    """Load the records of `study` from the bytes of `pack`, the content of the file `path`.
+    """Load the records of `study` from the bytes written by `pack`; `path` is the file they are from.
 
-    With `several`, run names begin with the study. Raise ReportError where the file is damaged or holds no
+    With `several`, run names begin with the study. Raise ReportError if the file is damaged or has no
     records of this study.
     """
     try:
@@ -74,7 +74,7 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         if not recorded_runs(Path(temporary, study)):
-            raise ReportError(f"{path} holds no record of a run of study={study}")
+            raise ReportError(f"{path} has no record of a run of study={study}")
         try:
             return replace(load_study(Path(temporary, study), several), archive=path)
         except ReportError as error:
@@ -82,7 +82,7 @@ def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Reco
 
 
 def is_same(packed: bytes, path: Path) -> bool:
-    """Whether the file `path` holds the same records, even if compressed by another version of xz."""
+    """Return whether the file `path` has the same records, even if another version of xz compressed it."""
     try:
         return lzma.decompress(path.read_bytes()) == lzma.decompress(packed)
     except (OSError, *DAMAGE):
@@ -90,17 +90,17 @@ def is_same(packed: bytes, path: Path) -> bool:
 
 
 def archived_runs(packed: bytes) -> set[str]:
-    """Return the names of the runs in the bytes of `pack`; none where they are damaged."""
+    """Return the names of the runs in an archive's bytes; none if it is damaged."""
     with suppress(*DAMAGE):
         return {name.split("/")[1] for name in _files(packed) if name.count("/") > 1}
     return set()
 
 
 def _files(packed: bytes) -> dict[str, bytes]:
-    """Return the contents of the files in the bytes of `pack`, by their paths. Raise one of DAMAGE."""
+    """Return the contents of the files in an archive's bytes, by path. Raise one of DAMAGE."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress(packed))) as tar:
-        for entry in tar:  # tarfile's own filter came with Python 3.11.4
+        for entry in tar:  # tarfile has its own filter only since Python 3.11.4
             file = tar.extractfile(entry) if entry.isfile() else None
             if file is None or not all(map(is_file_name, entry.name.split("/"))):
                 raise tarfile.TarError
@@ -111,13 +111,13 @@ def _files(packed: bytes) -> dict[str, bytes]:
 def pack(folder: Path) -> bytes:
     """Return the records of the study in `folder` as the bytes of an archive, which `unpack` reads.
 
-    Raise ReportError where they cannot be archived, and OSError.
+    Raise ReportError if they cannot be archived, and OSError.
     """
     if not is_file_name(folder.name):
         raise ReportError(f"study={plain(folder.name, 60)} cannot be archived: its name begins with a dot")
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        # Like tables side by side, which xz packs tighter.
+        # Put similar tables side by side: xz then compresses better.
         for name, content in sorted(_read(folder).items(), key=lambda file: file[0].rpartition("/")[::-1]):
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
             entry.size = len(content)
@@ -126,7 +126,7 @@ def pack(folder: Path) -> bytes:
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    """Return the files of a study's folder that a report reads, by name, with no path of the machine."""
+    """Return the files in a study's folder that a report reads, by name, without local paths."""
     files: dict[str, bytes] = {}
     with suppress(FileNotFoundError):
         files[STUDY_LIST] = published_file((folder / STUDY_LIST).read_bytes())
@@ -135,16 +135,16 @@ def _read(folder: Path) -> dict[str, bytes]:
         files[f"{run}/{MANIFEST}"] = published_file(content)
         try:
             tables = parse_manifest(content).tables
-        except UnreadableError:  # by this version: a report then reads no table either
+        except UnreadableError:  # a report cannot read its tables either
             tables = {}
         for name in filter(is_file_name, tables):
-            with suppress(OSError):  # a report then lists the run with its missing file
+            with suppress(OSError):  # a report lists the run with its missing file
                 files[f"{run}/{name}"] = (folder / run / name).read_bytes()
     return files
 
 
 def published_file(content: bytes) -> bytes:
-    """Cut every path in a file of JSON to its last name; return nothing for a damaged file."""
+    """Return a sealed JSON file with every path cut to its last component; b"" if the file is damaged."""
     try:
         facts = unsealed(content, "")
     except DamagedError:

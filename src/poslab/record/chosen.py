@@ -1,4 +1,4 @@
-"""Records of single run directories, of one study or of several."""
+"""Records of individual run directories, from one study or several."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +8,15 @@ from poslab.record.schema import MANIFEST
 
 
 def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
-    """Return the records of run directories, by study, in the order given.
+    """Return the records of run directories, grouped by study, in the given order.
 
-    Raise ReportError for a directory that is no run's, or is given twice.
+    Raise ReportError if a directory has no record of a run or is given twice.
     """
     studies: dict[str, dict[str, Path]] = {}
     for directory in map(Path.resolve, directories):
         study, name = directory.parent.name, directory.name
         if not (directory / MANIFEST).exists():
-            raise ReportError(f"{name} holds no record of a run: name a run directory such as runs/STUDY/RUN")
+            raise ReportError(f"{name} has no record of a run: name a run directory such as runs/STUDY/RUN")
         if name in studies.setdefault(study, {}):
             raise ReportError(f"{name} of study={study} is named twice")
         studies[study][name] = directory

@@ -1,4 +1,4 @@
-"""The facts in the manifest of a run: what was run, on what, and how it ended."""
+"""The facts in a run's manifest: its settings, its data, its machine and how it ended."""
 
 import json
 from functools import lru_cache
@@ -9,16 +9,16 @@ from pydantic import BaseModel, ConfigDict
 
 from poslab.record.schema import TABLE_SUFFIX
 
-# Lists of fingerprints of code, the oldest first, under which every arm trained to the same losses, or all
-# measurements found the same in the same models (tests/golden writes them).
+# Lists of fingerprints of code, the oldest first. Under all fingerprints of a list, every arm trained to the
+# same losses, or all measurements of the same models had the same results (tests/golden writes them).
 RECIPES = Path(__file__).with_name("recipes.json")
-SHARED_STEPS = "steps 1 to"  # so begins the note of a run with the first steps of another one
+SHARED_STEPS = "steps 1 to"  # the beginning of a run's note if its first steps are another run's
 
 Fingerprint = TypeVar("Fingerprint", str, str | None)
 
 
 class Facts(BaseModel):
-    """Facts on record; None: not on record. Unknown fields of other versions are preserved."""
+    """Facts on record; None: not on record. Unknown fields from other versions are preserved."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
@@ -36,31 +36,31 @@ class DataFacts(Facts):
 
     name: str | None = None
     fingerprint: str | None = None  # SHA-256 of its content and of the settings that read it
-    content: str | None = None  # SHA-256 of only its content, which is the fingerprint of older records
+    content: str | None = None  # SHA-256 of its content only: the fingerprint in older records
     vocabulary: int | None = None  # the number of different tokens
     train_tokens: int | None = None
     validation_tokens: int | None = None
     documents: int | None = None
 
     def is_text_of(self, data: "DataFacts") -> bool:
-        """Whether both are of the same text; one of them may be of an older version."""
+        """Return whether both are the same text; one of them may be from an older version."""
         same = {self.fingerprint, self.content} & {data.fingerprint, data.content}
         return bool(same - {None})
 
 
 class WandbPlace(Facts):
-    """Where a run is in W&B, and how much of it was sent. At first only the `id` is known."""
+    """The place of a run in W&B, and how much of it was sent. Initially only the `id` is known."""
 
     id: str | None = None
     mode: str | None = None  # online | offline
     url: str | None = None
-    path: str | None = None  # of the offline files, from the run's directory
+    path: str | None = None  # the offline files, relative to the run's directory
     project: str | None = None
     entity: str | None = None
     checkpoints: bool | None = None  # whether the weights are sent
     console: bool | None = None  # whether the run's output is sent
-    because: str | None = None  # why it is offline although there is a login
-    failed: str | None = None  # why W&B does not have all of it
+    because: str | None = None  # why it is offline despite a login
+    failed: str | None = None  # why the run in W&B is incomplete
     complete: bool | None = None
 
 
@@ -71,10 +71,10 @@ class RunOrigin(Facts):
     run: str | None = None
     identity: str | None = None
     checkpoint: str | None = None  # SHA-256 of its weights
-    steps: int | None = None  # optimizer steps of the weights, over all earlier runs
+    steps: int | None = None  # optimizer steps that led to the weights, over all earlier runs
     tokens: int | None = None  # training tokens in these steps
     context_length: int | None = None
-    # Of the run's own validation windows before its first step.
+    # Loss on the run's own validation windows before its first step.
     validation_nll: float | None = None
     validation_tokens: int | None = None
 
@@ -87,17 +87,17 @@ class SourceState(Facts):
 
 
 class Hardware(Facts):
-    """The machine of a run: what the run could use of it."""
+    """The part of its machine that a run could use."""
 
     processor: str | None = None
     gpus: list[str] | None = None
     cores: int | None = None
-    memory_bytes: int | None = None  # with swap
+    memory_bytes: int | None = None  # including swap
     system: str | None = None
 
 
 class Manifest(Facts):
-    """The settings of a run, its machine and its end."""
+    """The settings of a run, its machine and how it ended."""
 
     format: int | None = None
     study: str | None = None
@@ -109,16 +109,16 @@ class Manifest(Facts):
     attention: str | None = None
     seed: int | None = None
     config: dict[str, Any] | None = None  # the settings that decide the result
-    origin: RunOrigin | None = None  # the run that it begins from; None: drawn weights
-    code: str | None = None  # fingerprints of the training code that all runs share,
-    code_parts: str | None = None  # of the run's scheme and attention,
-    code_evaluation: str | None = None  # and of the evaluation
+    origin: RunOrigin | None = None  # the run that it begins from; None: random initial weights
+    code: str | None = None  # fingerprint of the training code that all runs share
+    code_parts: str | None = None  # fingerprint of the run's scheme and attention
+    code_evaluation: str | None = None  # fingerprint of the evaluation code
     data: DataFacts | None = None
     versions: dict[str, str] | None = None
-    source: SourceState | None = None  # None where poslab is installed, or there is no git
+    source: SourceState | None = None  # None if poslab is an installed package, or there is no git
     hardware: Hardware | None = None
     device: str | None = None
-    threads: int | None = None  # of PyTorch: the bits of sums depend on them
+    threads: int | None = None  # of PyTorch: the last bits of sums depend on them
     precision: str | None = None
     started: str | None = None  # ISO 8601
     finished: str | None = None
@@ -126,29 +126,29 @@ class Manifest(Facts):
     processes: int | None = None  # the number of processes that have trained it
     wandb: WandbPlace | None = None
     parameters: int | None = None
-    max_length: int | None = None  # in tokens, past which the scheme has no value
-    untrained_from: int | None = None  # in tokens: the first distance of parameters that training never read
-    tokens: int | None = None  # of training
+    max_length: int | None = None  # in tokens; past it the scheme is not defined
+    untrained_from: int | None = None  # the first distance in tokens with parameters that training never read
+    tokens: int | None = None  # training tokens
     flops: int | float | None = None
-    seconds: int | float | None = None  # of training only
+    seconds: int | float | None = None  # training only
     kernel: str | None = None
     seconds_validation: int | float | None = None
-    batches: str | None = None  # SHA-256 over the training batches
+    batches: str | None = None  # SHA-256 of the training batches
     recalibration: str | None = None  # why `drop` was not measured
     seconds_evaluation: int | float | None = None
     memory_bytes: int | None = None
     files: dict[str, str] | None = None  # the SHA-256 of each file of an ended run
-    taken_from: str | None = None  # the study that this run is copied from
+    taken_from: str | None = None  # the study that this run was copied from
 
-    # Of a later evaluation of a trained model.
+    # Only for a later evaluation of a trained model.
     evaluation: str | None = None
     trained_identity: str | None = None
     checkpoint: str | None = None  # SHA-256 of the weights
-    changed: dict[str, list[Any]] | None = None  # by dotted key: the run's value, and the evaluation's
+    changed: dict[str, list[Any]] | None = None  # by dotted key: the run's value and the evaluation's
 
     @property
     def corpus(self) -> DataFacts:
-        """The facts of the text; empty where there are none."""
+        """The facts about the text; empty if there are none."""
         return self.data or DataFacts()
 
     @property
@@ -158,8 +158,8 @@ class Manifest(Facts):
 
 
 def recipe(fingerprint: Fingerprint) -> Fingerprint:
-    """Return the first fingerprint of code that was seen to act alike; else the fingerprint itself."""
-    return next((alike[0] for alike in _recipes() if fingerprint in alike), fingerprint)
+    """Return the first fingerprint of code with the same results; otherwise the fingerprint itself."""
+    return next((equivalent[0] for equivalent in _recipes() if fingerprint in equivalent), fingerprint)
 
 
 @lru_cache

@@ -1,6 +1,6 @@
-"""Files that survive a crash: replaced in one step, sealed with their SHA-256, patient with a full disk.
+"""Files that survive a crash: replaced atomically, sealed with their SHA-256, waiting on a full disk.
 
-And CSV files that are read only where their SHA-256 is right.
+CSV files are read only if their SHA-256 is right.
 """
 
 import csv
@@ -22,11 +22,11 @@ from poslab.record.schema import MANIFEST, TableSchema
 from poslab.record.seal import DamagedError, sealed
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # the errors of a full disk
-UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # tempfile's name of the later file `name`
-ROOM = 1.0  # seconds between two tries whether a full disk has room again
+UNFINISHED = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")  # tempfile's name for what becomes the file `name`
+ROOM = 1.0  # seconds between two attempts on a full disk
 
-Content = str | bytes | Callable[[BinaryIO], object]  # of a file, or what writes it
-Name = Callable[[str], str]  # of a file, by its SHA-256
+Content = str | bytes | Callable[[BinaryIO], object]  # a file's content, or a function that writes it
+Name = Callable[[str], str]  # from a file's SHA-256 to its name
 Tables = Mapping[str, bytes]  # the contents of CSV files, by name
 
 
@@ -37,25 +37,25 @@ def write_atomic(
     waiting: Callable[[], None] = lambda: None,
     mode: int = 0o644,
 ) -> str:
-    """Replace `path` in one step that survives a crash: write beside, sync, rename, sync. Return the SHA-256.
+    """Replace `path` atomically: write to a temporary file beside it, sync, rename, sync. Return the SHA-256.
 
-    `content` may be a function that writes it to a file. `name` gives the file's name by its SHA-256, in
-    place of that of `path`. On a full disk it prints a line and waits for room: the old file stays, and
-    nothing is lost. `waiting` is called meanwhile, each second, and may raise.
+    `content` may be a function that writes to a file. `name`, if given, maps the SHA-256 to the file's name,
+    which replaces that of `path`. On a full disk, print a line and wait for room: the old file stays, and
+    nothing is lost. While it waits, `waiting` is called every second; it may raise.
     """
     waited = removed = False
     while True:
         try:
             digest = replace_file(path, content, name, mode)
         except FileNotFoundError:
-            if removed:  # the first time, another command has removed the unfinished file as left behind
+            if removed:  # the first time, another command may have removed the file as abandoned
                 raise
             removed = True
         except OSError as error:
             if error.errno not in FULL:
                 raise
             if not waited:
-                _print(f"the disk is full: {path} waits for room; Ctrl-C stops, and nothing is lost")
+                _print(f"the disk is full: waiting for room to write {path}; Ctrl-C stops, nothing is lost")
             waited = True
             waiting()
             time.sleep(ROOM)
@@ -71,7 +71,7 @@ def _print(line: str) -> None:
 
 
 def replace_file(path: Path, content: Content, name: Name | None = None, mode: int = 0o644) -> str:
-    """Replace `path` as `write_atomic` does, at once: raise OSError also where the disk is full."""
+    """Replace `path` as `write_atomic` does, but without waiting: raise OSError if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -98,15 +98,15 @@ def replace_file(path: Path, content: Content, name: Name | None = None, mode: i
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a sealed file, which `read_sealed` reads."""
+    """Write a sealed file, to be read with `read_sealed`."""
     write_atomic(path, sealed(value))
 
 
 def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
     """Remove the unfinished files of killed processes in `folder`.
 
-    Only plain files with a name of `write_atomic` for a file that `is_own`; none where the folder is a link.
-    A process that is writing such a file writes it again.
+    Only plain files are removed that `write_atomic` named for a file with a name that `is_own` accepts, and
+    none if the folder is a link. A process that is still writing such a file writes it again.
     """
     if folder.is_symlink():
         return
@@ -117,7 +117,7 @@ def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
 
 
 def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Write a CSV with a header, and floats that are read back to the same bits; return its SHA-256."""
+    """Write a CSV file with a header and return its SHA-256. Floats are read back to the same bits."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
@@ -126,9 +126,9 @@ def write_table(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, 
 
 
 def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the contents of a run's CSV files, by name; `digests` are their SHA-256 in its manifest.
+    """Return the contents of a run's CSV files, by name; `digests` has their SHA-256 from its manifest.
 
-    Raise DamagedError where a file is missing or damaged, or lies outside the directory.
+    Raise DamagedError if a file is missing or damaged, or is outside the directory.
     """
     tables = {}
     for name, digest in digests.items():
@@ -147,7 +147,7 @@ def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]
 def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     """Return the rows of a table as text; an optional column that the file lacks is empty.
 
-    Raise DamagedError where the table is not among `tables`, lacks a required column or has a broken row.
+    Raise DamagedError if the table is not in `tables`, lacks a required column or has a broken row.
     """
     name = schema.file
     if name not in tables:

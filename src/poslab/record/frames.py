@@ -1,4 +1,4 @@
-"""A table of many runs as one pandas.DataFrame."""
+"""One table of many runs as a pandas.DataFrame."""
 
 import io
 from collections.abc import Iterable
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from pandas import Series
 
     Numbers = Series
-else:  # takes a second to load, and most commands read no table
+else:  # pandas takes a second to import, and most commands read no table
     DataFrame = Numbers = Any
 
-NUMBER = "number of the run"  # a column while tables are read
+NUMBER = "number of the run"  # a temporary column while tables are read
 
 
 def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
-    """Return the rows of a table of every run that has it; None where no run has a row.
+    """Return the rows of a table for all runs that have it; None if no run has a row.
 
     The columns run, pos, attention and seed come before those of the table. An optional column that a file
-    lacks is NaN. Raise ReportError where a table cannot be read.
+    lacks is NaN. Raise ReportError if a table cannot be read.
     """
-    having = [run for run in runs if schema.file in run.tables]
-    if not having:
+    with_table = [run for run in runs if schema.file in run.tables]
+    if not with_table:
         return None
     import pandas
 
-    # Files with the same header are read at once, which is several times as fast: each row ends with the
-    # number of its run. A cell with a line break is in quotes, and its file is read by itself.
+    # Files with the same header are read together, which is several times faster: the number of its run is
+    # added to each row. A cell with a line break is quoted, so a file with quotes is read separately.
     files: dict[bytes, list[bytes]] = {}
     quoted: dict[int, bytes] = {}
-    for number, run in enumerate(having):
+    for number, run in enumerate(with_table):
         content = run.tables[schema.file]
         header, _, rows = content.partition(b"\n")
         rows, end = rows.strip(b"\n"), b",%d\n" % number
@@ -53,14 +53,14 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
             for number, content in quoted.items()
         ]
     except ValueError as error:
-        names = listing([run.name for run in having])
+        names = listing([run.name for run in with_table])
         raise ReportError(f"{schema.file} of {names} cannot be read: {error}") from None
     filled = [table for table in tables if not table.empty]  # an empty column has no type
     if not filled:
         return None
     whole = pandas.concat(filled, ignore_index=True).sort_values(NUMBER, kind="stable")
     keys = pandas.DataFrame(
-        [(run.name, run.pos, run.attention, run.seed) for run in having],
+        [(run.name, run.pos, run.attention, run.seed) for run in with_table],
         columns=["run", "pos", "attention", "seed"],
     )
     by_row = keys.loc[whole[NUMBER]].reset_index(drop=True)
@@ -69,10 +69,10 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
 
 
 def _read(content: bytes) -> DataFrame:
-    """Read a CSV file with the numbers of runs. Raise ValueError where a line is no row."""
+    """Read a CSV file with a column for the number of the run. Raise ValueError if a line is not a row."""
     import pandas
 
     table = pandas.read_csv(io.BytesIO(content), low_memory=False)
     if table[NUMBER].isna().any() or len(table) != content.count(b"\n") - 1:
-        raise ValueError("a line is no row")
+        raise ValueError("a line is not a row")
     return table

@@ -1,4 +1,4 @@
-"""Locks that end with their process: of the process that trains a run, or writes a study's files."""
+"""Locks that end with their process: for training a run, and for writing a study's files."""
 
 import errno
 import fcntl
@@ -11,22 +11,22 @@ from typing import TextIO
 from poslab.config.errors import FAILED, UserError
 from poslab.record.files import FULL, ROOM
 
-LOOK = 0.05  # seconds between two tries
-GLANCE = 1.0  # seconds that a lock is tried for: `is_taken` holds it for less
+LOOK = 0.05  # seconds between two attempts
+GLANCE = 1.0  # seconds of attempts: `is_taken` holds the lock for less
 WAY_OUT = "keep the records on a local disk, or on a network drive that is mounted with locks"
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # the errors of a file system without locks
 
 
 class TakenError(UserError):
-    """Another process has the lock."""
+    """Error raised if another process has the lock."""
 
     status = FAILED
 
 
 def take(file: int, kind: int, path: Path, way_out: str = WAY_OUT) -> None:
-    """Lock the open `file` at `path`. Raise BlockingIOError where another process has it.
+    """Lock the open `file` at `path`. Raise BlockingIOError if another process has locked it.
 
-    On a file system without locks, raise OSError with the path and the `way_out`.
+    On a file system without locks, raise OSError with the path and the remedy `way_out`.
     """
     try:
         fcntl.flock(file, kind)
@@ -39,7 +39,7 @@ def take(file: int, kind: int, path: Path, way_out: str = WAY_OUT) -> None:
 
 @contextmanager
 def file_lock(path: Path, wait: float = GLANCE) -> Iterator[None]:
-    """Hold the lock file `path`. Raise TakenError after `wait` seconds while another process has it."""
+    """Hold the lock file `path`. Raise TakenError if another process has it for more than `wait` seconds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as file:
         until = time.monotonic() + wait
@@ -55,7 +55,7 @@ def file_lock(path: Path, wait: float = GLANCE) -> Iterator[None]:
 
 
 def _opened(path: Path) -> TextIO:
-    """Open the lock file, or create it; on a full disk, wait for room."""
+    """Open or create the lock file; on a full disk, wait for room."""
     while True:
         try:
             return path.open("a")
@@ -66,10 +66,10 @@ def _opened(path: Path) -> TextIO:
 
 
 def is_taken(path: Path) -> bool:
-    """Whether another process holds the lock file `path`.
+    """Return whether another process holds the lock file `path`.
 
-    This takes the lock, shared, and releases it at once. Many processes may do so at the same time;
-    `file_lock` tries again where it meets such a moment.
+    This takes a shared lock and releases it at once. Many processes may do so at the same time; `file_lock`
+    tries again if it fails because of that.
     """
     try:
         with path.open() as file:
@@ -82,5 +82,5 @@ def is_taken(path: Path) -> bool:
 
 
 def run_lock(directory: Path) -> Path:
-    """Return the lock for training the run in `directory`: beside it, so that the run can be removed."""
+    """Return the lock file for the run in `directory`: beside it, so that the run can be removed."""
     return directory.parent / f".{directory.name}.lock"

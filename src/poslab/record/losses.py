@@ -11,7 +11,7 @@ from poslab.record.files import Tables, table_rows
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION, RESCALED, RESCALED_POSITION
 from poslab.record.seal import DamagedError
 
-TRAINED = "none"  # what a rescaling is called that changes nothing: the model as trained
+TRAINED = "none"  # the name of the rescaling that changes nothing: the model as trained
 
 Row = Mapping[str, str]
 Segments = Mapping[tuple[str, float], Mapping[str, "LossSum"]]  # by protocol and multiple of L, then segment
@@ -19,13 +19,13 @@ Segments = Mapping[tuple[str, float], Mapping[str, "LossSum"]]  # by protocol an
 
 @dataclass(frozen=True)
 class Validation:
-    """One evaluation during training: where the run stood, and its loss."""
+    """One validation during training: the progress of the run and its loss."""
 
     step: int
     tokens: int
     seconds: float | None
-    nll: float  # nats, summed
-    scored: int  # tokens
+    nll: float  # sum, in nats
+    scored: int  # number of tokens in the sum
     bytes: int | None
 
     @property
@@ -35,24 +35,24 @@ class Validation:
 
 
 class LossSum(NamedTuple):
-    """The loss of one segment under one protocol and length, or of one position of the window."""
+    """The loss of one segment under one protocol and length, or at one position in the window."""
 
     nll: float
     tokens: int
     bytes: int | None
-    document: str = ""  # of the segment; older records lack it
+    document: str = ""  # the document of the segment; older records lack it
 
 
 @dataclass(frozen=True)
 class RescaledMeasurement:
-    """A trained model measured again under another rotation, as the model itself was measured."""
+    """The losses of a trained model under another rotation, measured as for the model itself."""
 
     segments: Segments = field(default_factory=dict)
     positions: Mapping[int, LossSum] = field(default_factory=dict)
 
 
 def validations(tables: Tables) -> tuple[Validation, ...]:
-    """Return the validations in metrics.csv. Raises DamagedError, as all readers of tables do."""
+    """Return the validations in metrics.csv. Raises DamagedError, as all functions that read tables do."""
     points = tuple(
         Validation(
             step=int(float(row["step"])),
@@ -66,22 +66,22 @@ def validations(tables: Tables) -> tuple[Validation, ...]:
         if row["validation_nll"] and (scored := _count(row["validation_tokens"]))
     )
     if any(after.tokens <= before.tokens for before, after in pairwise(points)):
-        raise DamagedError(f"{METRICS.file}: its tokens do not grow from row to row")
+        raise DamagedError(f"{METRICS.file}: its tokens do not increase from row to row")
     return points
 
 
 def segments(tables: Tables) -> Segments:
-    """extrapolation.csv."""
+    """Return the losses in extrapolation.csv."""
     return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
 
 
 def positions(tables: Tables) -> Mapping[int, LossSum]:
-    """position.csv."""
+    """Return the losses in position.csv, by position."""
     return _positions(table_rows(tables, POSITION))
 
 
 def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
-    """rescaled.csv and rescaled_position.csv, by rescaling; as trained is in the run's own files."""
+    """Return the losses in rescaled.csv and rescaled_position.csv, by rescaling, without TRAINED."""
     lengths = _by_rescaling(table_rows(tables, RESCALED))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
@@ -113,12 +113,12 @@ def _positions(rows: Iterable[Row]) -> Mapping[int, LossSum]:
 
 
 def _defined(rows: Iterable[Row]) -> Iterable[Row]:
-    """Leave out the rows without a number."""
+    """Return the rows with a loss and a number of tokens."""
     return (row for row in rows if row["nll"] and row["tokens"])
 
 
 def _loss_sum(row: Row) -> LossSum:
-    document = intern(row.get("document", ""))  # a table by position has none
+    document = intern(row.get("document", ""))  # tables by position have no documents
     return LossSum(float(row["nll"]), int(float(row["tokens"])), _count(row["bytes"]), document)
 
 

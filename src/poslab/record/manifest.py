@@ -1,4 +1,4 @@
-"""The manifest of a run directory, and the check of the files that it lists."""
+"""The manifest of a run directory, and checks of the files that it lists."""
 
 import hashlib
 import os
@@ -18,22 +18,22 @@ Kind = TypeVar("Kind")
 
 
 class OtherFormatError(UnreadableError):
-    """A sound record of a version before this one, or after it."""
+    """Error raised for an intact record from an older or newer version."""
 
     def __init__(self, name: object, number: int) -> None:
-        """`name` is the manifest's name in the message."""
+        """Compose the message; `name` is the manifest's name in it."""
         older = number < FORMAT
         self.age: Literal["older", "newer"] = "older" if older else "newer"
-        self.found = f"{name} has format {number}, of {'an older' if older else 'a newer'} version"
+        self.found = f"{name} has format {number}, from {'an older' if older else 'a newer'} version"
         advice = "train it again" if older else "use the version of poslab that wrote it"
         self.reason = f"its record has format {number}, which this version does not read: {advice}"
         super().__init__(f"{name}: {self.reason}")
 
 
 def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
-    """Read the manifest of a run directory, None where there is none yet.
+    """Read the manifest of a run directory; None if there is none yet.
 
-    Raise UnreadableError; unless it may lie `anywhere`, also where it is of a run of another directory.
+    Raise UnreadableError, also if it belongs to another directory, unless it may be `anywhere`.
     """
     path = directory / MANIFEST
     try:
@@ -46,9 +46,9 @@ def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
 
 
 def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST) -> None:
-    """Raise DamagedError where a record is of another run than its directory.
+    """Raise DamagedError if a record belongs to a run other than its directory's.
 
-    A whole record may be in the wrong place: copied, moved, or restored to it by mistake.
+    An intact record may be in the wrong place: copied, moved or restored there by mistake.
     """
     folder = Path(os.path.abspath(directory)).name
     recorded = manifest.run if manifest.evaluation is None else manifest.evaluation
@@ -57,19 +57,19 @@ def check_directory(manifest: Manifest, directory: Path, name: object = MANIFEST
         raise DamagedError(f"{name} is the record of {run}, not of this run")
     identity = manifest.identity
     if manifest.evaluation is None and identity is not None and not folder.endswith(identity):
-        raise DamagedError(f"{name} is of the identity {plain(manifest.identity, 40)}, not of this run")
+        raise DamagedError(f"{name} has the identity {plain(manifest.identity, 40)}, not that of this run")
 
 
 def parse_manifest(data: bytes, name: object = MANIFEST) -> Manifest:
-    """Parse the manifest of a run from the bytes of its file, as `parse_record` does."""
+    """Parse a run's manifest from the bytes of its file, as `parse_record` does."""
     return parse_record(Manifest, data, name, range(FORMAT, FORMAT + 1))
 
 
 def parse_record(kind: type[Kind], data: bytes, name: object, formats: range) -> Kind:
     """Parse a sealed file from its bytes as `kind`; `name` is its name in messages.
 
-    Raise DamagedError, and OtherFormatError for a sound one of a format that this version does not read. The
-    earliest files have no number.
+    Raise DamagedError, and OtherFormatError for an intact file in a format that this version does not read.
+    The earliest files have no format number.
     """
     facts = unsealed(data, name)
     number = facts.get("format", 1)
@@ -85,7 +85,7 @@ def parse_record(kind: type[Kind], data: bytes, name: object, formats: range) ->
 
 
 def remove_record(directory: Path) -> None:
-    """Remove a manifest with its tables, and their folder if nothing else is in it; none through a link."""
+    """Remove a manifest with its tables, and their folder if it is then empty; do nothing through a link."""
     if directory.is_symlink() or not (directory / MANIFEST).is_file():
         return
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
@@ -97,7 +97,7 @@ def remove_record(directory: Path) -> None:
 
 
 def damaged_files(directory: Path, files: Mapping[str, str] | None) -> list[str]:
-    """Return the names of missing or changed files; `files` are the SHA-256 by name in a manifest."""
+    """Return the names of missing or changed files; `files` has the SHA-256 in a manifest, by name."""
     return [name for name, digest in (files or {}).items() if _digest(directory / name) != digest]
 
 

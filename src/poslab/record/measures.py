@@ -1,6 +1,6 @@
 """The figures of one run, from the sums in its record. Losses are nats per token unless stated otherwise.
 
-A figure that is not defined (no measurement there, or one that is not finite) is None, never a number.
+An undefined figure (not measured, or not finite) is None, never a number.
 """
 
 import math
@@ -11,61 +11,61 @@ from itertools import pairwise
 from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import Run
 
-MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # always a column; others where a run has them
-TOLERANCES = {"": 0.05, "_1pct": 0.01}  # how much loss usable length and failure position allow
+MULTIPLES = (1.0, 2.0, 4.0, 8.0)  # these always have columns, others only if a run has them
+TOLERANCES = {"": 0.05, "_1pct": 0.01}  # the rise that usable length and failure position allow
 BINS_AN_OCTAVE = 4
 PLATEAU_FROM = 1 / 2  # of L
-STRIDE = 1 / 8  # of L: how far the sliding windows move
-# The families of losses in nats per token, and of the same in bits per byte, which compare tokenizers.
+STRIDE = 1 / 8  # of L: the stride of sliding windows
+# Families of losses in nats per token, and the same losses in bits per byte, which compare across tokenizers.
 IN_BITS = {"loss": "bits_per_byte", "sliding": "sliding_bits_per_byte"}
-CONFIRMATIONS = 3  # evaluations in a row that have to stay at or below a target
+CONFIRMATIONS = 3  # consecutive validations that have to be at or below a target
 
 Value = float | int | str | bool | None
 
 
 def name(multiple: float) -> str:
-    """0.5 -> "0.5x": the end of a column's name."""
+    """Return the suffix of a column for a multiple of L: 0.5 -> "0.5x"."""
     return f"{multiple:g}x"
 
 
 def family(column: str) -> str:
-    """sliding_8x -> sliding"""
+    """Return a column's name without its multiple: sliding_8x -> sliding."""
     return column.rpartition("_")[0]
 
 
 def is_in_bits(column: str | None) -> bool:
-    """Whether a figure is a loss in bits per byte: sliding_bits_per_byte_8x."""
+    """Return whether a figure is a loss in bits per byte, such as sliding_bits_per_byte_8x."""
     return column is not None and family(column) in IN_BITS.values()
 
 
 def unit(column: str | None) -> str:
-    """What a loss is counted in."""
+    """Return the unit of a loss."""
     return "bits per byte" if is_in_bits(column) else "nats per token"
 
 
 def short_unit(column: str | None) -> str:
-    """`unit` as a sentence has it after a number."""
+    """Return the unit for use after a number in a sentence: nats, or bits per byte."""
     return unit(column).removesuffix(" per token")
 
 
 def multiple(column: str) -> float:
-    """sliding_8x -> 8.0, of L"""
+    """Return the multiple of L in a column's name: sliding_8x -> 8.0."""
     return float(column.rpartition("_")[2].removesuffix("x"))
 
 
 def multiples(runs: Iterable[Run]) -> tuple[float, ...]:
-    """Every multiple of L that has a column: 1, 2, 4, 8 and whatever else was measured."""
+    """Return all multiples of L that have a column: 1, 2, 4, 8 and any others that were measured."""
     return tuple(sorted({*MULTIPLES, *(multiple for run in runs for _, multiple in run.segments)}))
 
 
 def mean_loss(sums: Iterable[LossSum]) -> float | None:
-    """Return nats per token over all the sums together."""
+    """Return nats per token over all sums together."""
     parts = list(sums)
     return _divide(math.fsum([part.nll for part in parts]), sum([part.tokens for part in parts]))
 
 
 def mean_bits(sums: Iterable[LossSum]) -> float | None:
-    """Return bits per byte over all the sums together; None where the bytes of any are not known."""
+    """Return bits per byte over all sums together; None if the bytes of any are unknown."""
     parts = list(sums)
     counts = [part.bytes for part in parts if part.bytes is not None]
     if len(counts) < len(parts):
@@ -78,7 +78,7 @@ def _divide(nll: float, count: int) -> float | None:
 
 
 def extrapolation(run: Run, lengths: Sequence[float]) -> dict[str, Value]:
-    """Losses by evaluation length and protocol, the early-token curse and the gain from context."""
+    """Return losses by evaluation length and protocol, the early-token curse and the context gain."""
     figures: dict[str, Value] = {}
     plain = {k: run.segments.get(("non_overlapping", k), {}) for k in lengths}
     sliding = {k: run.segments.get(("sliding", k), {}) for k in lengths}
@@ -94,7 +94,7 @@ def extrapolation(run: Run, lengths: Sequence[float]) -> dict[str, Value]:
 
 
 def _difference_on_shared(losses: Mapping[str, LossSum], base: Mapping[str, LossSum]) -> float | None:
-    """Return `losses` minus `base` on the segments that both have; None where tokens differ."""
+    """Return `losses` minus `base` on the segments that both have; None if numbers of tokens differ."""
     shared = losses.keys() & base.keys()
     if any(losses[segment].tokens != base[segment].tokens for segment in shared):
         return None
@@ -105,9 +105,9 @@ def _difference_on_shared(losses: Mapping[str, LossSum], base: Mapping[str, Loss
 def changes(
     figures: Mapping[str, Value], base: Value, lengths: Sequence[float], column: str, family: str = "loss"
 ) -> dict[str, Value]:
-    """Loss at each length over `base`, less one: 0.1 where it is a tenth higher.
+    """Return the loss at each length relative to `base`, minus 1: 0.1 if it is a tenth higher.
 
-    `family` is loss, of non-overlapping windows, or sliding.
+    `family` is "loss", for non-overlapping windows, or "sliding".
     """
     ratios: dict[str, Value] = {}
     for k in lengths:
@@ -118,11 +118,11 @@ def changes(
 
 
 def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
-    """The largest tested length up to which the sliding loss stays within 5 % (1 %) of its value at L.
+    """Return the largest tested length up to which the sliding loss stays within 5 % (1 %) of that at L.
 
-    In tokens and as a multiple of L; `_at_least` is true where the longest length that was tested passes and
-    the scheme is defined beyond it. Where `run` is a rescaling of `trained`, the loss of `trained` at L is
-    what counts, and a length of 0 means that the rescaling loses too much at L already.
+    In tokens and as a multiple of L. `_at_least` is true if the longest tested length passes and the scheme
+    is defined beyond it. If `run` is a rescaling of `trained`, the limit is relative to the loss of `trained`
+    at L, and a length of 0 means that the rescaling exceeds the limit already at L.
     """
     figures: dict[str, Value] = {}
     base = _sliding(run if trained is None else trained).get(1.0)
@@ -133,10 +133,10 @@ def usable_length(run: Run, trained: Run | None = None) -> dict[str, Value]:
 
 
 def usable_up_to(run: Run, limit: float | None, key: str) -> dict[str, Value]:
-    """The largest tested length up to which the sliding loss stays at or below `limit`, in nats per token.
+    """Return the largest tested length up to which the sliding loss is at most `limit`, in nats per token.
 
-    The columns are `key`, in tokens, `key`_multiple, of L, and `key`_at_least, as `usable_length` has them; 0
-    where the loss at L is above the limit already.
+    The columns are `key`, in tokens, `key`_multiple, of L, and `key`_at_least, as for `usable_length`. The
+    length is 0 if the loss at L is already above the limit.
     """
     losses = _sliding(run)
     if limit is None or losses.get(1.0) is None:
@@ -157,7 +157,7 @@ def usable_up_to(run: Run, limit: float | None, key: str) -> dict[str, Value]:
 
 
 def _sliding(run: Run) -> dict[float, float | None]:
-    """Loss over sliding windows by multiple of L."""
+    """Return the loss over sliding windows by multiple of L."""
     return {
         k: mean_loss(segments.values())
         for (protocol, k), segments in run.segments.items()
@@ -167,7 +167,7 @@ def _sliding(run: Run) -> dict[float, float | None]:
 
 @dataclass(frozen=True)
 class Bin:
-    """Positions that are counted together: 0-based, both ends included."""
+    """Positions that are averaged together: 0-based, both ends included."""
 
     first: int
     last: int
@@ -176,20 +176,20 @@ class Bin:
 
 
 def position_bins(run: Run) -> tuple[Bin, ...]:
-    """Loss by position in log-spaced bins, four an octave, with L/2 and L among their edges.
+    """Return the loss by position in log-spaced bins, four per octave, with edges at L/2 and L.
 
-    Without those in which a loss is no number.
+    Bins without a finite loss are left out.
     """
     return tuple(item for item in _all_bins(run) if math.isfinite(item.loss))
 
 
 def _all_bins(run: Run) -> tuple[Bin, ...]:
-    """Loss by position as `position_bins` has it, infinite where it is no number."""
+    """Return the bins of `position_bins`, including those without a finite loss, which is then infinite."""
     if not run.positions:
         return ()
     length, longest = run.context_length, max(run.positions) + 1
     start, stop = (BINS_AN_OCTAVE * math.log2(c / length) for c in (1, longest))
-    # In tokens of context c = position + 1, a bin holds the c in (edge, next edge].
+    # With c = position + 1 tokens of context, a bin contains the c in (edge, next edge].
     steps = range(math.floor(start), math.ceil(stop) + 1)
     edges = sorted({0, *(math.floor(length * 2 ** (i / BINS_AN_OCTAVE) + 1e-9) for i in steps)})
     bins = []
@@ -207,23 +207,23 @@ def _all_bins(run: Run) -> tuple[Bin, ...]:
 def failure(run: Run, trained: Run | None = None) -> dict[str, Value]:
     """Return the first position past L where a bin is more than 5 % (1 %) above the plateau on [L/2, L].
 
-    `_found` is false for "none up to the longest window", empty for "not measured past L". Where `run` is
-    a rescaling of `trained`, the plateau of `trained` is what counts; `plateau` is the run's own.
+    `_found` is false for "none up to the longest window", empty for "not measured past L". If `run` is a
+    rescaling of `trained`, the plateau of `trained` sets the limit; `plateau` is always the run's own.
     """
-    found = _first_over(run, _plateau(trained or run), "failure_position")
-    return {"plateau": _plateau(run), **found}
+    first_over = _first_over(run, _plateau(trained or run), "failure_position")
+    return {"plateau": _plateau(run), **first_over}
 
 
 def rise(run: Run) -> dict[str, Value]:
-    """The position past L from which on every bin loses more than 5 % (1 %) over the run's own plateau.
+    """Return the position past L from which every bin is more than 5 % (1 %) above the run's own plateau.
 
-    How far it reaches, whatever that costs; harder text somewhere past L is no end, which it is to `failure`.
+    Unlike in `failure`, a bin does not count if a later one is within the limit: its text may be harder.
     """
     return _first_over(run, _plateau(run), "rise_position", lasting=True)
 
 
 def _first_over(run: Run, plateau: float | None, column: str, lasting: bool = False) -> dict[str, Value]:
-    """The first position past L with a bin over the plateau; where `lasting`, with none below it behind."""
+    """Return the first position past L with a bin over the limit; if `lasting`, all later are over it."""
     figures: dict[str, Value] = {}
     beyond = [item for item in _all_bins(run) if item.first >= run.context_length]
     for suffix, tolerance in TOLERANCES.items():
@@ -246,7 +246,7 @@ def _plateau(run: Run) -> float | None:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where a run reached a target loss."""
+    """The point at which a run reached a target loss."""
 
     tokens: float
     steps: float
@@ -254,10 +254,10 @@ class Crossing:
 
 
 def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
-    """The first evaluation that is, with the next two, at or below `target`; None where none is.
+    """Return where the loss crosses `target` and stays at or below it for three validations, or None.
 
-    Between it and the evaluation before, the loss is taken as linear in the logarithm of the tokens (in the
-    tokens themselves after an evaluation at none, which has no logarithm).
+    Between the first of these and the validation before, the loss is interpolated linearly in the logarithm
+    of the tokens (in the tokens themselves if the validation before is at 0 tokens).
     """
     for i in range(len(curve) - CONFIRMATIONS + 1):
         if not all(point.loss <= target for point in curve[i : i + CONFIRMATIONS]):
@@ -271,7 +271,7 @@ def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
             tokens = before.tokens * (after.tokens / before.tokens) ** part
         else:
             tokens = after.tokens * part
-        # Steps and seconds run along with tokens between two evaluations.
+        # Between two validations, steps and seconds are taken as linear in tokens.
         share = (tokens - before.tokens) / (after.tokens - before.tokens)
         seconds = None
         if before.seconds is not None and after.seconds is not None:
@@ -281,20 +281,20 @@ def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
 
 
 def tokens_without(curve: Sequence[Validation], target: float) -> float:
-    """How long a run that did not reach `target` certainly took: until its last evaluation above it.
+    """Return a lower bound of the tokens to a `target` not reached: those at the last validation above it.
 
-    That is its whole budget, unless it came down to the target too late for two more evaluations.
+    That is the whole budget, unless the run reached the target too late for two more validations.
     """
     return float(max((point.tokens for point in curve if not point.loss <= target), default=0))
 
 
 def last_crossing(curve: Sequence[Validation]) -> float:
-    """The tokens past which a crossing cannot be confirmed any more, as too few evaluations follow."""
+    """Return the tokens past which a crossing cannot be confirmed, since too few validations follow."""
     return float(curve[-CONFIRMATIONS].tokens) if len(curve) >= CONFIRMATIONS else 0.0
 
 
 def loss_at(run: Run, fraction: float) -> float | None:
-    """Validation loss at the evaluation nearest to a fraction of the budget (the earlier of two as near)."""
+    """Return the loss at the validation nearest to a fraction of the budget (the earlier one in a tie)."""
     if not run.validations:
         return None
     loss = run.validations[_nearest(run, fraction)].loss
@@ -302,17 +302,17 @@ def loss_at(run: Run, fraction: float) -> float | None:
 
 
 def can_confirm(run: Run, fraction: float) -> bool:
-    """Return whether enough evaluations follow that fraction of the budget to confirm its loss."""
+    """Return whether enough validations follow a fraction of the budget to confirm its loss."""
     return bool(run.validations) and len(run.validations) - _nearest(run, fraction) >= CONFIRMATIONS
 
 
 def _nearest(run: Run, fraction: float) -> int:
-    away = [abs(point.tokens - fraction * run.budget) for point in run.validations]
-    return away.index(min(away))
+    distances = [abs(point.tokens - fraction * run.budget) for point in run.validations]
+    return distances.index(min(distances))
 
 
 def common_interval(runs: Iterable[Run]) -> tuple[int, int] | None:
-    """The training tokens that every run has validations around, or None."""
+    """Return the interval of training tokens that the validations of every run cover, or None."""
     counts = [[point.tokens for point in run.validations if point.tokens > 0] for run in runs]
     if not counts or not all(counts):
         return None
@@ -321,7 +321,7 @@ def common_interval(runs: Iterable[Run]) -> tuple[int, int] | None:
 
 
 def area(curve: Sequence[Validation], interval: tuple[int, int]) -> float | None:
-    """The mean of the loss over the logarithm of the tokens on `interval`: AULC divided by its length."""
+    """Return the mean loss over the logarithm of the tokens in `interval`: AULC divided by its length."""
     points = [(math.log(point.tokens), point.loss) for point in curve if point.tokens > 0]
     start, stop = map(math.log, interval)
     total = 0.0

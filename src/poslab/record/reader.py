@@ -1,4 +1,4 @@
-"""Records of a study, read and checked: unreadable ones are listed with their reason, never dropped."""
+"""Read and check the records of a study; unreadable ones are listed with their reason, never dropped."""
 
 import csv
 import re
@@ -20,16 +20,16 @@ from poslab.record.schema import ENDED, MANIFEST, METRICS, RESCALED, RESCALED_PO
 from poslab.record.seal import DamagedError, UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
-PART = "part"  # the key of a run's purpose in its configuration
-TUNING = "tuning"  # for choosing a learning rate; any other value: for the comparison
+PART = "part"  # the configuration's key for the purpose of a run
+TUNING = "tuning"  # the purpose is to choose a learning rate; any other value: a comparison
 
 
 class ReportError(UserError, ValueError):
-    """A report that cannot be written; the message is one line with what to do."""
+    """Error raised if a report cannot be written; the message is one line with the remedy."""
 
 
 class Rates(NamedTuple):
-    """The rates that tuning chooses for an arm: fields of `trainer`."""
+    """The learning rates that tuning chooses for an arm: fields of `trainer`."""
 
     learning_rate: float
     scheme_rate: float = 1.0
@@ -43,10 +43,10 @@ def _number(value: object) -> float | None:
 class Run:
     """One run directory. Only finished runs have measurements."""
 
-    name: str  # its directory, after its study where the report is on several studies
-    status: str  # that of the manifest, or not started, unreadable, older, newer
+    name: str  # its directory, preceded by its study if the report is on several studies
+    status: str  # from the manifest, or not started, unreadable, older, newer
     reason: str = ""
-    manifest: Manifest = field(default_factory=Manifest)  # empty where it could not be read
+    manifest: Manifest = field(default_factory=Manifest)  # empty if it could not be read
     validations: tuple[Validation, ...] = ()
     segments: Segments = field(default_factory=dict)
     positions: Mapping[int, LossSum] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def has_text(self) -> bool:
-        """Whether it trained on text; a task has none, and no losses of it."""
+        """Whether it trained on text; a task has no text and no losses on it."""
         return bool((self.config.get("data") or {}).get("source") != "none")
 
     @property
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def tunes(self) -> bool:
-        """Whether its purpose is to choose a learning rate: it then has only validation losses."""
+        """Whether its purpose is to choose a learning rate; if so, it has only validation losses."""
         return self.readable and self.config.get(PART) == TUNING
 
     @property
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def rates(self) -> "Rates | None":
-        """The rates that tuning chooses; in records without a scheme's rate that is 1."""
+        """The learning rates that tuning chooses; the scheme's rate is 1 in records without it."""
         scheme_rate = _number(self.config["trainer"].get("scheme_rate", 1.0))
         if self.learning_rate is None or scheme_rate is None:
             return None
@@ -88,12 +88,12 @@ class Run:
 
     @property
     def readable(self) -> bool:
-        """Whether the manifest has the settings, and so the arm, of this run."""
+        """Whether the manifest has the settings of this run, and therefore its arm."""
         return self.manifest.config is not None
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The settings that decide its result."""
+        """The settings that decide the result."""
         return self.manifest.config or {}
 
     @property
@@ -122,19 +122,19 @@ class Run:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The optimizer steps done, and requested; a callback may end training early."""
+        """The optimizer steps done, and those requested; a callback may end training early."""
         requested = int(self.config["trainer"]["max_steps"])
         tokens = self.manifest.tokens
         return (requested if tokens is None else tokens * requested // self.budget), requested
 
     @property
     def max_length(self) -> int | None:
-        """The length in tokens past which the scheme has no value, None where there is no such length."""
+        """The length in tokens past which the scheme is not defined; None if there is no such length."""
         return self.manifest.max_length
 
     @property
     def rescalings(self) -> tuple[str, ...]:
-        """The other rotations that it was measured under: the requested ones, and any others on record."""
+        """The other rotations that the run was measured under: those requested, and any others on record."""
         return tuple(dict.fromkeys([*_rescalings(self.config), *self.rescaled]))
 
     @property
@@ -147,33 +147,33 @@ class Run:
 
     @property
     def vocabulary(self) -> int | None:
-        """The number of different tokens: nats per token compare only within one vocabulary."""
+        """The number of different tokens; nats per token compare only within one vocabulary."""
         return self.manifest.corpus.vocabulary
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Versions of Python and of packages that may change the last digits."""
+        """Versions of Python and of packages that may affect the last digits."""
         return self.manifest.versions or {}
 
 
 @dataclass(frozen=True)
 class Records:
-    """All runs of a study, in the order requested, and the reference and tested figure that it names."""
+    """All runs of a study, in the order requested, with the reference and tested figure that it names."""
 
     study: str
     runs: tuple[Run, ...]
     ordered: bool
     reference: str | None
     commands: tuple[str, ...]
-    question: str | None = None  # what the study is to answer
+    question: str | None = None  # the question that the study should answer
     primary: str | None = None  # the figure that its report tests, such as sliding_8x
-    archive: Path | None = None  # the file that they were read from, None: the run directories
-    # In the study of commands without a name, those before the last one: listed, but not compared.
+    archive: Path | None = None  # the file that they were read from; None: the run directories
+    # In the study of commands without study=, runs of earlier commands: listed, but not compared.
     earlier: tuple[Run, ...] = ()
     earlier_commands: tuple[str, ...] = ()
 
     def whole(self) -> "Records":
-        """Return the records with the runs of earlier commands among those that are compared."""
+        """Return the records with the runs of earlier commands added to those that are compared."""
         return replace(
             self,
             runs=(*self.earlier, *self.runs),
@@ -184,13 +184,13 @@ class Records:
 
 
 def load(study: str, runs: Path) -> Records:
-    """Load the records of `study` under `runs`. Raise ReportError where there is no such study."""
+    """Load the records of `study` under `runs`. Raise ReportError if there is no such study."""
     (requested,) = requested_studies(study, studies(runs, recorded=True))
     return load_study(runs / requested)
 
 
 def requested_studies(names: str, known: list[str]) -> list[str]:
-    """Return the studies between the commas of `names`. Raise ReportError for one not among the `known`."""
+    """Return the studies in `names`, separated by commas. Raise ReportError for one that is not `known`."""
     requested = names.split(",")
     for study in requested:
         if not study:
@@ -203,9 +203,9 @@ def requested_studies(names: str, known: list[str]) -> list[str]:
 
 
 def load_study(folder: Path, several: bool = False) -> Records:
-    """Load the records in a study's folder; with `several`, names of runs begin with the study's."""
+    """Load the records in a study's folder; with `several`, run names begin with the study's name."""
     listed = study_list_of(folder)
-    latest = listed.latest  # where only the runs of the last command are compared
+    latest = listed.latest  # set if only the runs of the last command are compared
     names = dict.fromkeys([*latest, *listed.runs, *recorded_runs(folder)])
     runs = tuple(load_run(folder / name, several) for name in names)
     return Records(
@@ -233,7 +233,7 @@ def _short(text: str) -> str:
 
 
 def study_list_of(folder: Path) -> StudyList:
-    """Read the list of a study, an empty one where it has none. Raise ReportError where it cannot be read."""
+    """Read the list of a study, an empty one if there is none. Raise ReportError if it cannot be read."""
     try:
         return read_study_list(folder) or StudyList(folder.name)
     except UnreadableError as error:
@@ -242,13 +242,13 @@ def study_list_of(folder: Path) -> StudyList:
             raise ReportError(f"study={folder.name}: {problem}") from None
     except OSError as error:
         problem = f"{STUDY_LIST} cannot be read ({error.strerror})"
-    raise ReportError(f"study={folder.name}: {problem}; remove it, the runs are then listed by name")
+    raise ReportError(f"study={folder.name}: {problem}; remove it to have the runs listed by name")
 
 
 def load_run(folder: Path, several: bool = False) -> Run:
     """Load the record of one run directory; an unreadable one has a status and a reason.
 
-    With `several` studies, its name begins with the study's.
+    With `several` studies, the run's name begins with the study's.
     """
     study = folder.parent.name
     run = Run(f"{study}/{folder.name}" if several else folder.name, "unreadable", study=study)
@@ -281,7 +281,7 @@ def load_run(folder: Path, several: bool = False) -> Run:
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
     """Load the tables of a run, or of an evaluation of a trained model, by its manifest.
 
-    Raise DamagedError, and ArithmeticError, ValueError and csv.Error where its tables make no sense.
+    Raise DamagedError; also ArithmeticError, ValueError and csv.Error if the content of a table is invalid.
     """
     reason = manifest.reason or ""
     run = Run(folder.name, str(manifest.status), reason, manifest, study=str(manifest.study))
@@ -290,7 +290,7 @@ def load_evaluation(folder: Path, manifest: Manifest) -> Run:
     tables = read_tables(folder, manifest.tables)
     if manifest.evaluation is None:
         run = replace(run, validations=losses.validations(tables))
-    if run.tunes or run.status == "diverged":  # it may have reached a target first
+    if run.tunes or run.status == "diverged":  # a diverged run may have reached a target first
         return run
     if not run.has_text:
         return replace(run, tables=tables)
@@ -318,7 +318,7 @@ def _rescalings(config: Mapping[str, Any]) -> list[str]:
 
 
 def _check_settings(manifest: Manifest) -> None:
-    """Raise DamagedError where a field is missing that an arm needs."""
+    """Raise DamagedError if a field that an arm needs is missing or invalid."""
     config = manifest.config or {}
     trainer = config.get("trainer")
     checks = {

@@ -1,7 +1,7 @@
 """Computed values in the user's cache, which can all be computed again.
 
-A file that is missing, damaged or old holds nothing, so nothing waits for it on a full disk. The key of a
-value names all of its inputs, such as a SHA-256 of their content, so that changed inputs never find an old
+A missing, damaged or old file counts as empty, so writing one does not wait on a full disk. The key of a
+value covers all its inputs, for example by a SHA-256 of their content, so changed inputs never get an old
 value.
 """
 
@@ -14,25 +14,25 @@ from poslab.record.seal import DamagedError, read_sealed, sealed
 
 
 class Remembered:
-    """Values that JSON can hold, by their keys, in the file `path`; `save` writes it."""
+    """Values that JSON can represent, by key, in the file `path`; `save` writes it."""
 
     def __init__(self, path: Path, most: int) -> None:
-        """Of more than `most` values the oldest are dropped."""
+        """Read the file. `save` drops the oldest values beyond `most`."""
         self.path = path
         self.most = most
         self._values = _read(path)
         self._saved = set(self._values)
 
     def get(self, key: str) -> Any:
-        """Return the value, None where there is none."""
+        """Return the value; None if there is none."""
         return self._values.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value, which must not change any more: for this process, and after `save` for others."""
+        """Store a value, which must not change later. Other processes have it after `save`."""
         self._values[key] = value
 
     def save(self) -> None:
-        """Write new values; an error of the file system is ignored."""
+        """Write the file if there are new values; errors of the file system are ignored."""
         if self._values.keys() <= self._saved:
             return
         newest = dict([*self._values.items()][-self.most :])

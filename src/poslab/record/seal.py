@@ -1,7 +1,7 @@
-"""JSON with a seal, the SHA-256 of all its bytes at its end; a changed file is not read.
+"""JSON with a seal: it ends with the SHA-256 of all its bytes, and a changed file is not read.
 
-In a module of its own, since prepared data are sealed too and are part of a run's identity: a change of this
-code makes every finished run stale.
+This is a separate module since prepared data are sealed too and are part of a run's identity: a change of
+this code makes every finished run stale.
 """
 
 import hashlib
@@ -18,11 +18,11 @@ UNSEALED = "0" * 64
 
 
 class UnreadableError(ConfigError):
-    """A file that this version cannot read; the message names it."""
+    """Error raised if this version cannot read a file; the message names it."""
 
 
 class DamagedError(UnreadableError):
-    """A file that has changed since it was written, or holds what no run can have measured."""
+    """Error raised if a file has changed since it was written, or has content that no run can write."""
 
 
 def sealed(value: Mapping[str, Any]) -> str:
@@ -34,17 +34,17 @@ def sealed(value: Mapping[str, Any]) -> str:
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return the value of a `sealed` file. Raise FileNotFoundError, and DamagedError for a changed bit."""
+    """Return the value in a sealed file. Raise FileNotFoundError, or DamagedError if any bit has changed."""
     return unsealed(path.read_bytes(), path)
 
 
 def unsealed(data: bytes, name: object) -> dict[str, Any]:
-    """Return the value of a `sealed` text. Raise DamagedError with a message about `name`."""
+    """Return the value in the bytes of a sealed file. Raise DamagedError with a message about `name`."""
     seal = re.search(rb'"sha256": "([0-9a-f]{64})"\n\}\n$', data)
     if seal is not None:
         begin, end = seal.span(1)
         if hashlib.sha256(data[:begin] + UNSEALED.encode() + data[end:]).hexdigest().encode() == seal[1]:
-            # A right seal may still be on a text that is no JSON.
+            # Content with a right seal may still not be JSON.
             with suppress(ValueError, RecursionError):
                 value: dict[str, Any] = json.loads(data)
                 value.pop("sha256")

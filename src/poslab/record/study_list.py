@@ -1,6 +1,6 @@
 """study.json: the requested runs of a study, its question, reference, tested figure and commands.
 
-It holds no result: where it is lost, the study's command writes it again from the runs.
+It has no results: if it is lost, the study's command writes it again from the runs.
 """
 
 import os
@@ -21,10 +21,10 @@ from poslab.record.manifest import parse_record
 from poslab.record.schema import MANIFEST, STUDY_LIST
 from poslab.record.seal import DamagedError
 
-FORMAT = 3  # of the lists that this version writes; the earliest have no number
+FORMAT = 3  # the format of lists that this version writes; the earliest have no number
 UNNAMED = "ablation"  # the study of commands without study=; its report is on the last command
-WAIT = 600.0  # seconds that a command waits for another command that writes the same list
-# Without those that would lead out of the study.
+WAIT = 600.0  # seconds to wait for another command that is writing the same list
+# Names that would lead out of the study's folder are dropped.
 Names = Annotated[
     tuple[str, ...],
     BeforeValidator(lambda names: tuple(filter(is_file_name, names)) if isinstance(names, list) else names),
@@ -38,16 +38,16 @@ class StudyList:
     study: str = ""
     runs: Names = ()  # names of directories in the study's folder, in the order requested
     reference: str | None = None  # the arm that the others are compared with
-    question: str | None = None  # what the study is to answer
+    question: str | None = None  # the question that the study should answer
     commands: tuple[str, ...] = ()
     primary: str | None = None  # the figure that the report tests; None, as in older lists: the default
-    latest: Names = ()  # the runs of the last command, where the report is only on these
+    latest: Names = ()  # the runs of the last command, if the report is on these only
 
 
 def read_study_list(folder: Path) -> StudyList | None:
-    """Read the list of the study in `folder`, None where it has none.
+    """Read the list of the study in `folder`; None if there is none.
 
-    Raise OtherFormatError, DamagedError, also where it is the list of another study, and OSError.
+    Raise OtherFormatError, DamagedError (also if it is the list of another study) and OSError.
     """
     path = folder / STUDY_LIST
     try:
@@ -55,7 +55,7 @@ def read_study_list(folder: Path) -> StudyList | None:
     except FileNotFoundError:
         return None
     if listed.study and listed.study != Path(os.path.abspath(folder)).name:
-        raise DamagedError(f"{path} is the list of study {plain(listed.study, 100)} and not of this folder")
+        raise DamagedError(f"{path} is the list of study {plain(listed.study, 100)}, not of this folder")
     return listed
 
 
@@ -74,9 +74,9 @@ def enlist(
 ) -> None:
     """Add runs to the list of the study in `folder`, in the order in which they were requested.
 
-    Without a `reference`, `question` or `primary` those of the list stay. In the study of commands without a
-    name, all three are those of the last command, and its runs are marked as the latest. Raise TakenError
-    where another command holds the list for more than WAIT seconds, and OtherFormatError.
+    If `reference`, `question` or `primary` is not given, the list keeps its own. In the study UNNAMED, all
+    three are those of the last command, and its runs are marked as the latest. Raise TakenError if another
+    command holds the list for more than WAIT seconds, and OtherFormatError.
     """
     with file_lock(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)
@@ -85,7 +85,7 @@ def enlist(
         if folder.name == UNNAMED:
             known = replace(known, reference=None, question=None, primary=None)
             commands = dict.fromkeys([*(line for line in known.commands if line != command), command])
-        # Earlier requested runs that no command has and that never began, perhaps of older code, are dropped.
+        # Drop requested runs that never began and that no running command has, perhaps from older code.
         missing = {name for name in known.runs if not (folder / name / MANIFEST).exists()}
         dropped = missing - active_runs(folder).keys() if missing else missing
         write_study_list(
@@ -103,7 +103,7 @@ def enlist(
 
 
 def write_study_list(folder: Path, listed: StudyList) -> None:
-    """Write the list, for `read_study_list`."""
+    """Write the list, to be read with `read_study_list`."""
     write_sealed(folder / STUDY_LIST, {"format": FORMAT, **asdict(listed)})
 
 
@@ -121,14 +121,14 @@ def recorded_runs(folder: Path) -> list[str]:
 
 
 def studies(runs: Path, recorded: bool = False) -> list[str]:
-    """Return the studies in `runs`, the last requested first.
+    """Return the names of the studies in `runs`, the last requested first.
 
-    With `recorded`, those with at least one record, under any folder name, the newest record first.
+    With `recorded`, return those with at least one record, in any folder, the newest record first.
     """
     newest: dict[str, float] = {}
     for path in runs.glob(f"*/[!.]*/{MANIFEST}" if recorded else f"*/{STUDY_LIST}"):
         study = path.relative_to(runs).parts[0]
         if recorded or NAME.fullmatch(study):
-            with suppress(OSError):  # removed meanwhile
+            with suppress(OSError):  # it was just removed
                 newest[study] = max(newest.get(study, 0.0), path.stat().st_mtime)
     return sorted(newest, key=lambda study: (-newest[study], study))

@@ -20,7 +20,7 @@ class Target:
 
 
 def is_pretrained(run: Run) -> bool:
-    """Return whether poslab has measured a model of transformers in a run, and not trained it."""
+    """Return whether the run measured a model from transformers, which poslab has not trained."""
     return bool((run.config.get("pos") or {}).get("scheme") == "transformers")
 
 
@@ -31,12 +31,12 @@ def row(
     targets: tuple[Target, ...] = (),
     interval: tuple[int, int] | None = None,
 ) -> dict[str, Value]:
-    """Return a run's row of summary.csv. Only runs that count have figures.
+    """Return a run's row of summary.csv. Only finished runs have figures.
 
-    Figures that depend on other runs need an argument: the `label` of its arm, the `targets` to reach, or the
+    Figures that depend on other runs need an argument: the `label` of the arm, the `targets` to reach, or the
     `interval` of training tokens that all runs have in common.
     """
-    # Runs that tune are in no arm, so that a mean over the rows of an arm is over its compared runs.
+    # Tuning runs belong to no arm, so that a mean over an arm's rows is over its compared runs.
     named = ("tuning_of", "arm") if run.tunes else ("arm", "tuning_of")
     figures: dict[str, Value] = {"study": run.study, "run": run.directory, named[0]: label, named[1]: None}
     figures |= {"status": plain(run.status, 40), "reason": plain(run.reason) or None}

@@ -1,4 +1,4 @@
-"""The record of one run, written while the run trains."""
+"""The record of one run, written during training."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ class RunRecord:
     """The manifest and the files of one run."""
 
     def __init__(self, directory: Path, manifest: Manifest | None = None) -> None:
-        """`manifest` is that of an earlier process of the same run."""
+        """Begin a record; `manifest` is from an earlier process of the same run."""
         self.directory = directory
         self.manifest = manifest or Manifest()
         self.files: dict[str, str] = {}  # the SHA-256 of the written files, by name
@@ -24,22 +24,22 @@ class RunRecord:
         self.replace(self.manifest.updated(**fields))
 
     def replace(self, manifest: Manifest) -> None:
-        """Write another manifest in place of this one."""
+        """Replace the manifest and write it."""
         self.manifest = manifest
         write_sealed(self.directory / MANIFEST, manifest.as_json())
 
     def ended(self, status: Status, reason: str | None, **fields: Any) -> Manifest:
-        """Return the manifest of the closed record; its files must not change afterwards."""
+        """Return the manifest of the ended run, which lists its files; these must not change afterwards."""
         return self.manifest.updated(status=status, reason=reason, files=self.files, **fields)
 
     def write_table(self, schema: TableSchema, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write a CSV file of the run; floats have 7 digits, as float32 has, and from a million on all."""
+        """Write a CSV file of the run. Floats below a million have 7 digits, as in float32; others all."""
         columns = (*schema.columns, *schema.optional)
         rounded = ({key: _rounded(value) for key, value in row.items()} for row in rows)
         self.files[schema.file] = write_table(self.directory / schema.file, columns, rounded)
 
     def write_file(self, name: str, content: bytes | Callable[[BinaryIO], object]) -> None:
-        """Write another file of the run in full, as `write_atomic` does."""
+        """Write another file of the run atomically, with `write_atomic`."""
         self.files[name] = write_atomic(self.directory / name, content)
 
 
@@ -48,5 +48,5 @@ def _rounded(value: Any) -> Any:
 
 
 def now() -> str:
-    """Return the time in the form of records, in UTC."""
+    """Return the current time in UTC in the format of records (ISO 8601)."""
     return datetime.now(UTC).isoformat(timespec="seconds")
