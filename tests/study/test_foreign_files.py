@@ -58,7 +58,7 @@ def without(state: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 FOREIGN = {
-    "no tensors": (lambda state: b"no tensors", "holds no state of a run"),
+    "no tensors": (lambda state: b"no tensors", "is not a state of a run"),
     "another format": (
         lambda state: {**state, "format": 2},
         "has format 2, which this version does not read",

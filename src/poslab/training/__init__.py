@@ -1,1 +1,1 @@
-"""Weights into trained weights, to the same bits from any checkpoint."""
+"""Training of one model; training that resumes from a checkpoint gives the same bits."""

@@ -1,4 +1,4 @@
-"""The batches of a training, drawn by the seed and the step, and prefetched for a GPU."""
+"""Training batches, drawn by the seed and the step, and prefetched for a GPU."""
 
 import hashlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from poslab.data.questions import with_questions
 from poslab.data.windows import Starts, training_batch
 from poslab.objectives import UNSCORED, Examples, build_objective
 
-AHEAD = 3  # batches that wait for the GPU
+AHEAD = 3  # batches prepared ahead for the GPU
 Windows = NDArray[np.int64]
 
 
@@ -25,10 +25,10 @@ class Batch(NamedTuple):
     """One process's share of a microbatch: B windows, or the parts of their documents (`documents_apart`)."""
 
     tokens: Tensor  # (B, T)
-    targets: Tensor  # (B, T), UNSCORED where a token has none
-    scored: int  # targets in this share that are scored
-    scored_by_all: int  # and in the shares of all processes
-    weight: float  # of the share's mean loss, so that a step's gradient is that of the mean of its targets
+    targets: Tensor  # (B, T), UNSCORED where a token has no target
+    scored: int  # number of scored targets in this share
+    scored_by_all: int  # the same for the shares of all processes together
+    weight: float  # factor for the share's mean loss: a step's gradient is that of the mean over its targets
     digest: bytes  # SHA-256 of the windows
 
 
@@ -36,7 +36,7 @@ class TrainingBatches:
     """Item i is this process's share of microbatch i % accumulate of step `first_step` + i // accumulate.
 
     The batch of a step depends only on the seed and the step. It is split into accumulate * world parts, and
-    every one of the `world` processes reads and takes each `world`th part. An iteration begins at the item
+    each of the `world` processes reads and takes every `world`th part. An iteration begins at the item
     `position`, which Lightning saves in checkpoints and restores.
     """
 
@@ -49,7 +49,7 @@ class TrainingBatches:
         world: int = 1,
         prefetch: bool = False,
     ) -> None:
-        """With `prefetch`, items are drawn in a thread while earlier ones are trained on."""
+        """Begin at item 0. With `prefetch`, a thread draws items while earlier ones are trained on."""
         self.config = config
         self.corpus = corpus
         self.objective = build_objective(config.objective)
@@ -58,12 +58,12 @@ class TrainingBatches:
         self.first_step = first_step
         self.rank = rank
         self.world = world
-        # Numbers of the windows that this process reads. It draws the targets of all, and counts them.
+        # The windows that this process reads. It draws and counts the targets of all windows.
         parts = np.arange(config.trainer.batch_size).reshape(config.trainer.accumulate, world, -1)
         self.read = parts[:, rank].ravel()
-        self.last: tuple[int, Windows, Windows, Windows] | None = None  # the last step, and its batch
+        self.last: tuple[int, Windows, Windows, Windows] | None = None  # the last step and its batch
         self.prefetch = prefetch
-        self.position = 0  # of the next item
+        self.position = 0  # the next item
 
     def __len__(self) -> int:
         return self.config.trainer.max_steps * self.config.trainer.accumulate
@@ -91,7 +91,7 @@ class TrainingBatches:
         )
 
     def _of_step(self, number: int) -> tuple[Windows, Windows, Windows]:
-        """Return the windows, the tokens and the targets of a step, for all processes."""
+        """Return the windows, tokens and targets of a step, for all processes."""
         seed, length = self.config.seed, self.config.context_length
         windows = training_batch(
             self.corpus, seed, number, self.config.trainer.batch_size, length, self.starts, self.read
@@ -114,7 +114,7 @@ class TrainingBatches:
             yield batch
 
     def _pinned(self, index: int) -> Batch:
-        """Return an item in memory that a GPU copies from by itself: training does not wait for the copy."""
+        """Return an item in pinned memory, from which a GPU copies asynchronously."""
         batch = self[index]
         if not torch.cuda.is_available():
             return batch
@@ -124,10 +124,10 @@ class TrainingBatches:
 def documents_apart(
     tokens: Int[np.ndarray, "N T"], targets: Int[np.ndarray, "N T"], separator: int
 ) -> Examples:
-    """Return each window's part of each document as a row of T tokens, so that no document sees another.
+    """Return the part of each document in each window as a row of T tokens, so no document sees another.
 
-    A part begins with the separator before its document. Tokens after its end are not scored and, since no
-    token sees later ones, change nothing.
+    A part begins with the separator before its document. Padding after the end is not scored and, since
+    tokens see only earlier ones, has no effect.
     """
     begins = tokens == separator
     begins[:, 0] = True

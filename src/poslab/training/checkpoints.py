@@ -1,10 +1,10 @@
-"""The files of a run's weights: states that it resumes from, and the final weights.
+"""The files with a run's weights: states to resume from, and the final weights.
 
-    <run>/checkpoints/00000400-5f2b1c0d9e8a7766.pt     the step, and the first digits of the content's SHA-256
+    <run>/checkpoints/00000400-5f2b1c0d9e8a7766.pt     the step and the first digits of the file's SHA-256
     <run>/checkpoint.pt                                the final weights; their SHA-256 is in the manifest
 
-Files are written whole or not at all and checked when they are read. A state's name has its checksum, since a
-crash could come between two files.
+Files are written atomically and verified when they are read. The checksum of a state is in its name: in a
+separate file, a crash could leave one without the other.
 """
 
 import hashlib
@@ -19,26 +19,26 @@ import torch
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.seal import DamagedError, UnreadableError
 
-FORMAT = 2  # of the final weights
-STATE_FORMAT = 3  # of a state: Lightning's checkpoint
-STATES = 2  # of a run: if the newest is damaged, the run resumes from the one before
+FORMAT = 2  # the format of the final weights
+STATE_FORMAT = 3  # the format of a state: Lightning's checkpoint
+STATES = 2  # the number of states per run: if the newest is damaged, the run resumes from the other
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
-ASIDE = ".other"  # after the name of a file that is named as a state but belongs to another run
+ASIDE = ".other"  # suffix for a file with the name of a state that belongs to another run
 
-# In both kinds of files, beside the format and the run's identity: `config`, the settings; `threads` of
-# PyTorch; `rows` of metrics.csv so far; and `kernel`, of the attention.
+# Both kinds of files also have the format, the run's identity, its settings (`config`), PyTorch's number of
+# `threads`, the `rows` of metrics.csv so far, and the `kernel` of the attention.
 
 
 def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
-    """Return what writes `content`, only tensors and plain values, so that weights_only=True loads it.
+    """Return a function that writes `content`: tensors and plain values only, to load with weights_only=True.
 
-    An error of the file, such as a full disk, is raised as it is.
+    An error of the file, such as a full disk, is raised unchanged.
     """
 
     def write(file: BinaryIO) -> None:
         try:
             torch.save(dict(content), file)
-        except RuntimeError as error:  # that the file ends too early, which torch.save finds after the cause
+        except RuntimeError as error:  # torch.save finds a file that is too short, after the cause
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -49,9 +49,9 @@ def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
 def write_checkpoint(
     folder: Path, step: int, content: Mapping[str, Any], waiting: Callable[[], None] = lambda: None
 ) -> None:
-    """Add a state of tensors and plain values, and remove all but the newest STATES.
+    """Write a state of tensors and plain values, and remove all but the newest STATES.
 
-    `waiting` is called while the disk is full, and may raise.
+    `waiting` is called while the disk is full; it may raise.
     """
     path = folder / _name(step, "0" * 64)
     digest = write_atomic(path, writer(content), lambda digest: _name(step, digest), waiting)
@@ -67,10 +67,10 @@ def _name(step: int, digest: str) -> str:
 def newest_checkpoint(
     folder: Path, identity: str, note: Callable[[str], None], most: int | None = None
 ) -> dict[str, Any] | None:
-    """Return the newest whole state of the run `identity`, of `most` steps at the most.
+    """Return the newest intact state of the run `identity`, with at most `most` steps; None without one.
 
-    Other files are skipped, with a line to `note`: damaged ones are removed; those with the right checksum
-    that are not of this run are renamed, so that they neither count as its states nor are removed.
+    Bad files are skipped, with a line to `note`. Damaged ones are removed. Intact ones that do not belong to
+    this run are renamed, so that they do not count as its states and are not removed.
     """
     for path in _newest_first(folder):
         name = NAME.fullmatch(path.name)
@@ -80,16 +80,16 @@ def newest_checkpoint(
         try:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:  # another process of the run has removed it meanwhile
+        except FileNotFoundError:  # another process of the run has just removed it
             continue
         if digest[:16] != name[2]:
-            note(f"{path} is damaged and is left out")
+            note(f"{path} is damaged and is removed")
             path.unlink(missing_ok=True)
             continue
         try:
             return _content(path, identity, STATE_FORMAT)
         except UnreadableError as error:
-            note(f"{path} {error}: it is left out, as {path.name}{ASIDE}")
+            note(f"{path} {error}: it is skipped and renamed to {path.name}{ASIDE}")
             with suppress(OSError):
                 path.rename(f"{path}{ASIDE}")
     return None
@@ -98,7 +98,7 @@ def newest_checkpoint(
 def trained_state(path: Path, identity: str) -> dict[str, Any]:
     """Return the content of a run's final file, with `step`, `weights`, `validation_seconds` and `sums`.
 
-    Raise UnreadableError, with a message that continues the file's name.
+    Raise UnreadableError, with a message to put after the file's name.
     """
     return _content(path, identity, FORMAT)
 
@@ -106,20 +106,20 @@ def trained_state(path: Path, identity: str) -> dict[str, Any]:
 def _content(path: Path, identity: str, number: int) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        found, owner = content["format"], content["identity"]
-    except Exception:  # any: the file holds no state
-        raise DamagedError("holds no state of a run") from None
-    if found != number:
-        raise UnreadableError(f"has format {found}, which this version does not read")
+        format_number, owner = content["format"], content["identity"]
+    except Exception:  # of any kind: the file is not a state
+        raise DamagedError("is not a state of a run") from None
+    if format_number != number:
+        raise UnreadableError(f"has format {format_number}, which this version does not read")
     if owner != identity:
         raise UnreadableError("is a state of another run")
     return content
 
 
 def remove_states(folder: Path) -> None:
-    """Remove the states of a run that needs them no more, and their folder if nothing else is in it.
+    """Remove the states of a run that no longer needs them, and their folder if it is then empty.
 
-    Nothing is removed through a link: its target may hold other files.
+    Nothing is removed through a link: its target may have other files.
     """
     if folder.is_symlink():
         return
@@ -131,7 +131,7 @@ def remove_states(folder: Path) -> None:
 
 
 def is_state(name: str) -> bool:
-    """Whether a file has the name of a state."""
+    """Return whether a file has the name of a state."""
     return NAME.fullmatch(name) is not None
 
 

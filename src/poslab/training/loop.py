@@ -1,6 +1,6 @@
-"""Training one model: batches by (seed, step), a Lightning trainer, a row of metrics.csv for each validation.
+"""Train one model: batches by (seed, step), a Lightning trainer, a row of metrics.csv for each validation.
 
-After any step, training can be written as Lightning's checkpoint, of tensors and plain values. Training that
+After any step, the state can be saved as Lightning's checkpoint of tensors and plain values. Training that
 resumes from one ends with the same bits as training that was never interrupted.
 """
 
@@ -34,14 +34,14 @@ from poslab.training.batches import TrainingBatches
 from poslab.training.module import LanguageModel
 from poslab.training.observer import DivergedError, Observer, State
 
-RandomState = Mapping[str, Any]  # of the generators of random numbers, as tensors and plain values
+RandomState = Mapping[str, Any]  # the states of random number generators, as tensors and plain values
 LIGHTNING_PRECISION = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
 class ValidationCallback(lightning.Callback):
-    """Validates at evenly spaced steps and reports rows, steps and states to the observer.
+    """A callback that validates at evenly spaced steps and reports rows, steps and states to the observer.
 
-    Times are seconds; those of training exclude validation. The validation hooks of other callbacks are
+    Times are in seconds; training times exclude validation. The validation hooks of other callbacks are
     called, with `validation/loss` and `train/loss`, in nats per token, in `trainer.callback_metrics`.
     """
 
@@ -59,9 +59,9 @@ class ValidationCallback(lightning.Callback):
         self.random: RandomState | None = None
         self.step = 0  # steps done
         self.training_seconds = self.validation_seconds = 0.0
-        self.resumed = time.perf_counter()  # when training began or resumed
-        self.last_row = (0, 0.0)  # the step and the seconds of the last row
-        self.stopped = False  # whether a callback has ended the training
+        self.resumed = time.perf_counter()  # the time when training began or resumed
+        self.last_row = (0, 0.0)  # the step and the training seconds of the last row
+        self.stopped = False  # whether a callback has ended training
         self.began = False  # whether this process has trained
 
     def state_dict(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class ValidationCallback(lightning.Callback):
     def on_train_start(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
         self.began = True
         if trainer.strategy.broadcast(self.step) != self.step:
-            raise RuntimeError("the run's processes read different checkpoints: give the command again")
+            raise RuntimeError("the run's processes read different checkpoints: run the command again")
         if self.random is not None:
             _set_random_state(self.random)
         trainer.should_stop |= self.stopped
@@ -103,7 +103,7 @@ class ValidationCallback(lightning.Callback):
         self.step = trainer.global_step
         rate = self.step * self.tokens_per_step / self._elapsed()
         assert isinstance(module, LanguageModel)
-        # Not the loss in `outputs`: Lightning divides it by the number of microbatches.
+        # Lightning divides the loss in `outputs` by the number of microbatches, so it is not used.
         self.observer.step(self.step, module.last_loss.item, rate)
         if self.step in self.validation_steps:
             callbacks = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ class ValidationCallback(lightning.Callback):
                 callback.on_validation_epoch_end(trainer, module)
                 callback.on_validation_end(trainer, module)
         self.stopped = trainer.should_stop
-        # All of a run's processes take part in a checkpoint, and the first one writes it.
+        # All processes of a run take part in a checkpoint, and the first one writes it.
         if trainer.strategy.reduce_boolean_decision(self.observer.checkpoint_due(self.step), all=False):
             trainer.save_checkpoint(StateInMemory.PATH)
             if (state := self.io.take()) is not None:
@@ -129,7 +129,7 @@ class ValidationCallback(lightning.Callback):
             self._validate(trainer, module)
 
     def on_fit_end(self, trainer: lightning.Trainer, module: lightning.LightningModule) -> None:
-        if not self.began:  # it resumed after the last step, where Lightning leaves the end of training out
+        if not self.began:  # it resumed after the last step, and Lightning then skips on_train_end
             for callback in trainer.callbacks:  # type: ignore[attr-defined]
                 callback.on_train_end(trainer, module)
 
@@ -137,8 +137,8 @@ class ValidationCallback(lightning.Callback):
         return self.training_seconds + time.perf_counter() - self.resumed
 
     def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> tuple[float, float]:
-        """Report a row; return the losses of training since the last and of validation, in nats per token."""
-        sums = module.pop_metrics()  # waits for the device, so the clock below counts finished work
+        """Report a row. Return the training loss since the last row and the validation loss, per token."""
+        sums = module.pop_metrics()  # waits for the device, so the time below is of finished work
         self.training_seconds = self._elapsed()
         self.resumed = now = time.perf_counter()
         with trainer.precision_plugin.forward_context():
@@ -167,7 +167,7 @@ class ValidationCallback(lightning.Callback):
 
 
 class StateInMemory(CheckpointIO):
-    """Holds Lightning's checkpoint in memory: the observer writes it to disk."""
+    """Lightning's checkpoint, held in memory: the observer writes it to disk."""
 
     PATH = "a run's state"
 
@@ -175,7 +175,7 @@ class StateInMemory(CheckpointIO):
         self.state: State | None = None
 
     def take(self) -> State | None:
-        """Return the checkpoint and release it."""
+        """Return the checkpoint and drop the reference to it."""
         state, self.state = self.state, None
         return state
 
@@ -195,9 +195,9 @@ class StateInMemory(CheckpointIO):
 class TrainingResult:
     """Facts about a training that has ended."""
 
-    step: int  # the last step: before trainer.max_steps where a callback has ended training
+    step: int  # the last step: before trainer.max_steps if a callback has ended training
     validation_seconds: float
-    batches: str  # SHA-256 over the batches trained on, in their order
+    batches: str  # SHA-256 of the batches trained on, in order
 
 
 def train(
@@ -209,12 +209,11 @@ def train(
     callbacks: Sequence[lightning.Callback] = (),
     initialise: bool = True,
 ) -> TrainingResult:
-    """Train `gpt` in place up to step `trainer.max_steps`, as a resolved configuration chooses.
+    """Train `gpt` in place up to step `trainer.max_steps` of a resolved configuration.
 
-    `callbacks` are added to those of the configuration. A `state` from an earlier call is resumed, to the
-    same bits; without one initial weights are drawn, unless the model has them (`initialise` is False). Raise
-    DivergedError as soon as a validation has a loss that is not finite, ConfigError where a callback of the
-    configuration cannot be instantiated.
+    `callbacks` are added to those in the configuration. With a `state` from an earlier call, resume to the
+    same bits; without one, draw initial weights, unless `initialise` is False. Raise DivergedError as soon
+    as a validation has a loss that is not finite, ConfigError if a configured callback cannot be created.
     """
     torch.manual_seed(config.seed)
     if state is None and initialise:
@@ -232,10 +231,10 @@ def train(
 
 
 def without_positions(gpt: GPT, config: RunConfig, corpus: Corpus, observer: Observer) -> GPT:
-    """Return a copy of a trained `gpt` without rotation, trained `evaluate.recalibration_steps` more steps.
+    """Return a copy of a trained `gpt`, without rotation, after `evaluate.recalibration_steps` more steps.
 
-    At length L, as in DroPE (Gelberg et al. 2025, arXiv 2512.12167), with the run's optimizer settings and
-    its schedule over these steps, a tenth of them warm-up, on the batches that follow those of training.
+    As in DroPE (Gelberg et al. 2025, arXiv 2512.12167), train at length L on the batches that follow those of
+    training, with the run's optimizer settings and schedule over these steps; a tenth of them are warm-up.
     Raise DivergedError.
     """
     copied = copy.deepcopy(gpt).train()
@@ -257,9 +256,9 @@ def _fit(
     recorder: ValidationCallback,
     callbacks: Sequence[lightning.Callback] = (),
 ) -> None:
-    """Train all steps, or those after the state in `recorder.io`."""
+    """Train for all steps, or for those after the state in `recorder.io`."""
     options, gpt = config.trainer, module.gpt
-    if options.strategy == "fsdp":  # the model itself stays whole
+    if options.strategy == "fsdp":  # the original model stays unsharded
         module.gpt = copy.deepcopy(gpt)
     with quiet_lightning():
         trainer = lightning.Trainer(
@@ -267,13 +266,13 @@ def _fit(
             devices=options.devices,
             num_nodes=options.nodes,
             strategy=_strategy(options),
-            # poslab starts the processes, on any cluster, and writes the checkpoints.
+            # poslab itself starts the processes, on any cluster, and writes the checkpoints.
             plugins=[LightningEnvironment(), recorder.io],
             precision=LIGHTNING_PRECISION[options.precision],  # type: ignore[arg-type]
             max_steps=options.max_steps,
             accumulate_grad_batches=options.accumulate,
-            callbacks=[*callbacks, recorder],  # last: a checkpoint holds the others' state after this step
-            # Lightning itself validates nothing. EarlyStopping reads here whether an epoch has validations.
+            callbacks=[*callbacks, recorder],  # last: checkpoints have the others' state after this step
+            # Lightning itself does not validate. EarlyStopping reads here whether an epoch has validations.
             val_check_interval=1,
             check_val_every_n_epoch=None,
             logger=False,
@@ -297,7 +296,7 @@ def _fit(
 
 
 def _strategy(options: TrainerOptions) -> str | Strategy:
-    """Return how the run's devices share the model."""
+    """Return Lightning's strategy for the run's devices."""
     world = options.devices * options.nodes
     if options.strategy == "fsdp":
         from poslab.training.sharded import Sharded
@@ -330,7 +329,7 @@ def _set_random_state(state: RandomState) -> None:
 
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Silence Lightning's lines about devices and workers, which a user cannot change."""
+    """Silence Lightning's messages about devices and workers, which a user cannot change."""
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():

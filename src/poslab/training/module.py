@@ -18,12 +18,12 @@ from poslab.training.muon import Muon
 
 BETA1 = 0.9
 CHECKPOINTED = ("nll_sum", "token_count", "gradient_norm_sum", "gradient_norm_count", "batches")
-FINAL_SHARE = 0.1  # of the learning rate, at the end of a cosine
-DECAY_SHARE = 0.2  # of the steps, in the linear decay of a warm-up, stable, decay schedule
+FINAL_SHARE = 0.1  # share of the learning rate at the end of a cosine
+DECAY_SHARE = 0.2  # share of the steps in the linear decay of a warm-up, stable, decay schedule
 
 
 class LanguageModel(lightning.LightningModule):
-    """The mean cross entropy of the targets of each step. It logs nothing: loop.py reads its sums."""
+    """The mean cross entropy over the targets of each step. It logs nothing: loop.py reads its sums."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class LanguageModel(lightning.LightningModule):
         seed: int,
         first_step: int = 0,
     ) -> None:
-        """`first_step` is the number of Lightning's step 0; the step seeds the positions of some schemes."""
+        """Create the module. Lightning's step 0 is `first_step`; steps seed the positions of some schemes."""
         super().__init__()
         self.gpt = gpt
         self.options = options
         self.seed = seed
         self.first_step = first_step
-        self.last_loss = torch.zeros(())  # nats per token, of the last microbatch
+        self.last_loss = torch.zeros(())  # of the last microbatch, in nats per token
         # Sums since the last row of metrics.csv, and the digest of all batches.
         self.nll_sum = torch.zeros((), dtype=torch.float64)
         self.token_count = 0
@@ -61,9 +61,9 @@ class LanguageModel(lightning.LightningModule):
             setattr(self, name, checkpoint["sums"][name])
 
     def training_step(self, batch: Batch, index: int) -> Float[Tensor, ""]:
-        # Over the batches trained on: a batch repeated or left out after a crash changes the digest.
+        # A digest of the batches trained on: it changes if a crash leads to a repeated or skipped batch.
         self.batches = hashlib.sha256(self.batches.encode() + batch.digest).hexdigest()
-        # Schemes that draw positions use only the seed and the step, the same for all microbatches.
+        # Schemes that draw positions use only the seed and the step, so all microbatches have the same.
         step = self.first_step + index // self.options.accumulate
         stream = named_stream(self.seed, f"positions/{step}")
         positions = self.gpt.scheme.place(batch.tokens.shape[1], stream)
@@ -73,17 +73,17 @@ class LanguageModel(lightning.LightningModule):
         self.last_loss = loss.detach()
         nll = self.last_loss.double() * batch.scored
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            # At every step, since process 0 writes the state of all of them.
+            # Reduced at every step, since process 0 writes the state for all processes.
             torch.distributed.all_reduce(nll)
         self.nll_sum = self.nll_sum.to(loss.device) + nll
         self.token_count += batch.scored_by_all
         return loss * batch.weight
 
     def configure_optimizers(self) -> Any:
-        """Return AdamW (Loshchilov and Hutter 2019) or Muon, by groups, and the schedule by steps.
+        """Return AdamW (Loshchilov and Hutter 2019) or Muon with parameter groups, and a schedule by steps.
 
-        Matrices are decayed; vectors and the parameters of schemes, which have rates of their own, are not.
-        Muon moves the matrices of the blocks, AdamW all other parameters.
+        Weight decay applies to matrices, not to vectors or to parameters of schemes with their own rates.
+        Muon updates the matrices of the blocks, AdamW all other parameters.
         """
         rates = self.gpt.scheme.rates()
         hidden = self._hidden_matrices() if self.options.optimizer == "muon" else {}
@@ -110,7 +110,7 @@ class LanguageModel(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _hidden_matrices(self) -> dict[Tensor, tuple[int, ...]]:
-        """Return the matrices of the blocks, each with the rows of those that it holds."""
+        """Return the matrices of the blocks; for a stack of matrices, with the number of rows of each."""
         layers = [module for module in self.gpt.modules() if isinstance(module, Linear)]
         rows: dict[Tensor, tuple[int, ...]] = {layer.weight: layer.rows for layer in layers}
         matrices = [parameter for parameter in self.gpt.blocks.parameters() if parameter.ndim == 2]
@@ -129,7 +129,7 @@ class LanguageModel(lightning.LightningModule):
         self.gradient_norm_count += 1
 
     def pop_metrics(self) -> dict[str, float]:
-        """Return the summed loss, tokens and mean gradient norm since the last call, as in metrics.csv."""
+        """Return the summed loss, the tokens and the mean gradient norm since the last call."""
         sums = {
             "train_nll": self.nll_sum.item(),
             "train_tokens": self.token_count,
@@ -141,7 +141,7 @@ class LanguageModel(lightning.LightningModule):
 
 
 def learning_rate_share(options: TrainerOptions) -> Callable[[int], float]:
-    """Return the factor on `learning_rate` as a function of the step from 0: warm-up, then the schedule."""
+    """Return the factor for `learning_rate` as a function of the step (from 0): warm-up, then schedule."""
     after_warmup = SCHEDULES[options.schedule]
 
     def share(step: int) -> float:
@@ -161,7 +161,7 @@ def _constant(step: int, steps: int) -> float:
 
 
 def _warmup_stable_decay(step: int, steps: int) -> float:
-    """Constant, then linear to zero over the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
+    """Return 1, then decay linearly to 0 in the last fifth (Hägele et al. 2024, arXiv 2405.18392)."""
     return max(0.0, min(1.0, (steps - step) / (DECAY_SHARE * steps)))
 
 

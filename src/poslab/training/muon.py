@@ -1,9 +1,9 @@
 """Muon for the hidden matrices and AdamW for all other parameters, as one optimizer.
 
-Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) makes the momentum of a matrix nearly
-orthogonal. By the scale of Liu et al. 2025 (arXiv 2502.16982) its step is as large as one of AdamW, so that
-one learning rate and weight decay serve both. Not torch.optim.Muon: that rounds to bfloat16 on every device,
-and takes queries, keys and values, which lie in one matrix here, for one, where Jordan et al. take three.
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) makes the momentum of a matrix nearly orthogonal.
+With the scale of Liu et al. 2025 (arXiv 2502.16982) its steps are as large as AdamW's, so both use the same
+learning rate and weight decay. torch.optim.Muon is not used: it rounds to bfloat16 on every device, and takes
+queries, keys and values, stored here in one parameter, as one matrix; Jordan et al. take them as three.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,20 +14,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 MOMENTUM = 0.95
-STEPS = 5  # of Newton and Schulz
-COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of Jordan et al.: after 5 steps singular values are near 1
-ADAMW_SIZE = 0.2  # the root mean square of AdamW's steps over the learning rate
+STEPS = 5  # Newton-Schulz iterations
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # from Jordan et al.: after 5 steps singular values are near 1
+ADAMW_SIZE = 0.2  # root mean square of AdamW's steps, divided by the learning rate
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the first group, `adamw` for its own."""
+    """An optimizer with Muon for its first group and `adamw` for the groups of `adamw`."""
 
     def __init__(
         self, matrices: Mapping[Tensor, tuple[int, ...]], weight_decay: float, adamw: torch.optim.AdamW
     ) -> None:
-        """`matrices` have the rows of each matrix that a parameter holds, one below the other; (): it is one.
+        """Create the optimizer with the learning rate of `adamw`.
 
-        The learning rate is that of `adamw`.
+        `matrices` has the rows of each matrix stacked in a parameter; (): the parameter is one matrix.
         """
         self.adamw = adamw
         hidden = {"params": [*matrices], "rows": [*matrices.values()], "weight_decay": weight_decay}
@@ -35,7 +35,7 @@ class Muon(torch.optim.Optimizer):
         self._share()
 
     def _share(self) -> None:
-        """Let AdamW work on this optimizer's groups and state, which a checkpoint replaces."""
+        """Make AdamW use this optimizer's groups and state; loading a checkpoint replaces them."""
         self.adamw.param_groups = self.param_groups[1:]
         self.adamw.state = self.state
 
@@ -63,14 +63,14 @@ class Muon(torch.optim.Optimizer):
             state["momentum"] = torch.zeros_like(gradient)
         momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
         parameter.mul_(1 - rate * decay)
-        update = gradient.lerp(momentum, MOMENTUM)  # Nesterov's
+        update = gradient.lerp(momentum, MOMENTUM)  # Nesterov momentum
         for matrix, direction in zip(torch.split(parameter, rows), torch.split(update, rows), strict=True):
             scale = ADAMW_SIZE * max(matrix.shape) ** 0.5
             matrix.sub_(orthogonal(direction).to(matrix.dtype), alpha=rate * scale)
 
 
 def orthogonal(matrix: Float[Tensor, "M N"]) -> Float[Tensor, "M N"]:
-    """Return the matrix with singular values near 1, by iterations of Newton and Schulz."""
+    """Return the matrix with its singular values brought near 1 by Newton-Schulz iterations."""
     working = matrix.bfloat16() if matrix.is_cuda else matrix
     wide = working if len(matrix) <= matrix.shape[1] else working.mT
     wide = wide / wide.norm().clamp(min=1e-7)

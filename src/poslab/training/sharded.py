@@ -1,7 +1,7 @@
-"""Training in which each process has a part of every parameter: FSDP2 (Zhao et al. 2023, arXiv 2304.11277).
+"""Training with every parameter split among the processes: FSDP2 (Zhao et al. 2023, arXiv 2304.11277).
 
-The parameters of a block are gathered while it runs; gradients and the optimizer's moments stay in parts. A
-checkpoint has them whole, one after another, so it is that of a run on any number of devices.
+The parameters of a block are gathered while it runs; gradients and the optimizer's moments stay split. For a
+checkpoint, tensors are gathered one after another, so a run can resume on any number of devices.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from poslab.model.gpt import GPT
 
 
 def shard(gpt: GPT, mesh: DeviceMesh) -> None:
-    """Split each parameter among the processes, in place: those of a block are gathered together."""
+    """Split each parameter among the processes, in place. The parameters of a block are gathered together."""
     processes = mesh["data_parallel"]
     for block in gpt.blocks:
         fully_shard(block, mesh=processes)
@@ -28,14 +28,14 @@ def shard(gpt: GPT, mesh: DeviceMesh) -> None:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return the tensor of all processes; all must call it."""
+    """Return a tensor gathered from all processes; every process must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def take_weights(gpt: GPT, sharded: GPT) -> None:
-    """Give `gpt` the weights of its sharded copy, and the names of the kernels that it ran.
+    """Copy the weights of the sharded copy into `gpt`, and the names of the kernels that ran.
 
-    Also what was drawn and is not trained: a copy that has resumed has it from the checkpoint.
+    Copy untrained random tensors too: a resumed copy has them from the checkpoint.
     """
     with torch.no_grad():
         for weight, trained in zip(gpt.state_dict().values(), sharded.state_dict().values(), strict=True):
@@ -45,7 +45,7 @@ def take_weights(gpt: GPT, sharded: GPT) -> None:
 
 
 class Sharded(ModelParallelStrategy):
-    """Lightning's strategy, with the checkpoints of DDP: whole tensors, only in the first process."""
+    """Lightning's strategy with checkpoints as under DDP: unsharded tensors, in the first process only."""
 
     lightning_restore_optimizer = True
 
@@ -78,7 +78,7 @@ class Sharded(ModelParallelStrategy):
             optimizer.load_state_dict({**state, "state": moments})
 
     def _gathered(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the state with whole tensors, in the memory of the first process's processor."""
+        """Return the state with unsharded tensors, on the CPU of the first process; None in the others."""
 
         def gathered(value: Any) -> Any:
             if not isinstance(value, Tensor):
@@ -90,7 +90,7 @@ class Sharded(ModelParallelStrategy):
 
 
 def _part(value: Any, like: Tensor) -> Any:
-    """Return this process's part of a whole tensor, as that of a parameter; other values as they are."""
+    """Return this process's part of an unsharded tensor, split as `like`; other values unchanged."""
     if not (isinstance(value, Tensor) and isinstance(like, DTensor) and value.shape == like.shape):
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""The start of a run from a finished run's weights: all else is as at a first step."""
+"""Start a run from the weights of a finished run; everything else is as at a first step."""
 
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from poslab.training.trained import fill_with, read_trained_model
 
 
 def begin_from(start: Start, gpt: GPT, config: RunConfig, corpus: Corpus) -> dict[str, Any]:
-    """Give `gpt` the weights of the run `start`, and return `origin` for the record.
+    """Load the weights of the run `start` into `gpt`, and return `origin` for the record.
 
-    Raise ConfigError where that run has changed.
+    Raise ConfigError if that run has changed.
     """
     trained = read_trained_model(Path(start.directory))
     if trained.digest != start.checkpoint:
-        raise ConfigError(f"{start.run} has changed since the command began: give the command again")
+        raise ConfigError(f"{start.run} has changed since the command began: run the command again")
     fill_with(gpt, trained.weights)
     nll, tokens = _loss_before(gpt, config, corpus)
     return {**start.origin(), "validation_nll": nll, "validation_tokens": tokens}

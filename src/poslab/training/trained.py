@@ -1,4 +1,4 @@
-"""The trained model of a finished run, checked against the checksums of its record."""
+"""The trained model of a finished run, verified by the checksums in its record."""
 
 import re
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ RUN = re.compile(r".+-[0-9a-f]{12}")  # the name of a run's directory
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A finished run's record and weights, checked against their checksums."""
+    """A finished run's record and weights, verified by their checksums."""
 
     manifest: Manifest
-    settings: Mapping[str, Any]  # the whole configuration of its training, to be checked as Config
+    settings: Mapping[str, Any]  # the complete configuration of its training, to validate as Config
     weights: Mapping[str, Tensor]
-    threads: int  # of PyTorch in training: the bits of sums depend on them
+    threads: int  # of PyTorch in training: the last bits of sums depend on them
 
     @property
     def digest(self) -> str:
@@ -45,22 +45,22 @@ class TrainedModel:
 
 
 def fill_with(gpt: GPT, weights: Mapping[str, Tensor]) -> None:
-    """Put weights into a model. Raise ConfigError where they are not all of its weights."""
+    """Load weights into a model. Raise ConfigError if they do not match the model."""
     try:
         gpt.load_state_dict(dict(weights))
-    except RuntimeError:  # its message has a line for each name
+    except RuntimeError:  # its message has a line per name
         raise ConfigError("the weights do not fit the model: they are from other code") from None
 
 
 def load_model(directory: Path) -> GPT:
-    """Return the trained model of a run's directory, in evaluation mode on the CPU. Raise ConfigError."""
+    """Return the trained model in a run's directory, in evaluation mode on the CPU. Raise ConfigError."""
     trained = read_trained_model(directory)
     return trained.gpt(check(Config, trained.settings, ""))
 
 
 def read_trained_model(directory: Path) -> TrainedModel:
-    """Read the trained model of a run's directory. Raise ConfigError, DamagedError for a damaged file."""
-    # A folder may have any name, as for a model from W&B, but not that of another run.
+    """Read the trained model in a run's directory. Raise ConfigError, or DamagedError for a damaged file."""
+    # A folder may have any name, as with a model from W&B, except the name of another run.
     manifest = read_manifest(directory, anywhere=RUN.fullmatch(directory.name) is None)
     files = (manifest and manifest.files) or {}
     if manifest is None or FINAL not in files:
@@ -69,7 +69,7 @@ def read_trained_model(directory: Path) -> TrainedModel:
     path = directory / FINAL
     if damaged_files(directory, {FINAL: files[FINAL]}):
         state = "damaged" if path.exists() else "missing"
-        raise DamagedError(f"{path} is {state}: the command that trained the run trains it again")
+        raise DamagedError(f"{path} is {state}: repeat the command that trained the run to train it again")
     try:
         saved = trained_state(path, str(manifest.identity))
     except UnreadableError as error:
@@ -80,6 +80,6 @@ def read_trained_model(directory: Path) -> TrainedModel:
 
 
 def settings_of(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a whole configuration from the settings that decide a run's result, to be checked as Config."""
+    """Return a complete configuration, to validate as Config, from the settings that decide a result."""
     trainer = {**recorded["trainer"], "checkpoint_seconds": 0}
     return {**recorded, **BESIDE_THE_RESULT, "trainer": trainer}
