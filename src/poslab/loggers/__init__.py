@@ -1,13 +1,13 @@
-"""Loggers that show a run while it trains (W&B, TensorBoard, others), and the exchange of records with W&B.
+"""Loggers that show a run during training (W&B, TensorBoard, others), and the exchange of records with W&B.
 
-Adding a logger is adding two files. NAME.py in this folder, or a module of another package, has one public
-class: a `LightningLogger`, which makes a logger of Lightning, or a `RunLogger` where that is too little. The
-module's name finds it. Its `options_class` declares the options; conf/logger/NAME.yaml has a section
-`NAME:` with `name: NAME` and a default for every option. tensorboard.py is the one to read first.
+A new logger takes two files. NAME.py in this folder, or a module of another package, has one public class: a
+`LightningLogger`, which creates a Lightning logger, or a `RunLogger` if that is not enough. It is found by
+the module's name. Its `options_class` declares the options; conf/logger/NAME.yaml has a section `NAME:` with
+`name: NAME` and a default for every option. tensorboard.py is the simplest example.
 
-The record stays the source of every result, and no logger is a part of a run's identity. An exception in a
-logger is printed in one line and ends that logger, not the run. The folders here are W&B's: send/ sends runs,
-evaluations and reports, fetch/ downloads records and models, dashboard/ makes a study's views.
+The record stays the source of every result, and no logger is part of a run's identity. An exception in a
+logger is printed in one line and ends that logger, not the run. The folders here are for W&B: send/ sends
+runs, evaluations and reports, fetch/ downloads records and models, dashboard/ creates views of a study.
 """
 
 import sys
@@ -35,74 +35,74 @@ from poslab.record.reader import Run, load_evaluation
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
 
-LOGGERS = "poslab.loggers"  # the package of poslab's own
-DIRECTORY = "{directory}"  # in an argument of a class of Lightning: replaced by the run's folder
-FINISH_SECONDS = 180.0  # that a logger has at the end to send its remaining data
+LOGGERS = "poslab.loggers"  # the package with poslab's own loggers
+DIRECTORY = "{directory}"  # replaced by the run's folder in arguments of a Lightning logger
+FINISH_SECONDS = 180.0  # the time a logger has at the end to send its remaining data
 
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """The run that a logger is to show."""
+    """The run that a logger shows."""
 
     config: Config
-    card: Card  # its name, tags and settings, as tables show them
+    card: Card  # its name, tags and settings, for display in tables
     directory: Path
-    manifest: Manifest  # so far
-    rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty where an interrupted run resumes
-    # Stops the run; takes the name of the caller, such as W&B; for any thread. None: it is trained already.
+    manifest: Manifest  # as written so far
+    rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty if an interrupted run resumes
+    # Stops the run; the argument names the caller, such as W&B. Any thread may call it. None: it has ended.
     stop: Callable[[str], None] | None = None
-    weights: str | None = None  # their artifact in W&B, of an evaluation of them
+    weights: str | None = None  # for an evaluation, the W&B artifact with the weights
 
 
 class RunLogger(ABC):
-    """Shows a run. Each process of an interrupted run opens a new logger, with the rows so far."""
+    """A logger of runs. Each process of an interrupted run opens a new one, with the rows so far."""
 
     options_class: ClassVar[type[Options]] = Options
-    title: str = "a logger"  # in messages
-    files: ClassVar[Sequence[str]] = ()  # that it writes in a run's folder, as patterns: `clean` removes them
-    package: ClassVar[str] = ""  # that it needs, where poslab does not bring it
-    place: Mapping[str, Any] | None = None  # for the manifest's `wandb`, of W&B: where the run is shown
+    title: str = "a logger"  # its name in messages
+    files: ClassVar[Sequence[str]] = ()  # patterns of files it writes in a run's folder: `clean` removes them
+    package: ClassVar[str] = ""  # a package that it needs and that poslab does not install
+    place: Mapping[str, Any] | None = None  # W&B only: where the run is shown, for the manifest's `wandb`
 
     @property
     def wanted(self) -> bool:
-        """False where a variable of the environment switches the logger off."""
+        """False if an environment variable switches the logger off."""
         return True
 
     def __init__(self, options: Any) -> None:
-        """Raise ConfigError where the package that the logger needs is missing."""
+        """Raise ConfigError if the package that the logger needs is missing."""
         if self.package and find_spec(self.package) is None:
             raise ConfigError(f"logger={self.package} needs a package: pip install {self.package}")
         self.options = options
 
     @abstractmethod
     def open(self, run: OpenedRun) -> None:
-        """Begin to show the run. Training waits meanwhile, as it does for `log`."""
+        """Begin to show the run. Training waits until this returns, as it does for `log`."""
 
     @abstractmethod
     def log(self, row: Mapping[str, Any]) -> None:
-        """Show a row of metrics.csv, which may also have memory_bytes."""
+        """Show a row of metrics.csv, which may have memory_bytes in addition."""
 
     @abstractmethod
     def finish(self, manifest: str, exit_code: int) -> None:
         """Show the end of the run. All its files are written; `manifest` is the text of its manifest.
 
-        Called in a thread of its own; returns once all is sent.
+        Called in a separate thread; returns when all data is sent.
         """
 
-    def abandon(self) -> None:  # noqa: B027 - most hold nothing
+    def abandon(self) -> None:  # noqa: B027 - most have nothing to release
         """Release files and processes without waiting, after a failure or while `finish` is still running."""
 
 
 class LightningLogger(RunLogger):
-    """Passes the settings, the curve and the final figures to a logger of Lightning.
+    """A logger that passes the settings, the curve and the final figures to one of Lightning's loggers.
 
-    `train/loss` and `validation/loss` are in nats per token, by the optimizer step, and the figures of
-    summary.csv are `summary/...`. A resumed run logs its earlier rows again.
+    `train/loss` and `validation/loss` are in nats per token, by optimizer step. The figures of summary.csv
+    are named `summary/...`. A resumed run logs its earlier rows again.
     """
 
     @abstractmethod
     def make(self, directory: Path) -> "Logger":
-        """Return the logger for the run in `directory`. Import Lightning here: it takes seconds."""
+        """Return the logger for the run in `directory`. Import Lightning here, since that takes seconds."""
 
     def open(self, run: OpenedRun) -> None:
         self._logger, self._directory, self._step = self.make(run.directory), run.directory, 0
@@ -124,7 +124,7 @@ class LightningLogger(RunLogger):
 
 
 class _WithoutOptions(LightningLogger):
-    """A logger of Lightning that the configuration names by its class, or that the caller passes."""
+    """A Lightning logger, given by its class in the configuration or passed by the caller."""
 
     def __init__(self, maker: "Callable[[Path], Logger]") -> None:
         super().__init__(Options())
@@ -135,7 +135,7 @@ class _WithoutOptions(LightningLogger):
 
 
 def _of_class(key: str, section: Mapping[str, Any], directory: Path) -> "Logger":
-    """Return the logger of +logger.NAME={_target_: CLASS}. Raise ConfigError."""
+    """Return the logger for +logger.NAME={_target_: CLASS}. Raise ConfigError."""
     from pytorch_lightning.loggers import Logger
 
     placed = {
@@ -146,13 +146,13 @@ def _of_class(key: str, section: Mapping[str, Any], directory: Path) -> "Logger"
 
 
 def final_figures(run: Run) -> dict[str, float]:
-    """Return the numbers of a finished run's summary.csv that loggers are sent, as `summary/...`."""
+    """Return the numbers of a finished run's summary.csv that loggers get, as `summary/...`."""
     numbers = {name: value for name, value in summary(run).items() if isinstance(value, int | float)}
     return {f"summary/{name}": float(value) for name, value in numbers.items()}
 
 
 def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:
-    """Return the logger that a section of a configuration describes, not opened. Raise ConfigError."""
+    """Return the logger that a section of a configuration describes, not yet opened. Raise ConfigError."""
     if "_target_" in section:
         locate(f"logger.{key}", section)
         return _WithoutOptions(partial(_of_class, f"logger.{key}", section))
@@ -162,9 +162,9 @@ def build_logger(key: str, section: Mapping[str, Any]) -> RunLogger:
 
 
 def checked(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return a configuration's loggers with every option, also those that variables of the environment set.
+    """Return a configuration's loggers with all options, including those set by environment variables.
 
-    Raise ConfigError for an unknown logger or option, and where a package that a logger needs is missing.
+    Raise ConfigError for an unknown logger or option, and if a package that a logger needs is missing.
     """
     return {
         key: {**section, **build_logger(key, section).options.model_dump(mode="json")}
@@ -173,9 +173,9 @@ def checked(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
 
 
 def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarded]":
-    """Open and return the loggers of the run's configuration, then those that the caller passes.
+    """Open and return the loggers in the run's configuration, then those passed by the caller.
 
-    Raise ConfigError where a class that the configuration names is no logger.
+    Raise ConfigError if a class named in the configuration is not a logger.
     """
     loggers = [build_logger(key, section) for key, section in run.config.logger.items()]
     loggers += [_WithoutOptions(lambda directory, logger=logger: logger) for logger in given]  # type: ignore[misc]
@@ -185,7 +185,7 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
             if logger.wanted:
                 opened.append(Guarded(logger))
                 opened[-1].open(run)
-    except BaseException:  # one refuses, or the run is stopped while it opens
+    except BaseException:  # a logger refuses, or the run is stopped while one opens
         for guarded in opened:
             guarded.abandon()
         raise
@@ -193,37 +193,37 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
 
 
 class Guarded:
-    """Calls a logger until it fails; the failure is printed in one line and noted in `place`."""
+    """A logger that is called until it fails; the failure is printed in one line and noted in `place`."""
 
     def __init__(self, logger: RunLogger) -> None:
         self._logger = logger
-        self._over = False  # finished, failed or given up: not called any more
+        self._over = False  # finished, failed or abandoned: no longer called
         self._noted: dict[str, Any] = {}
 
     @property
     def place(self) -> Mapping[str, Any] | None:
-        """Where the run is shown, and whether all of it."""
+        """Where the run is shown, and whether all its data was sent."""
         return None if self._logger.place is None else {**self._logger.place, **self._noted}
 
     def open(self, run: OpenedRun) -> None:
-        """Open the logger. Raise ConfigError where it refuses."""
+        """Open the logger. Raise ConfigError if it refuses."""
         self._call(self._logger.open, run, refusal=ConfigError)
 
     def log(self, row: Mapping[str, Any]) -> None:
         self._call(self._logger.log, row)
 
     def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        """Finish the logger and return, after `wait` seconds at the latest."""
+        """Finish the logger, waiting at most `wait` seconds (default FINISH_SECONDS)."""
         thread = threading.Thread(target=self._finish, args=(manifest, exit_code), daemon=True)
         try:
             thread.start()
             thread.join(FINISH_SECONDS if wait is None else wait)
-        finally:  # also where the run is stopped while it waits
-            given_up = not self._over
+        finally:  # also if the run is stopped while this waits
+            abandoned = not self._over
             self.abandon()
-        if given_up and wait is None:
+        if abandoned and wait is None:
             waited = f"{self._logger.title} did not finish in {FINISH_SECONDS:g} s"
-            print(f"{waited}; data that was not sent is on disk", file=sys.stderr)
+            print(f"{waited}; unsent data is on disk", file=sys.stderr)
 
     def _finish(self, manifest: str, exit_code: int) -> None:
         self._call(self._logger.finish, manifest, exit_code)
@@ -232,23 +232,23 @@ class Guarded:
             self._over = True
 
     def abandon(self) -> None:
-        """Give the logger up, without a word."""
+        """Abandon the logger silently."""
         if not self._over:
             self._over = True
             with suppress(Exception):
                 self._logger.abandon()
 
     def _call(
-        self, method: Callable[..., None], *given: Any, refusal: type[Exception] | tuple[()] = ()
+        self, method: Callable[..., None], *args: Any, refusal: type[Exception] | tuple[()] = ()
     ) -> None:
         if self._over:
             return
         try:
-            method(*given)
+            method(*args)
         except refusal:
             raise
         except Exception as error:
-            if not self._over:  # which it may be since, where it was given up
+            if not self._over:  # it may have been abandoned in the meantime
                 reason = self._noted["failed"] = error_line(error)
                 failed = f"{self._logger.title} failed; the record is complete without it"
                 print(f"{failed}: {reason}", file=sys.stderr, flush=True)

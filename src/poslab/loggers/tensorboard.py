@@ -1,6 +1,6 @@
 """TensorBoard: each run's curve and figures as event files in its folder.
 
-`tensorboard --logdir runs/STUDY` shows the runs of a study beside one another.
+`tensorboard --logdir runs/STUDY` shows the runs of a study together.
 """
 
 from pathlib import Path
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class TensorBoardOptions(Options):
-    folder: str = Field(min_length=1, description="of the event files, in each run's folder")
-    flush_seconds: int = Field(ge=1, description="between two writes of what was logged")
+    folder: str = Field(min_length=1, description="the folder for event files, in each run's folder")
+    flush_seconds: int = Field(ge=1, description="seconds between writes to the event file")
 
 
 class TensorBoard(LightningLogger):
@@ -35,5 +35,5 @@ class TensorBoard(LightningLogger):
             version="",
             default_hp_metric=False,
             flush_secs=self.options.flush_seconds,
-            purge_step=0,  # a resumed run logs its curve again: TensorBoard leaves the earlier points out
+            purge_step=0,  # a resumed run logs its curve again: TensorBoard drops the earlier points
         )

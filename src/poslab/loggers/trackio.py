@@ -1,6 +1,6 @@
-"""Trackio: each run's curve and figures in a database on this machine, without an account.
+"""Trackio: each run's curve and figures in a local database, without an account.
 
-`trackio show --project poslab` shows the runs, those of a study as a group.
+`trackio show --project poslab` shows the runs; the runs of a study are a group.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from poslab.record.reader import load_evaluation
 
 
 class TrackioOptions(Options):
-    project: str = Field(min_length=1, description="of Trackio, in which the runs of a study are a group")
+    project: str = Field(min_length=1, description="the Trackio project; a study's runs are a group in it")
 
 
 class Trackio(RunLogger):
@@ -33,7 +33,7 @@ class Trackio(RunLogger):
     def open(self, run: OpenedRun) -> None:
         import trackio
 
-        with redirect_stdout(StringIO()):  # it prints where its data is each time
+        with redirect_stdout(StringIO()):  # it always prints the place of its data
             self._run = trackio.init(
                 self.options.project,
                 name=f"{run.card.group}/{run.directory.name}",
@@ -45,7 +45,7 @@ class Trackio(RunLogger):
                 auto_log_cpu=False,
             )
         self._directory, self._logged = run.directory, self._run._next_step - 1
-        self._step = 0  # of the last row
+        self._step = 0  # the step of the last row
         for row in run.rows:
             self.log(row)
 
@@ -64,11 +64,11 @@ class Trackio(RunLogger):
                 f"tables/{name}": Table(dataframe=DataFrame(rows)) for name, rows in sheets(run).items()
             }
             self._once({**final_figures(run), **tables}, self._step + 1)
-        with patch("trackio.run.print", create=True):  # only in its module: other threads print meanwhile
+        with patch("trackio.run.print", create=True):  # in its module only: other threads may print
             self._run.finish()
 
     def _once(self, values: Mapping[str, Any], step: int) -> None:
-        """Log values, unless the run has this step already: Trackio would store it twice."""
+        """Log values, unless the run already has this step: Trackio would store it twice."""
         if step > self._logged:
             self._run.log(dict(values), step)
             self._logged = step

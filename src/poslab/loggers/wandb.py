@@ -1,4 +1,4 @@
-"""Weights & Biases: online where there is a login and the server answers, else offline, to be sent later."""
+"""Weights & Biases: online if there is a login and the server answers, otherwise offline, to send later."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from poslab.loggers import OpenedRun, RunLogger, build_logger
 
 
 def default_project() -> str:
-    """Return the project of runs where the command names none."""
+    """Return the project of runs if the command names none."""
     return os.environ.get("WANDB_PROJECT") or PROJECT
 
 
@@ -23,14 +23,16 @@ class WandbOptions(Options):
     entity: str | None = Field(
         default=None, description="the account or team; null: the value of WANDB_ENTITY, else your account"
     )
-    tags: list[str] | None = Field(description="added to poslab's; null: those in WANDB_TAGS, by commas")
-    checkpoints: bool = Field(description="whether each finished run's weights are sent as an artifact")
+    tags: list[str] | None = Field(
+        description="tags to add to poslab's; null: those in WANDB_TAGS, by commas"
+    )
+    checkpoints: bool = Field(description="whether to send each finished run's weights as an artifact")
     console: bool = Field(
-        default=False, description="whether a run's output is sent, without paths and secrets"
+        default=False, description="whether to send a run's output, without paths and secrets"
     )
     system_statistics: bool = Field(
         default=False,
-        description="whether W&B shows the use of GPUs, CPU, memory and disk while a run trains",
+        description="whether W&B shows the use of GPUs, CPU, memory and disk during training",
     )
     git_commit: bool = Field(
         default=False, description="whether W&B shows the commit of the checkout, without its address"
@@ -39,7 +41,7 @@ class WandbOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _by_variables(cls, given: Any) -> Any:
-        """Replace settings that are null by the values of W&B's own variables."""
+        """Replace settings that are null with the values of W&B's environment variables."""
         by_variables = {
             "project": default_project(),
             "entity": os.environ.get("WANDB_ENTITY") or None,
@@ -56,7 +58,7 @@ class WandbOptions(Options):
 
 
 class Wandb(RunLogger):
-    """A W&B run of this process. W&B's own process, which sends the data, ends with this one."""
+    """A run in W&B from this process. W&B's own process, which sends the data, ends with this one."""
 
     options_class = WandbOptions
     options: WandbOptions
@@ -75,7 +77,7 @@ class Wandb(RunLogger):
         self.place, self._held, self._owns_client = {}, ExitStack(), False
         self._held.enter_context(own_variables(run.directory))
         self._held.callback(forget_client)
-        # Where the caller has a W&B run open, its client is not killed.
+        # If the caller has a W&B run open, its client is not killed.
         self._owns_client = wandb.setup().most_recent_active_run is None
         self._run = TrackedRun(self.options, run)
         self.place = self._run.place
@@ -90,13 +92,13 @@ class Wandb(RunLogger):
     def abandon(self) -> None:
         from poslab.loggers.send.login import kill_client
 
-        with self._held.pop_all():  # so `finish`, where its thread still runs, ends no client of a later run
+        with self._held.pop_all():  # so a thread still in `finish` does not end the client of a later run
             if self._owns_client:
                 kill_client()
 
 
 def wandb_options(sections: Mapping[str, Mapping[str, Any]]) -> WandbOptions | None:
-    """Return W&B's options among a configuration's loggers, None where it is not used. Raise ConfigError."""
+    """Return W&B's options from a configuration's loggers; None if W&B is not used. Raise ConfigError."""
     section = next((section for section in sections.values() if section.get("name") == WANDB), None)
     if section is None:
         return None

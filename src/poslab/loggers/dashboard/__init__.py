@@ -1,1 +1,1 @@
-"""A study's workspace view and Report in W&B, from what its runs have measured."""
+"""A study's workspace view and Report in W&B, with panels for what its runs measured."""

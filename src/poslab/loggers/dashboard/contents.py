@@ -1,4 +1,4 @@
-"""What a study's runs have measured, from their records or from W&B: this decides the study's panels."""
+"""The measurements of a study's runs, from their records or from W&B; they decide the study's panels."""
 
 import re
 from collections.abc import Iterable, Set
@@ -17,26 +17,26 @@ SLIDING = re.compile(r"sliding_(\d+(?:\.\d+)?)x")
 
 @dataclass(frozen=True)
 class Contents:
-    """What at least one run of a study has measured; multiples are those of the training length L."""
+    """What at least one run of a study has measured. Multiples are of the training length L."""
 
     question: str
-    runs: int  # the number of runs that compare; trials of a learning rate are not counted
-    keys: Set[str]  # under which W&B has figures and charts
+    runs: int  # the number of compared runs, without trials of a learning rate
+    keys: Set[str]  # the keys of figures and charts in W&B
     arms: tuple[str, ...]  # their names in W&B: scheme / attention / other settings
 
     @property
     def longest(self) -> float | None:
-        """The largest multiple with a loss over sliding windows: 1 where nothing was measured past L."""
+        """The largest multiple with a loss over sliding windows: 1 if nothing was measured past L."""
         return max((float(match[1]) for key in self.keys if (match := SLIDING.fullmatch(key))), default=None)
 
 
 def from_records(study: str, runs: Path) -> Contents:
-    """Return the contents of the records in `runs`/`study`. Raise ReportError where there are none."""
+    """Return the contents of the records in `runs`/`study`. Raise ReportError if there are none."""
     records = load(study, runs)
     compared = [run for run in records.runs if run.readable and not run.tunes]
     keys = {key for run in compared for key in summary(run)}
     keys |= {key for run in compared for row in chart_rows(run) for key in row}
-    # Other settings that differ are left out: a record does not have their names on the command line.
+    # Other settings that differ are left out: a record does not have their command-line names.
     arms = [f"{run.pos} / {run.attention}" for run in compared]
     return _contents([records.question], len(compared), keys, arms)
 

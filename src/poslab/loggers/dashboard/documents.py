@@ -1,4 +1,4 @@
-"""The workspace view and the Report of a study, as objects of wandb-workspaces. No server is called here."""
+"""The workspace view and the Report of a study, as wandb-workspaces objects. No server is called here."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from poslab.loggers.dashboard import words
 from poslab.loggers.dashboard.contents import Contents
 from poslab.loggers.dashboard.panels import ARM, groups, headline, identifier, limit
 
-COLUMNS = 3  # panels beside each other in a workspace
-WIDE, HIGH = 12, 8  # a report's panel, of the 24 columns of its grid
+COLUMNS = 3  # panels per row in a workspace
+WIDE, HIGH = 12, 8  # size of a report's panel; the grid has 24 columns
 
 
 def view_name(study: str) -> str:
-    """Return W&B's name of the study's view: the same every time, so that the view is found again."""
+    """Return the name of the study's view in W&B: always the same, so that the view is found again."""
     return f"nw-{identifier('view', study)}-v"
 
 
@@ -28,20 +28,20 @@ def report_title(study: str) -> str:
 
 
 def report_description(study: str) -> str:
-    """Return the text that distinguishes the study's Report from one written by hand under the same title."""
+    """Return the text that distinguishes the study's Report from a manual one with the same title."""
     return (
-        f"Made by {typed('dashboard')} study={study}, which replaces what is written here when it is given "
-        "again. Clone it to keep a version of your own."
+        f"Made by {typed('dashboard')} study={study}, which replaces what is written here when it is run "
+        "again. To keep your own version, clone this report."
     )
 
 
 def is_made_here(description: str, study: str) -> bool:
-    """Whether a Report has the description of the study's Report, however the command was typed."""
+    """Return whether a Report's description is that of the study's Report, for any form of the command."""
     return description.startswith("Made by ") and f" study={study}, which replaces what " in description
 
 
 def make_workspace(study: str, contents: Contents, entity: str, project: str) -> ws.Workspace:
-    """Return the study's view: only its runs, a line per arm, its panels in sections."""
+    """Return the study's view: only its runs, one line per arm, panels in sections."""
     workspace = ws.Workspace(
         entity=entity,
         project=project,
@@ -72,9 +72,9 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
 
 
 def make_report(study: str, contents: Contents, entity: str, project: str) -> wr.Report:
-    """Return the study's Report. Saving it asks the server for the project, where one is named.
+    """Return the study's Report. Saving it queries the server for the project if one is named.
 
-    Text from configurations is in paragraphs, as plain text: W&B reads Markdown only in its Markdown blocks.
+    Text from configurations is in paragraphs, as plain text: W&B reads Markdown only in Markdown blocks.
     """
     reading: list[Any] = [
         wr.TableOfContents(),
@@ -87,7 +87,7 @@ def make_report(study: str, contents: Contents, entity: str, project: str) -> wr
     ]
     sections: list[Any] = []
     for name, panels in groups(contents, f"{study}/report").items():
-        for i, panel in enumerate(panels):  # two beside each other
+        for i, panel in enumerate(panels):  # two per row
             panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
         runs = wr.Runset(
             entity=entity,
@@ -126,14 +126,14 @@ def specification(document: ws.Workspace | wr.Report) -> Any:
 
 
 def colours(contents: Contents) -> dict[str, str]:
-    """Return the colour of each arm, by its name in W&B: that of its scheme in every figure of poslab."""
+    """Return the colour of each arm by its name in W&B: the same as in all of poslab's figures."""
     parts = [[*name.split(" / "), ""][:2] for name in contents.arms]
     numbers = arm_numbers((pos, attention) for pos, attention in parts)
     return {name: look(number).light for name, number in zip(contents.arms, numbers, strict=True)}
 
 
 def _of_study(study: str) -> expr.And:
-    """Select the runs of the study that compare: no trials of a learning rate, no report of the study."""
+    """Return a filter for the study's compared runs: no trials of a learning rate, no report runs."""
     return expr.And(
         expr.Config("study") == study,
         expr.Metric("JobType") == "train",

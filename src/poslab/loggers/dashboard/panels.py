@@ -1,7 +1,7 @@
-"""The panels of a study in their sections: which metric over which axis, in which unit.
+"""The panels of a study by section: each metric, its axis and its unit.
 
 A line or bar is an arm: the mean over its seeds unless its title says otherwise, with a band from the lowest
-seed to the highest. Metrics are those that loggers/send logs; summary figures have the names of a report's
+to the highest seed. Metrics are those that loggers/send logs; summary figures have their names in a report's
 summary.csv.
 """
 
@@ -18,28 +18,28 @@ from poslab.measures import measurements
 
 Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
-FAILURE = "failure_position"  # a run has it where its loss by position rose over 5 % above the plateau
+FAILURE = "failure_position"  # present if a run's loss by position rose over 5 % above the plateau
 ARM = "arm"  # the configuration key that runs are grouped by
-LEAST = 100  # lines or bars, the least limit of a panel; W&B's own is 10
+LEAST = 100  # the least number of lines or bars that a panel allows; W&B's default is 10
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What lies along x."""
+    """The metric along x."""
 
     metric: str
     title: str
-    log: bool = False  # to base 10: W&B has no other
+    log: bool = False  # base 10: W&B has no other
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Metrics drawn as lines, in a panel for each title, in which groups of the pattern may stand."""
+    """Metrics drawn as lines, in one panel per title; the title may contain groups of the pattern."""
 
     title: str
     unit: str
     axis: Axis
-    pattern: str  # of the metrics
+    pattern: str  # matches the names of the metrics
     range_y: tuple[float | None, float | None] = (None, None)
 
 
@@ -54,11 +54,11 @@ LAYER = Axis("attention_distance/layer", "layer, counted from 0")
 
 LOSS = "loss (nats per token)"
 BITS = "bits per byte"
-GAIN = "loss at L less loss at the length (nats per token)"
-CURSE = "non-overlapping less sliding (nats per token)"
+GAIN = "loss at L minus loss at the length (nats per token)"
+CURSE = "non-overlapping minus sliding (nats per token)"
 ATTENDED = "mean distance of attention (tokens)"
 
-# Of each section the lines that are drawn where runs have such metrics.
+# The lines of each section, drawn if runs have the metrics.
 LINES: Mapping[str, tuple[Lines, ...]] = {
     "Convergence": (
         Lines("Validation loss by tokens", LOSS, TOKENS, "validation/loss"),
@@ -80,7 +80,7 @@ LINES: Mapping[str, tuple[Lines, ...]] = {
         Lines("Loss by length with a changed rotation", LOSS, RESCALED_LENGTH, r"rescaled/\w+/loss"),
         Lines(
             "Retrieval ({task}) by depth at {multiple} L",
-            "share answered right",
+            "share of correct answers",
             DEPTH,
             r"retrieval/(?P<task>[^/]+)_(?P<multiple>\d+(?:_\d+)?)x",
             (0.0, 1.0),
@@ -93,7 +93,7 @@ LINES: Mapping[str, tuple[Lines, ...]] = {
     "Schemes": (
         Lines(
             "Bias by distance, layer {layer}",
-            "added to a logit, a line per head",
+            "added to a logit, one line per head",
             DISTANCE,
             r"scheme/bias/layer(?P<layer>\d+)_head\d+",
         ),
@@ -103,17 +103,17 @@ LINES: Mapping[str, tuple[Lines, ...]] = {
             DISTANCE,
             r"scheme/bound/layer\d+",
         ),
-        Lines("Attention distance by layer, mean of the heads", ATTENDED, LAYER, "attention_distance/mean"),
-        Lines("Attention distance by layer, the nearest head", ATTENDED, LAYER, "attention_distance/least"),
-        Lines("Attention distance by layer, the farthest head", ATTENDED, LAYER, "attention_distance/most"),
+        Lines("Attention distance by layer, mean over heads", ATTENDED, LAYER, "attention_distance/mean"),
+        Lines("Attention distance by layer, nearest head", ATTENDED, LAYER, "attention_distance/least"),
+        Lines("Attention distance by layer, farthest head", ATTENDED, LAYER, "attention_distance/most"),
     ),
 }
-# What every run logs while it trains; a task has no bytes.
+# What every run logs during training; a task has no bits per byte.
 TRAINING = {line.pattern for name in ("Convergence", "Cost") for line in LINES[name]}
 
 
 def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
-    """Return the panels of a study with such contents, in the order of reading, by their section.
+    """Return the panels for these contents by section, in reading order.
 
     `place` makes their ids unique.
     """
@@ -137,12 +137,12 @@ def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
 
 
 def identifier(*names: str) -> str:
-    """Return an id of 12 letters and digits, the same for the same names."""
+    """Return an id of 12 hexadecimal digits, the same for the same names."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 def headline(contents: Contents) -> dict[str, tuple[str, str]]:
-    """Return the most important summary figures, in the order of reading, each with its title and unit."""
+    """Return the most important summary figures in reading order, each with its title and unit."""
     if contents.longest is None:
         return {}
     figures = {"sliding_1x": ("Sliding-window loss at L", LOSS)}
@@ -164,12 +164,12 @@ def _cost(contents: Contents) -> Iterable[Panel]:
     figures = {
         "tokens_per_second": ("Speed over the whole training", "training tokens per second"),
         "seconds": ("Training time", "seconds"),
-        "parameters": ("Parameters", "trained numbers"),
+        "parameters": ("Parameters", "trained parameters"),
         "flops": ("Training FLOPs", "floating-point operations"),
     }
     for metric, (title, unit) in figures.items():
         yield _bars(contents, title, unit, metric)
-    # Before the evaluation, the only loss is the last validation's.
+    # Before the evaluation, the only loss is that of the last validation.
     loss, words = "validation/loss.last", "last validation loss"
     if contents.longest is not None:
         loss, words = "sliding_1x", "loss at L"
@@ -196,7 +196,7 @@ def _cost(contents: Contents) -> Iterable[Panel]:
 
 
 def _remaining(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
-    """Draw what measurements log that no other panel has, each line over its measurement's axis."""
+    """Yield panels for metrics of measurements that no other panel has, over the measurement's axis."""
     for measurement in measurements():
         family, axis = measurement.family, measurement.axis
         x = f"{family}/{axis}"
@@ -208,7 +208,7 @@ def _remaining(contents: Contents, drawn: Set[str]) -> Iterable[Panel]:
 
 
 def _drawn(contents: Contents, lines: Lines, known: Set[str]) -> Iterable[Panel]:
-    """Draw those of the `known` metrics that match: a panel for each title."""
+    """Yield panels for the `known` metrics that match: one panel per title."""
     titles: dict[str, list[str]] = {}
     for key in sorted(known, key=lambda key: (len(key), key)):  # layer 10 after layer 9
         if match := re.fullmatch(lines.pattern, key):
@@ -219,7 +219,7 @@ def _drawn(contents: Contents, lines: Lines, known: Set[str]) -> Iterable[Panel]
 
 
 def _lines(contents: Contents, lines: Lines, metrics: list[str]) -> wr.LinePlot:
-    """Draw lines as measured: not smoothed, no point left out."""
+    """Return a panel with lines as measured: not smoothed, with all points."""
     return wr.LinePlot(
         title=lines.title,
         x=lines.axis.metric,
@@ -235,14 +235,14 @@ def _lines(contents: Contents, lines: Lines, metrics: list[str]) -> wr.LinePlot:
         smoothing_factor=0,
         smoothing_type="none",
         max_runs_to_show=limit(contents),
-        # Draws every point of a run with at most 1,500. Buckets of equal width would merge the first points
-        # of a logarithmic axis.
+        # All points are drawn for runs with at most 1,500. Buckets of equal width would merge the first
+        # points on a logarithmic axis.
         point_visualization_method="sampling",
     )
 
 
 def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
-    # A mean would be wrong: some seeds reach "at least" the longest length, or never fail.
+    # A mean would be wrong: some seeds have "at least" the longest length, or never fail.
     worst = metric.startswith(("usable_length", FAILURE))
     return wr.BarPlot(
         title=title,
@@ -259,5 +259,5 @@ def _bars(contents: Contents, title: str, unit: str, metric: str) -> wr.BarPlot:
 
 
 def limit(contents: Contents) -> int:
-    """Return how many lines or bars a panel may show: all."""
+    """Return how many lines or bars a panel may show: enough for all runs."""
     return max(LEAST, contents.runs)

@@ -1,4 +1,4 @@
-"""The workspace view and the Report saved in W&B, or in files where there is no login."""
+"""Save the workspace view and the Report in W&B, or in files if there is no login."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PAGE = 100  # runs per request
 
 
 def why_offline() -> str | None:
-    """Return why W&B is not used: WANDB_MODE forbids it or there is no login; None where it is used."""
+    """Return why W&B is not used: WANDB_MODE forbids it, or there is no login; None if it is used."""
     mode = os.environ.get("WANDB_MODE", "")
     if mode in OFFLINE:
         return f"WANDB_MODE={mode}"
@@ -38,7 +38,7 @@ def project_exists(account: Account) -> bool:
 
 
 def training_runs(study: str, account: Account) -> list[Any]:
-    """Return the training runs of a study that W&B has."""
+    """Return the training runs of a study in W&B."""
     if not project_exists(account):
         return []
     filters = of_study(study, ["train"])
@@ -46,7 +46,7 @@ def training_runs(study: str, account: Account) -> list[Any]:
 
 
 def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
-    """Save the view and the Report over those of earlier calls; return their URLs."""
+    """Save the view and the Report, replacing those of earlier calls; return their URLs."""
     if not project_exists(account):
         account.api.create_project(account.project, account.entity)
     view = make_workspace(study, contents, account.entity, account.project)
@@ -59,7 +59,7 @@ def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]
 
 
 def write_files(study: str, contents: Contents, project: str, entity: str | None, folder: Path) -> None:
-    """Write the documents of `publish` to workspace.json and report.json, the same bytes every time."""
+    """Write the documents of `publish` to workspace.json and report.json, with reproducible bytes."""
     workspace = make_workspace(study, contents, entity or "", project)
     report = make_report(study, contents, "", "")  # its panels show the project that it is saved in
     where = {"project": project, **({"entity": entity} if entity else {})}
@@ -72,7 +72,7 @@ def write_files(study: str, contents: Contents, project: str, entity: str | None
 
 
 def _view_id(study: str, account: Account) -> str:
-    """Return W&B's id of the study's view, empty where there is none yet."""
+    """Return the id of the study's view in W&B; "" if there is none yet."""
     try:
         view = get_view_dict(account.entity, account.project, identifier("view", study))
     except json.JSONDecodeError:
@@ -83,7 +83,7 @@ def _view_id(study: str, account: Account) -> str:
 
 
 def _report_id(study: str, account: Account) -> str:
-    """Return W&B's id of the study's Report, empty where there is none; one written by hand is skipped."""
+    """Return the id of the study's Report in W&B; "" if there is none. Manual reports are skipped."""
     for report in account.api.reports(account.path):
         if report.display_name == report_title(study) and is_made_here(report.description, study):
             return str(report.id)

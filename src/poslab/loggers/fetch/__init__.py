@@ -1,1 +1,1 @@
-"""Records and models downloaded from W&B, and checked."""
+"""Records and models, downloaded from W&B and verified."""

@@ -1,4 +1,4 @@
-"""A project in W&B, opened for reading: its entity, its folder in the cache, and errors in one line each."""
+"""A W&B project opened for reading: its entity, its folder in the cache, and one-line errors."""
 
 import atexit
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from poslab.loggers.send.login import answers, forget_client, logged_in, server
 from poslab.loggers.wandb import default_project
 
 REFUSED = (401, 403)  # HTTP statuses
-RETRIES = 3  # of a download that fails; W&B's own 20 take minutes where a server is broken
+RETRIES = 3  # of a failed download; W&B's default of 20 takes minutes if a server is broken
 
 
 @dataclass(frozen=True)
 class Account:
-    """A project in W&B and the client that reads it."""
+    """A project in W&B, with the client that reads it."""
 
     api: Any  # wandb.Api
     entity: str
@@ -31,33 +31,33 @@ class Account:
 
     @property
     def folder(self) -> Path:
-        """The folder of the user's cache for downloads from the project."""
+        """The folder in the user's cache for downloads from the project."""
         return cache_directory().parent / "wandb" / self.entity / self.project
 
 
 def open_account(project: str | None, entity: str | None) -> Account:
-    """Open a project, by default that of a run: WANDB_PROJECT, else `poslab`. Raise UserError."""
+    """Open a project; the default is the same as for runs: WANDB_PROJECT, else `poslab`. Raise UserError."""
     import wandb  # takes seconds
 
     try:
         if not logged_in():
             raise UserError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY")
-        if not answers():  # W&B's own client may try for more than a minute
+        if not answers():  # W&B's own client may retry for more than a minute
             raise UserError(f"W&B does not answer: {plain(server(), 200)}", 1)
-        forget_client()  # which is silent only if it is so from the first reading of its settings, above
+        forget_client()  # the client is silent only if set so before it first reads its settings
         wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity
     except UserError:
         raise
-    except Exception as error:  # no address, no answer, a key that is refused
+    except Exception as error:  # no address, no answer, a refused key
         forget_client()
         if http_status(error) in REFUSED:
             raise UserError("W&B refuses the key: run `wandb login --relogin`") from None
         raise UserError(f"W&B does not answer: {_line(error)}", FAILED) from None
     atexit.register(forget_client)
     if not entity:
-        raise UserError("the W&B account belongs to no entity: give entity=NAME")
+        raise UserError("the W&B account belongs to no entity: set entity=NAME")
     project = project or default_project()
     for name in (entity, project):
         if Path(name).name != name or name.startswith("."):
@@ -66,15 +66,15 @@ def open_account(project: str | None, entity: str | None) -> Account:
 
 
 def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return W&B's filter for a study's runs of these job types: by its group, or WANDB_RUN_GROUP's."""
+    """Return W&B's filter for a study's runs with these job types, also if WANDB_RUN_GROUP set the group."""
     return {"$or": [{"group": study}, {"config.study": study}], "jobType": {"$in": list(kinds)}}
 
 
 @contextmanager
 def asking(subject: str, absent: str = "") -> Iterator[None]:
-    """Raise the client's errors as a UserError that names the `subject` of the request.
+    """Turn the client's errors into a UserError that names the `subject` of the request.
 
-    `absent` is the line for what W&B does not have.
+    `absent` is the message if W&B does not have the subject.
     """
     try:
         yield
@@ -87,7 +87,7 @@ def asking(subject: str, absent: str = "") -> Iterator[None]:
 
 
 def http_status(error: BaseException) -> int | None:
-    """Return the HTTP status of the server's answer behind an error of the client, None without an answer."""
+    """Return the HTTP status behind an error of the client; None if the server did not answer."""
     for source in (error, error.__cause__, getattr(error, "exc", None)):
         status = getattr(getattr(source, "response", None), "http_status", None)
         if isinstance(status, int) and status:

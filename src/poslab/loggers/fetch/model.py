@@ -1,4 +1,4 @@
-"""The run or model that checkpoint= names, on this machine or downloaded from W&B."""
+"""The run or model named by checkpoint=, on this machine or downloaded from W&B."""
 
 import os
 import re
@@ -19,19 +19,19 @@ ARTIFACT = re.compile(r"(?:(?:([^/:]+)/)?([^/:]+)/)?([^/:]+:[^/:]+)")
 
 @dataclass(frozen=True)
 class ArtifactName:
-    """The name of a model in W&B; entity and project may be left out."""
+    """The name of a model in W&B; entity and project may be None."""
 
     entity: str | None
     project: str | None
-    name: str  # with version or alias
+    name: str  # including version or alias
 
     def account(self, project: str | None, entity: str | None) -> Account:
-        """Open the project in the name, else the one that the arguments give. Raise UserError."""
+        """Open the project in the name, or else the one in the arguments. Raise UserError."""
         return open_account(self.project or project, self.entity or entity)
 
 
 def resolve_checkpoint(name: str) -> Path | ArtifactName:
-    """Return the run directory with the path or checkpoint `name`; else an artifact. Raise ConfigError."""
+    """Return the run directory with the path or checkpoint `name`, or an artifact. Raise ConfigError."""
     if not name:
         raise ConfigError("checkpoint= lacks a name")
     path = Path(os.path.expanduser(name))
@@ -40,7 +40,7 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
     if path.is_file() and path.name == FINAL:
         return path.parent
     if path.exists():
-        raise ConfigError(f"checkpoint={name} is no {FINAL} of a run")
+        raise ConfigError(f"checkpoint={name} is not the {FINAL} of a run")
     if match := ARTIFACT.fullmatch(name):
         return ArtifactName(match[1], match[2], match[3])
     raise ConfigError(
@@ -50,9 +50,9 @@ def resolve_checkpoint(name: str) -> Path | ArtifactName:
 
 
 def fetch_model(account: Account, name: str) -> tuple[Path, str]:
-    """Download checkpoint, manifest and tokenizer of artifact `name`; return their folder and its full name.
+    """Download checkpoint, manifest and tokenizer of an artifact; return their folder and its full name.
 
-    The caller checks whether they belong together. Raise UserError.
+    The caller checks whether the files belong together. Raise UserError.
     """
     artifact = _artifact(account, name)
     with asking(f"{account.path}/{name}"):
@@ -61,11 +61,11 @@ def fetch_model(account: Account, name: str) -> tuple[Path, str]:
     with file_lock(folder.parent / f".{folder.name}.lock", WAIT), asking(f"{account.path}/{name}"):
         entries = artifact.manifest.entries
         for file in (FINAL, MANIFEST, TOKENIZER):
-            if file == TOKENIZER and file not in entries:  # a model of bytes has none
+            if file == TOKENIZER and file not in entries:  # a model on bytes has none
                 continue
-            # A reference could make the client read any address.
+            # A reference could make the client read an arbitrary address.
             if file not in entries or any(entry.ref is not None for entry in entries.values()):
-                raise UserError(f"W&B: {account.path}/{version} holds no {file} of a run")
+                raise UserError(f"W&B: {account.path}/{version} has no {file} of a run")
             artifact.download(root=str(folder), path_prefix=file, skip_cache=True)
     return folder, f"{account.path}/{version}"
 

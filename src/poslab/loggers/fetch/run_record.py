@@ -1,7 +1,7 @@
-"""The record of one run in W&B: listed, checked, and downloaded into a run directory of the cache.
+"""The record of one run in W&B: listed, verified, and downloaded into a run directory in the cache.
 
-Names and contents come from outside: only files with the right seal and checksum are used, and no name may
-lead out of its folder.
+Names and contents are not trusted: only files with the right seal and checksum are used, and no name may lead
+out of its folder.
 """
 
 import tempfile
@@ -19,17 +19,17 @@ from poslab.record.manifest import OtherFormatError, damaged_files, parse_manife
 from poslab.record.schema import ENDED, MANIFEST, TABLE_SUFFIX
 from poslab.record.seal import DamagedError
 
-PREFIX = "record/"  # of the record among the files of a run
+PREFIX = "record/"  # the record's folder among a run's files in W&B
 
 
 @dataclass(frozen=True)
 class RemoteRecord:
-    """A run's record in W&B, with a right seal. `files` are its files, by their names in its directory."""
+    """A run's record in W&B, with a valid seal. `files` has its files by their names in its directory."""
 
-    run: Any  # of wandb.Api
+    run: Any  # from wandb.Api
     title: str
     files: Mapping[str, Any]
-    content: bytes  # of the manifest
+    content: bytes  # the manifest's bytes
     manifest: Manifest
 
     @property
@@ -48,9 +48,9 @@ def record_files(run: Any) -> dict[str, Any]:
 def read_record(
     run: Any, study: str | None, title: str = "", files: Mapping[str, Any] | None = None
 ) -> RemoteRecord | str:
-    """Read a record of a run of `study` in W&B; return a line where W&B has none that can be used.
+    """Read the record of a run of `study` in W&B; return a line of text if it is unusable.
 
-    `files` are those of the run where they are not listed yet.
+    `files` are the files of the record, listed from the run by default.
     """
     title = title or f"{run.name} ({run.id})"
     files = record_files(run) if files is None else files
@@ -60,7 +60,7 @@ def read_record(
     try:
         manifest = parse_manifest(content)
     except OtherFormatError as error:
-        return f"{title} is not read: {error.reason}"
+        return f"{title} cannot be read: {error.reason}"
     except DamagedError:
         return f"{title} has a damaged {MANIFEST}"
     if study is not None and manifest.study != study:
@@ -71,9 +71,9 @@ def read_record(
 
 
 def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
-    """Make `directory` equal to W&B's record; return the number of tables downloaded and a line per bad one.
+    """Make `directory` equal to W&B's record; return the number of downloaded tables, a line per bad one.
 
-    A report names a run with a table that is missing or damaged.
+    A report lists runs with missing or damaged tables.
     """
     tables, count = remote.manifest.tables if remote.manifest.status in ENDED else {}, 0
     for name in damaged_files(directory, tables):
@@ -83,7 +83,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
             count += 1
     write_atomic(directory / MANIFEST, remote.content)
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
-        if path.name not in tables:  # of another state of the run
+        if path.name not in tables:  # from another state of the run
             path.unlink()
     return count, [
         f"{remote.title}: {name} is {'damaged' if (directory / name).exists() else 'missing'} in W&B"
@@ -92,7 +92,7 @@ def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[st
 
 
 def download(file: Any | None) -> bytes | None:
-    """Return the content of a file in W&B; None where there is none, or not yet: W&B lists files early."""
+    """Return the content of a file in W&B; None if it is not there, or not yet: W&B lists files early."""
     if file is None:
         return None
     with asking(f"{file.name} of {file.run.id}"), tempfile.TemporaryDirectory() as folder:

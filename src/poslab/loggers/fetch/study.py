@@ -1,10 +1,10 @@
-"""Studies downloaded from W&B into run directories, for the same report as where they were run.
+"""Studies downloaded from W&B into run directories, which give the same report as the originals.
 
     <cache>/wandb/<entity>/<project>/runs/<study>/<run>/     manifest.json and tables
-                                    .../<study>/study.json   of the study's report run
+                                    .../<study>/study.json   from the study's report run
 
 A run in W&B has its record under record/. The report run of a study has the study's list in
-record/study.json, and under record/runs/<run>/ the records of runs that are not in W&B: runs refused before
+record/study.json, and under record/runs/<run>/ the records of runs that are not in W&B: those refused before
 they began, or copied from another study.
 """
 
@@ -42,9 +42,9 @@ Result = TypeVar("Result")
 
 
 def fetch_study(account: Account, study: str, console: Console) -> Path:
-    """Download a study into the cache, print on `console` what is missing; return the folder of the studies.
+    """Download a study into the cache, print missing parts on `console`; return the folder of the studies.
 
-    Raise UserError, and TakenError where another command downloads the same study for more than
+    Raise UserError, and TakenError if another command has been downloading the same study for more than
     WAIT seconds.
     """
     if not NAME.fullmatch(study):
@@ -57,7 +57,7 @@ def fetch_study(account: Account, study: str, console: Console) -> Path:
 
 
 def fetch_run(account: Account, run: Any) -> Path:
-    """Download one run's record; return its directory. Raise UserError where the run has none."""
+    """Download one run's record; return its directory. Raise UserError if the run has none."""
     record = read_record(run, None)
     if isinstance(record, str):
         raise UserError(f"W&B: {plain(record)}")
@@ -74,9 +74,9 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
     report = max((run for run in runs if run.job_type == REPORT), key=_created, default=None)
     report_files = record_files(report) if report else {}
     names, lines = _plan(report_files, study, folder)
-    wanted: list[tuple[Any, ...]] = [(run, study) for run in runs if run.job_type == TRAIN]
-    wanted += _of_report(report, report_files, study)
-    read = _at_once(lambda item: read_record(*item), wanted, console)
+    requests: list[tuple[Any, ...]] = [(run, study) for run in runs if run.job_type == TRAIN]
+    requests += _of_report(report, report_files, study)
+    read = _at_once(lambda item: read_record(*item), requests, console)
     records = [record for record in read if isinstance(record, RemoteRecord)]
     chosen, choices = _newest_records(records)
     lines += [line for line in read if isinstance(line, str)] + choices
@@ -101,7 +101,7 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 
 def _listed(account: Account, study: str) -> list[Any]:
-    """Return the runs of a study in W&B. Raise UserError where there are none."""
+    """Return the runs of a study in W&B. Raise UserError if there are none."""
     with asking(f"the runs of study={study} in {account.path}", f"W&B has no project {account.path}"):
         runs = list(account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200))
     if not runs:
@@ -110,7 +110,7 @@ def _listed(account: Account, study: str) -> list[Any]:
 
 
 def _plan(files: Mapping[str, Any], study: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Write the report run's list of the study into `folder`; return its runs, or a line without it."""
+    """Write the study's list, from the report run, into `folder`; return its runs and a line per problem."""
     path = folder / STUDY_LIST
     path.unlink(missing_ok=True)
     content = download(files.get(STUDY_LIST))
@@ -121,13 +121,13 @@ def _plan(files: Mapping[str, Any], study: str, folder: Path) -> tuple[list[str]
     except DamagedError:
         return [], [f"{STUDY_LIST} of the report run is damaged: runs are listed by name"]
     if listed.study != study:
-        return [], [f"{STUDY_LIST} of the report run is of study {listed.study!r}: runs are listed by name"]
+        return [], [f"{STUDY_LIST} of the report run is for study {listed.study!r}: runs are listed by name"]
     write_atomic(path, content)
     return list(listed.runs), []
 
 
 def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[Any, ...]]:
-    """Return what `read_record` takes for the records in the report run: of runs that are not in W&B."""
+    """Return arguments of `read_record` for the records in the report run: of runs that are not in W&B."""
     runs: dict[str, dict[str, Any]] = {}
     for name, file in files.items():
         if match := re.fullmatch(r"runs/([^/]+)/([^/]+)", name):
@@ -136,7 +136,7 @@ def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[
 
 
 def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
-    """Return, by directory, the last to end of the W&B runs with the same record; and a line per choice."""
+    """Return by directory, for each record, the W&B run that ended last; and a line per choice."""
     same: dict[str, list[RemoteRecord]] = {}
     for record in sorted(records, key=_newest):
         same.setdefault(str(record.manifest.identity or record.name), []).append(record)
@@ -149,7 +149,7 @@ def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRe
 
 
 def _newest(record: RemoteRecord) -> tuple[bool, bool, str, str]:
-    """Return the sort key of records: ended runs last, and a copy in the report run before the run's own."""
+    """Return the sort key of records: ended runs last, copies in the report run before the originals."""
     manifest, run = record.manifest, record.run
     return manifest.status in ENDED, run.job_type == TRAIN, str(manifest.finished), _created(run)
 
@@ -159,7 +159,7 @@ def _created(run: Any) -> str:
 
 
 def _at_once(act: Callable[[Item], Result], items: Sequence[Item], console: Console) -> list[Result]:
-    """Return the results of `act` on the items, several at the same time, with a bar on a terminal."""
+    """Return the results of `act` on the items, computed in threads, with a progress bar on a terminal."""
     with ThreadPoolExecutor(THREADS) as pool:
         bar = {"console": console, "transient": True, "disable": not console.is_terminal}
         return list(track(pool.map(act, items), "downloading from W&B", len(items), **bar))  # type: ignore[arg-type]

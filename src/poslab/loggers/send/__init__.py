@@ -1,1 +1,1 @@
-"""The record mirrored to W&B: runs, reports and evaluations."""
+"""Records sent to W&B: runs, reports and evaluations."""

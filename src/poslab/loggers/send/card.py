@@ -26,10 +26,10 @@ class Card:
 
 
 def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
-    """Return the card with the values of W&B's own variables, with `tags` added, in texts that W&B takes.
+    """Return the card with the values of W&B's variables and added `tags`, in texts that W&B accepts.
 
-    They are cut to its limits, without control characters and empty or double tags. A path of this machine
-    is cut to its last name.
+    Texts are cut to W&B's limits, without control characters and without empty or duplicate tags. Local paths
+    are cut to their last component.
     """
     variables = os.environ if card.job_type != "report" else {}
     texts = (one_line(tag, LONGEST_TAG).strip() for tag in (*card.tags, *tags))
@@ -45,12 +45,12 @@ def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
 
 
 def artifact_name(name: str) -> str:
-    """Return a run's name for an artifact's, in characters that W&B allows and short enough for a prefix."""
+    """Return a name for an artifact, in characters that W&B allows and with room for a prefix."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 
 def arm(request: Request) -> str:
-    """Return the name of all runs that differ only in their seed, whichever command they are from."""
+    """Return the arm's name: the same for all runs that differ only in their seed, from any command."""
     parts = (request.pos, request.attention, " ".join(request.non_default_settings), request.trial)
     return " / ".join(part for part in parts if part)
 
@@ -58,7 +58,7 @@ def arm(request: Request) -> str:
 def settings_of(
     study: str, arm: str, pos: str, attention: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what W&B has as a run's settings, by their names on the command line.
+    """Return a run's settings for W&B, by their command-line names.
 
     `pos` and `attention` are the names of the options, not their sections: W&B's tables sort and filter by
     them, and a W&B sweep sets them.
@@ -69,7 +69,7 @@ def settings_of(
 
 
 def of_run(request: Request, identity: str, code: str, data_fingerprint: str) -> Card:
-    """Return the card of a training run."""
+    """Return the card for a training run."""
     config = request.config
     settings = settings_of(
         config.study, arm(request), request.pos, request.attention, config.result_settings()

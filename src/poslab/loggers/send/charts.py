@@ -1,6 +1,6 @@
-"""A finished record as W&B shows it: rows of charts with their x axes, tables, and the run's summary.
+"""A finished record in W&B's form: rows of charts with their x axes, tables, and the run's summary.
 
-Every number is the report's for the same record.
+Every number is the same as in the report on the record.
 """
 
 import math
@@ -25,7 +25,7 @@ AXES = {
     "rescaled/*": "rescaled/length",
 }
 BY_LENGTH = ("loss", "bits_per_byte", "context_gain", "early_token_curse", "sliding_bits_per_byte")
-# The figures of summary.csv that W&B sorts and filters runs by, beside the losses.
+# The figures of summary.csv that W&B sorts and filters runs by, in addition to losses.
 HEADLINE = (
     "status",
     "reason",
@@ -41,13 +41,13 @@ HEADLINE = (
     "tokens_per_second",
     "flops",
 )
-RESET = ("reason", "finished")  # sent though empty, since an earlier stop of the run has set them
+RESET = ("reason", "finished")  # sent even if empty, since an earlier stop may have set them
 
 Row = dict[str, float]
 
 
 def training_row(row: Mapping[str, Any]) -> dict[str, float]:
-    """Convert a row of metrics.csv, of text or numbers; losses are in nats per token and bits per byte."""
+    """Convert a row of metrics.csv, text or numbers; losses are in nats per token and bits per byte."""
     metrics: dict[str, float] = {
         "tokens": int(row["tokens"]),
         "step": int(row["step"]),
@@ -67,14 +67,14 @@ def training_row(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def wandb_key(name: str) -> str:
-    """Return a name of letters, digits and underscores, for W&B's filters: loss_0.5x is loss_0_5x."""
+    """Return a name with letters, digits and underscores only, for W&B's filters: loss_0.5x is loss_0_5x."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def chart_rows(run: Run) -> Iterator[Row]:
-    """Yield rows with a point of each chart, and with the charts' x axes of AXES.
+    """Yield rows with one point of each chart and its x axis (see AXES).
 
-    There are as many rows as the longest chart has points, since W&B numbers every row as a step.
+    The number of rows is that of the points in the longest chart, since W&B counts every row as a step.
     """
     charts = (
         _extrapolation(run),
@@ -87,13 +87,13 @@ def chart_rows(run: Run) -> Iterator[Row]:
 
 
 def axes() -> dict[str, str]:
-    """Return the x axis of each family of charts, a metric in the same row."""
+    """Return the x axis of each family of charts: a metric in the same row."""
     charts = [measurement for measurement in measurements() if measurement.axis]
     return AXES | {f"{chart.family}/*": f"{chart.family}/{chart.axis}" for chart in charts}
 
 
 def _curves(run: Run) -> Iterator[Iterable[Row]]:
-    """Yield the points of the measurements' charts, those of one family by their common x."""
+    """Yield the points of the measurements' charts, joined by x within a family."""
     families: dict[str, dict[float, Row]] = {}
     for measurement in measurements():
         if not measurement.axis or (table := frame([run], measurement.table)) is None:
@@ -158,10 +158,10 @@ def sheets(run: Run) -> dict[str, list[dict[str, Value]]]:
 
 
 def summary(run: Run) -> dict[str, Value]:
-    """Return the figures that W&B sorts and filters the run by: some twenty, by the names of summary.csv.
+    """Return the figures that W&B sorts and filters the run by: about twenty, named as in summary.csv.
 
-    Losses are those at L and further, in both kinds of windows; the table `summary` has all figures. Empty
-    figures are left out, except those that an earlier stop has set.
+    They include the losses at L and beyond, for both kinds of windows; the table `summary` has all figures.
+    Empty figures are left out, except those that an earlier stop may have set.
     """
     cells = figures(run)
     lengths = [k for k in measures.multiples([run]) if k >= 1]
@@ -180,6 +180,6 @@ def summary(run: Run) -> dict[str, Value]:
 
 
 def figures(run: Run) -> dict[str, Value]:
-    """Return the run's cells of summary.csv that need no other run, by names that W&B takes."""
+    """Return the run's cells of summary.csv that depend on no other run, by names that W&B accepts."""
     cells = joined(summary_row(run, None, measures.multiples([run])), measured_figures([run])[run.name])
     return {wandb_key(key): value for key, value in cells.items()}

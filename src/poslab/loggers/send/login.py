@@ -1,4 +1,4 @@
-"""Whether W&B has an account to use, and whether its server answers."""
+"""Check whether there is a W&B login, and whether W&B's server answers."""
 
 import os
 import urllib.error
@@ -8,23 +8,23 @@ from typing import Any
 
 from poslab.loggers.wandb import WandbOptions
 
-ANSWER_SECONDS = 5.0  # that a server has to answer before a run goes offline
+ANSWER_SECONDS = 5.0  # the time a server has to answer before a run is offline
 
 
 def in_wandb_sweep() -> bool:
-    """Whether an agent of a W&B sweep runs this command: the agent has then chosen the id of the run."""
+    """Return whether an agent of a W&B sweep runs this command: the agent then chooses the run's id."""
     return bool(os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"))
 
 
 def requested_place(options: WandbOptions) -> dict[str, Any]:
-    """Return the options that decide where a run is in W&B, and which of its files are sent."""
+    """Return the options that decide where a run is in W&B and which of its files are sent."""
     place = {"project": options.project, "entity": options.entity, "checkpoints": options.checkpoints}
-    # Only where it is on: runs that were sent before the option existed count as complete.
+    # Only if it is on: runs that were sent before the option existed count as complete.
     return {**place, "console": True} if options.console else place
 
 
 def mode() -> tuple[str | None, str | None]:
-    """Return the mode to open a run in, and the reason where a run is offline despite a login.
+    """Return the mode to open a run in, and the reason if it is offline despite a login.
 
     None leaves the mode to W&B's own settings (`wandb offline`). Without a login the server is not called.
     """
@@ -43,7 +43,7 @@ def server() -> str:
 
 
 def answers() -> bool:
-    """Whether the server answers, even with an error; W&B's own client would try for minutes."""
+    """Return whether the server answers, even with an error; W&B's own client would retry for minutes."""
     try:
         with urllib.request.urlopen(server(), timeout=ANSWER_SECONDS):
             return True
@@ -54,32 +54,32 @@ def answers() -> bool:
 
 
 def logged_in() -> bool:
-    """Whether W&B's client has a key for its server, which need not be right. Nobody is asked."""
+    """Return whether W&B's client has a key for its server, valid or not. The user is not prompted."""
     from wandb.errors import AuthenticationError
     from wandb.sdk.lib.wbauth import authenticate_session
 
     try:
         key = authenticate_session(host=server(), source="poslab", prompt=False, update_session=False)
-    except AuthenticationError:  # its use reports what is wrong with it
+    except AuthenticationError:  # using the key reports what is wrong with it
         return True
     return key is not None
 
 
 def forget_client() -> None:
-    """End the client's own process, and forget its settings, unless the caller has a W&B run open.
+    """End the client's own process and drop its settings, unless the caller has a W&B run open.
 
-    Otherwise the client does so when Python ends, and prints a traceback where its process has died, as
-    after some servers' answers.
+    Otherwise the client does so when Python exits, and prints a traceback if its process has died, as it does
+    after some answers of a server.
     """
     import wandb
 
-    with suppress(Exception, SystemExit):  # it exits with the status of its process, where that was killed
+    with suppress(Exception, SystemExit):  # it exits with the status of its process if that was killed
         if wandb.setup().most_recent_active_run is None:
             wandb.teardown()
 
 
 def kill_client() -> None:
-    """Kill the client's own process, and forget its settings. Data that was not sent stays on disk."""
+    """Kill the client's own process and drop its settings. Unsent data stays on disk."""
     import wandb
 
     with suppress(AttributeError):  # it has none

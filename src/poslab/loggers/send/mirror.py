@@ -1,7 +1,7 @@
-"""Finished runs and evaluations sent to W&B from their records, by the logger that sends runs that train.
+"""Send finished runs and evaluations to W&B from their records, with the same logger as during training.
 
-A failure is printed and has no other effect: the record is complete without W&B. W&B's client, which takes a
-second, is not imported here.
+A failure is printed and has no other effect: the record is complete without W&B. W&B's client takes a second
+to import, so it is not imported here.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from poslab.record.writer import RunRecord
 
 
 def mirror_run(options: WandbOptions, config: Config, card: Card, directory: Path) -> None:
-    """Send a finished run, and note its place in its manifest."""
+    """Send a finished run, and record its place in its manifest."""
     with file_lock(run_lock(directory)):
         manifest = read_manifest(directory)
         assert manifest is not None
         record, rows = RunRecord(directory, manifest), metrics_rows(directory, manifest)
-        # First, so that after a failure the same W&B run is used again.
+        # This comes first, so that the same W&B run is used again after a failure.
         record.update(wandb={"id": run_id(directory, manifest.wandb)})
         if place := _mirror(options, OpenedRun(config, card, directory, record.manifest, rows)):
             record.update(wandb=place)
@@ -36,9 +36,9 @@ def mirror_run(options: WandbOptions, config: Config, card: Card, directory: Pat
 def mirror_evaluation(
     options: WandbOptions | None, config: Config, directory: Path, manifest: Manifest, artifact: str | None
 ) -> Mapping[str, Any] | None:
-    """Send a sealed evaluation once; return its place, None where it was sent before or W&B failed.
+    """Send a sealed evaluation once; return its place, None if it was sent before or W&B failed.
 
-    `artifact` is the name of the weights in W&B, by default that of the run's.
+    `artifact` is the name of the weights in W&B, by default those of the run.
     """
     if options is None or manifest.wandb:
         return None
@@ -48,7 +48,7 @@ def mirror_evaluation(
 
 
 def _mirror(options: WandbOptions, opened: OpenedRun) -> Mapping[str, Any] | None:
-    """Send a record in full; return its place, None where W&B failed."""
+    """Send a complete record; return its place, None if W&B failed."""
     wandb = Wandb(options)
     wandb.title = f"{opened.card.name}: W&B"
     logger = Guarded(wandb)

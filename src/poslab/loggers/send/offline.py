@@ -1,4 +1,4 @@
-"""W&B's files of a run that it tracks offline: a directory for each process of the run."""
+"""W&B's files for a run tracked offline: one directory for each process of the run."""
 
 import os
 import re
@@ -11,19 +11,19 @@ from pathlib import Path
 from poslab.loggers.send.login import in_wandb_sweep
 from poslab.record.facts import WandbPlace
 
-# The number at the end distinguishes directories of the same second.
+# The number at the end distinguishes directories from the same second.
 NAME = re.compile(r"(offline-)?run-(?P<begun>\d{8}_\d{6})-(?P<id>.+?)(-\d{1,2})?")
 VIEW = "leet"  # in a study's folder: the folder for `wandb leet`
 
 
 def identifier(folder: Path) -> str | None:
-    """Return W&B's id of the run that a directory belongs to, None where it is no directory of W&B's."""
+    """Return the W&B id of the run that a directory belongs to; None if it is not one of W&B's."""
     match = NAME.fullmatch(folder.name)
     return match["id"] if match else None
 
 
 def run_id(directory: Path, known: WandbPlace | None) -> str:
-    """Return W&B's id of a run: from a sweep's agent, the record, or W&B's files; else a new id."""
+    """Return a run's id in W&B: from a sweep's agent, the record or W&B's files, or a new one."""
     if in_wandb_sweep():
         return os.environ["WANDB_RUN_ID"]
     return (known and known.id) or _last_identifier(directory) or secrets.token_hex(4)
@@ -40,19 +40,19 @@ def _last_identifier(directory: Path) -> str | None:
 
 
 def offline_folders(directory: Path) -> list[Path]:
-    """Return the offline directories below a run directory, the oldest first."""
+    """Return the offline directories in a run directory, oldest first."""
     return sorted(path for path in (directory / "wandb").glob("offline-run-*") if identifier(path))
 
 
 def written(folder: Path) -> int:
-    """Return the size of W&B's files of the run, in bytes."""
+    """Return the size of W&B's files for the run in bytes."""
     return sum(path.stat().st_size for path in folder.glob("*.wandb"))
 
 
 def show_in_terminal(folder: Path, directory: Path) -> None:
-    """Link a run's W&B files in `folder` to where `wandb leet runs/<study>/leet` shows them.
+    """Link a run's W&B files in `folder`, so that `wandb leet runs/<study>/leet` shows them.
 
-    leet shows the runs of one folder, by the names of their directories in it.
+    leet shows the runs in one folder, named by their directories.
     """
     match = NAME.fullmatch(folder.name)
     if not match:

@@ -1,4 +1,4 @@
-"""Which report of a study W&B has, by its digest. W&B's client, which takes a second, is not imported."""
+"""Which report of a study W&B has, by its digest. W&B's client is not imported: that takes a second."""
 
 import hashlib
 from pathlib import Path
@@ -9,16 +9,16 @@ from poslab.loggers.wandb import WandbOptions
 from poslab.record.schema import STUDY_LIST
 from poslab.record.seal import DamagedError, read_sealed
 
-PLACE = ".report_run.json"  # in the study's folder: the W&B run of the report, and the digest of that report
+PLACE = ".report_run.json"  # in the study's folder: the report's W&B run and the digest of that report
 
 
 def is_published(options: WandbOptions, runs: Path, report: Path) -> bool:
-    """Whether W&B has the report in the folder `report` as it is now; `runs` is the study's folder."""
+    """Return whether W&B has the current report in the folder `report`; `runs` is the study's folder."""
     return known_place(runs).get("digest") == report_digest(options, runs, report)
 
 
 def known_place(runs: Path) -> dict[str, Any]:
-    """Return the record of the report's run in W&B; empty where it is damaged or of another study."""
+    """Return the record of the report's run in W&B; empty if it is damaged or belongs to another study."""
     try:
         place = read_sealed(runs / PLACE)
     except (FileNotFoundError, DamagedError):
@@ -35,5 +35,5 @@ def report_digest(options: WandbOptions, runs: Path, report: Path) -> str:
 
 
 def report_files(report: Path) -> list[Path]:
-    """Return the files of a report that are sent to W&B."""
+    """Return the files of a report to send to W&B."""
     return sorted(path for path in report.rglob("*") if path.is_file() and not path.name.startswith("."))

@@ -1,4 +1,4 @@
-"""A study's report in W&B: a run of job type report, with the page and its files as an artifact."""
+"""A study's report in W&B: a run with job type "report", with the page and its files as an artifact."""
 
 import secrets
 import shutil
@@ -32,14 +32,14 @@ TABLES = ("arms", "summary", "pairs", "differences")
 
 
 def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapping[str, Any]:
-    """Send the report to W&B, to the run that had it before; return its place.
+    """Send the report to W&B, reusing the run of earlier reports; return its place.
 
-    `runs` is the study's folder of run directories, `report` the folder of its page.
+    `runs` is the study's folder with run directories, `report` the folder of its page.
     """
     digest = report_digest(options, runs, report)
     number = str(known_place(runs).get("id") or secrets.token_hex(4))
     remove_unfinished(runs, PLACE.__eq__)
-    # First: after a failure the same W&B run is used again.
+    # This comes first, so that the same W&B run is used again after a failure.
     write_sealed(runs / PLACE, {"study": study, "id": number})
     listed = read_study_list(runs) or StudyList(study)
     card = Card(
@@ -58,7 +58,7 @@ def publish(study: str, options: WandbOptions, runs: Path, report: Path) -> Mapp
     )
     earlier = offline_folders(runs)
     with own_variables(runs):
-        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # of earlier reports
+        shutil.rmtree(runs / "wandb" / "artifacts", ignore_errors=True)  # from earlier reports
         run, place = open_run(options, card, runs, number)
         try:
             _show(run, study, runs, report)
@@ -91,7 +91,7 @@ def _show(run: Any, study: str, runs: Path, report: Path) -> None:
 
 
 def _unlogged(runs: Path) -> Iterator[Path]:
-    """Yield the files of listed runs that are not in W&B, such as pairs that cannot work together."""
+    """Yield the files of runs that are not in W&B, for example of pairs that do not work together."""
     for name in recorded_runs(runs):
         with suppress(UnreadableError):
             manifest = read_manifest(runs / name)
@@ -100,14 +100,14 @@ def _unlogged(runs: Path) -> Iterator[Path]:
 
 
 def _link_evaluations(run: Any, names: Iterable[str]) -> None:
-    """Make the tables of each run inputs of the report, for W&B's lineage."""
+    """Declare the tables of each run as inputs of the report, for W&B's lineage."""
     for name in names:
-        with suppress(wandb.errors.Error, ValueError):  # a run that failed has none
+        with suppress(wandb.errors.Error, ValueError):  # a failed run has no tables
             run.use_artifact(f"evaluation-{artifact_name(name)}:latest")
 
 
 def _table(path: Path) -> wandb.Table:
-    """Return a table of the report, with numbers where a column has only numbers, except those of NAMES."""
+    """Return a table of the report. Columns with only numbers are numeric, except those in NAMES."""
     texts = dict.fromkeys(NAMES, str)
     table = pandas.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""]).astype(object)
     rows = table.where(table.notna(), None).to_numpy().tolist()

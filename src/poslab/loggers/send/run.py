@@ -1,4 +1,4 @@
-"""One run in W&B: its curve while it trains, then its charts, tables, summary, record and artifacts."""
+"""One run in W&B: its curve during training, then its charts, tables, summary, record and artifacts."""
 
 import atexit
 import json
@@ -25,24 +25,24 @@ from poslab.record.reader import Run, load_evaluation
 from poslab.record.schema import FINAL, LOG, MANIFEST, TOKENIZER
 from poslab.record.seal import sealed
 
-ONLINE_SECONDS = 20  # that W&B's server has to answer before a run goes offline
-FINISH_SECONDS = 120  # to send the rest; data not sent by then stays on disk, for `wandb sync`
-FLUSH_SECONDS = 2  # between two writes of an offline run's file: what a kill can lose
-OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, while validation/loss has its best and last
-HERE = Path("/proc/self/cwd")  # names a process's working directory without its path, on Linux
-CONSOLE = "output.log"  # W&B's name of a run's log
-FOLDER = "record"  # of the record, among a run's files in W&B
+ONLINE_SECONDS = 20  # the time W&B's server has to answer before a run is offline
+FINISH_SECONDS = 120  # the time to send the rest; unsent data stays on disk, for `wandb sync`
+FLUSH_SECONDS = 2  # between two writes of an offline run's file: a kill can lose this much
+OBJECTIVE = "objective"  # the metric of a W&B sweep: one number, unlike validation/loss (best and last)
+HERE = Path("/proc/self/cwd")  # a process's working directory without its real path, on Linux
+CONSOLE = "output.log"  # W&B's name for a run's log
+FOLDER = "record"  # the record's folder among a run's files in W&B
 SETTINGS: dict[str, Any] = {
     "silent": True,
-    "reinit": "create_new",  # keeps a W&B run open that the caller has opened
+    "reinit": "create_new",  # keeps a W&B run of the caller open
     "console": "off",
     "init_timeout": ONLINE_SECONDS,
     "save_code": False,
     "finish_timeout": FINISH_SECONDS,
-    "finish_timeout_raises": True,  # without it nobody knows whether all was sent
+    "finish_timeout_raises": True,  # otherwise nothing shows whether all data was sent
     "host": "",
     "program": "train.py",  # not its path
-    "disable_git": True,  # the address of a repository names its owner
+    "disable_git": True,  # a repository's address names its owner
     "x_disable_meta": True,  # no host name, no user, no files of the working directory
     "x_disable_stats": True,
     "x_transaction_log_flush_interval": FLUSH_SECONDS,
@@ -50,15 +50,15 @@ SETTINGS: dict[str, Any] = {
 
 
 class TrackedRun:
-    """A run in W&B: online where there is a login and the server answers, else offline.
+    """A run in W&B: online if there is a login and the server answers, otherwise offline.
 
     Offline, W&B cannot append to the files of an earlier process, so the whole curve is written again. The
-    earlier files may hold more points than the checkpoint from which the run resumes, and are removed once
+    earlier files may have more points than the checkpoint from which the run resumes. They are removed when
     the new ones are as large.
     """
 
     def __init__(self, options: WandbOptions, opened: OpenedRun) -> None:
-        """Open the run; a stop in W&B stops it. The use of this machine is sent of runs that train."""
+        """Open the run; a stop in W&B stops it. System statistics are sent only for runs that train."""
         self.options = options
         self.directory = directory = opened.directory
         manifest, stop = opened.manifest, opened.stop
@@ -81,7 +81,7 @@ class TrackedRun:
         for row in opened.rows:
             self._log_training(row)
         if opened.weights and self.place["mode"] == "online":
-            with suppress(wandb.errors.Error, ValueError):  # the run may have left none there
+            with suppress(wandb.errors.Error, ValueError):  # the run may not have sent any
                 self.run.use_artifact(opened.weights)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -113,7 +113,7 @@ class TrackedRun:
         _log(self.run, metrics, int(row["step"]))
 
     def _save_console(self) -> None:
-        """Save the run's output so far in the file that W&B shows as its log."""
+        """Save the run's output so far to the file that W&B shows as its log."""
         path = self.directory / LOG
         if not self.options.console or not path.exists():
             return
@@ -135,7 +135,7 @@ class TrackedRun:
             json.dump(data, facts_of_text, indent=2, sort_keys=True)
         if self.place["mode"] == "online":
             self.run.use_artifact(source)
-        else:  # W&B allows no use of an artifact offline
+        else:  # offline, W&B does not allow using an artifact
             self.run.log_artifact(source)
         name = artifact_name(self.directory.name)
         tables = wandb.Artifact(f"evaluation-{name}", "evaluation", metadata=about)
@@ -143,7 +143,7 @@ class TrackedRun:
             _add(tables, self._folder / file)
         _add(tables, self._folder / MANIFEST)
         self.run.log_artifact(tables)
-        if self.options.checkpoints and (self.directory / FINAL).exists():  # a run of an archive has none
+        if self.options.checkpoints and (self.directory / FINAL).exists():  # a run from an archive has none
             weights = wandb.Artifact(f"checkpoint-{name}", "model", metadata=about)
             _add(weights, self.directory / FINAL)
             if TOKENIZER in (manifest.files or {}):
@@ -160,9 +160,9 @@ class TrackedRun:
 def open_run(
     options: WandbOptions, card: Card, directory: Path, number: str, **more: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """Open a W&B run, offline where the server does not answer or refuses; return the run and its place.
+    """Open a W&B run, offline if the server refuses or does not answer; return the run and its place.
 
-    `number` is W&B's id of the run, and `more` are settings of W&B's.
+    `number` is the run's id in W&B, and `more` are settings of W&B.
     """
     mode, because = login.mode()
     arguments: dict[str, Any] = {
@@ -171,25 +171,25 @@ def open_run(
         "dir": directory,
         "id": number,
         "resume": "allow",
-        **vars(as_sent(card, options.tags or ())),  # its fields are called as W&B's arguments
+        **vars(as_sent(card, options.tags or ())),  # its fields have the names of W&B's arguments
         "settings": wandb.Settings(**{**SETTINGS, "x_stats_pid": os.getpid(), **more}),
     }
     try:
         run = wandb.init(**arguments, mode=mode)  # type: ignore[arg-type]
         if not run.offline and wandb.setup().ensure_service().owns_service:
             _stage_without_paths()
-    except Exception as error:  # also an answer that the client does not expect, which ends its own process
+    except Exception as error:  # also an unexpected answer, which ends the client's own process
         if mode not in ("online", None):
             raise
         because = one_line(error, 200) or type(error).__name__
-        login.forget_client()  # which would still have a run of this id
+        login.forget_client()  # it would still have a run with this id
         run = wandb.init(**arguments, mode="offline")
     atexit.register(login.forget_client)
     return run, _place(run, options, directory, because)
 
 
 def _place(run: Any, options: WandbOptions, directory: Path, because: str | None) -> dict[str, Any]:
-    """Return how to find the run again, for a manifest: no path of the machine."""
+    """Return the place of the run, for a manifest, without local paths."""
     place: dict[str, Any] = {"id": run.id, "mode": "offline" if run.offline else "online"}
     path = Path(run.dir).parent.resolve().relative_to(directory.resolve()) if run.offline else None
     place |= {"url": None if run.offline else run.url, "path": None if path is None else str(path)}
@@ -199,27 +199,27 @@ def _place(run: Any, options: WandbOptions, directory: Path, because: str | None
 def define_axes(run: Any) -> None:
     """Set the x axis of each chart: tokens for curves, `axes` for the others.
 
-    Of these metrics only the best and last validation loss are in W&B's summary; `summary` adds the rest.
+    Of these metrics, only the best and last validation loss are in W&B's summary; `summary` adds the rest.
     """
     for name in ("tokens", "step", "seconds"):
         run.define_metric(name, hidden=True)
     for name in ("train/*", "validation/*", "optimizer/*", "cost/*"):
         run.define_metric(name, step_metric="tokens", summary="none")
     run.define_metric("validation/loss", step_metric="tokens", summary="min,last")
-    for family, axis in axes().items():  # without a summary, which would be the last point
+    for family, axis in axes().items():  # without a summary: it would be the last point
         run.define_metric(axis, hidden=True, summary="none")
         run.define_metric(family, step_metric=axis, summary="none")
 
 
 def _add(artifact: wandb.Artifact, path: Path) -> None:
-    """Add a file, named as staged files are, without W&B's copy of it in the user's home."""
+    """Add a file, named as staged files are, without a copy in the user's home."""
     staging = os.environ.get("WANDB_DATA_DIR", "")
     named = _from_here(path) if Path(staging).is_relative_to(HERE) else path
     artifact.add_file(str(named), policy="immutable", skip_cache=True)
 
 
 def log_charts(opened: Any, run: Run, step: int) -> None:
-    """Log the charts and tables of a record from `step`, except the rows that the server has already."""
+    """Log the charts and tables of a record from `step`, except rows that the server already has."""
     rows: list[dict[str, Any]] = [dict(row) for row in chart_rows(run)]
     if tables := {f"tables/{name}": _table(sheet) for name, sheet in sheets(run).items()}:
         rows = rows or [{}]
@@ -237,14 +237,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> wandb.Table:
 
 def _log(opened: Any, row: Mapping[str, Any], step: int) -> None:
     if step >= opened.starting_step:  # earlier rows are on the server
-        # Committed at once: W&B would wait for the next row, and a crash would lose this one.
+        # Commit at once: otherwise W&B waits for the next row, and a crash loses this one.
         opened.log(dict(row), step=step, commit=True)
 
 
 def save_file(opened: Any, name: str, content: bytes) -> None:
-    """Save a file of the record among the run's files in W&B; offline, among the files to be synced.
+    """Save a file of the record among the run's files in W&B; offline, among the files to sync.
 
-    A path of the machine is cut to its last name.
+    Local paths in JSON files are cut to their last component.
     """
     if name.endswith(".json"):
         content = published_file(content)
@@ -256,7 +256,7 @@ def save_file(opened: Any, name: str, content: bytes) -> None:
 
 @contextmanager
 def own_variables(folder: Path) -> Iterator[None]:
-    """Set W&B's variables for the calls inside, and restore them afterwards.
+    """Set W&B's environment variables for the duration of the block, and restore them at the end.
 
     Files are staged in WANDB_DATA_DIR, by default below `folder`, not in the user's home. A service of W&B's
     agent is not used: it would not end with this process.
@@ -275,7 +275,7 @@ def own_variables(folder: Path) -> Iterator[None]:
 
 
 def _stage_without_paths() -> None:
-    """Give W&B's staging folder relative to the working directory, which W&B's own process shares.
+    """Name W&B's staging folder by HERE, since W&B's own process has the same working directory.
 
     W&B sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
     """
@@ -285,6 +285,6 @@ def _stage_without_paths() -> None:
 
 
 def _from_here(path: Path) -> Path:
-    """Return the path by the working directory, unchanged where it leads out of it."""
+    """Return the path with HERE for the working directory; unchanged if it is outside of it."""
     absolute, directory = path.absolute(), Path.cwd()
     return HERE / absolute.relative_to(directory) if absolute.is_relative_to(directory) else path
