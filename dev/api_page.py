@@ -1,7 +1,7 @@
-"""docs/api.md: every public name of `import poslab`, as its docstring describes it.
+"""Write docs/api.md: every public name of `import poslab`, with its docstring.
 
 `python dev/api_page.py`, in the project's folder, prints the page. Signatures are read from the
-source, so that they are the same under every version of Python.
+source, so that they are the same in every version of Python.
 """
 
 import ast
@@ -16,21 +16,21 @@ import poslab
 HEAD = """\
 # API
 
-The names that `import poslab` gives, from their docstrings: [library.ipynb](library.ipynb) shows them at
-work. `python dev/api_page.py > docs/api.md` makes this page. Beside these names and those that
-[extending.md](extending.md) names, modules are internal and may change.
+The public names of `import poslab` with their docstrings; [library.ipynb](library.ipynb) shows them in use.
+`python dev/api_page.py > docs/api.md` writes this page. Modules are internal and may change, except for these
+names and those in [extending.md](extending.md).
 
 A `Part` is the name of an option, or a mapping with the keys of its file in conf/. A `Table` is a mapping of
-columns, lists of one length. What is wrong with a request is a `ValueError` of one line. `poslab.__version__`
-is the version that `poslab --version` prints.
+column names to lists of equal length. An invalid request raises a `ValueError` with a one-line message.
+`poslab.__version__` is the version that `poslab --version` prints.
 
-Shapes: B batch, T tokens, D width of the model, H heads, K width of a head, W width of what is rotated, V its
-width afterwards, C rotated pairs, Q queries, N keys or distances. L is the training length in tokens.
+Shapes: B batch, T tokens, D width of the model, H heads, K width of a head, W width of the rotated part, V
+its width after rotation, C rotated pairs, Q queries, N keys or distances. L is the training length in tokens.
 """
 
 
 def page() -> str:
-    """docs/api.md."""
+    """Return docs/api.md."""
     return "\n".join([HEAD, *(block for name in poslab._MODULES for block in _entry(name))])
 
 
@@ -72,20 +72,20 @@ def _parsed(value: Any) -> Any:
 
 
 def _signature(function: ast.FunctionDef) -> str:
-    """The function's name with its parameters, each on a line of its own where one line is too short."""
-    given = function.args
-    plain = [*given.posonlyargs, *given.args]
-    defaults = [None] * (len(plain) - len(given.defaults)) + [ast.unparse(value) for value in given.defaults]
+    """Return a function's signature; one parameter per line if it does not fit on one line."""
+    names = function.args
+    plain = [*names.posonlyargs, *names.args]
+    defaults = [None] * (len(plain) - len(names.defaults)) + [ast.unparse(value) for value in names.defaults]
     parameters = [_parameter(argument, default) for argument, default in zip(plain, defaults, strict=True)]
     parameters = [parameter for parameter in parameters if parameter != "self"]
-    if given.vararg:
-        parameters.append(f"*{_parameter(given.vararg, None)}")
-    elif given.kwonlyargs:
+    if names.vararg:
+        parameters.append(f"*{_parameter(names.vararg, None)}")
+    elif names.kwonlyargs:
         parameters.append("*")
-    for argument, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+    for argument, default in zip(names.kwonlyargs, names.kw_defaults, strict=True):
         parameters.append(_parameter(argument, None if default is None else ast.unparse(default)))
-    if given.kwarg:
-        parameters.append(f"**{_parameter(given.kwarg, None)}")
+    if names.kwarg:
+        parameters.append(f"**{_parameter(names.kwarg, None)}")
     returns = f" -> {_annotation(function.returns)}"
     line = f"{function.name}({', '.join(parameters)}){returns}"
     if len(line) <= 100:
@@ -100,7 +100,7 @@ def _parameter(argument: ast.arg, default: str | None) -> str:
 
 
 def _annotation(annotation: ast.expr | None) -> str:
-    """A type as the source has it, without the quotes of a name that stands there before it is known."""
+    """Return a type as in the source, without the quotes of a forward reference."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value
     return "None" if annotation is None else ast.unparse(annotation)

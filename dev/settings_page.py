@@ -1,4 +1,4 @@
-"""docs/settings.md: every setting with its default, as its schema describes it.
+"""Write docs/settings.md: every setting with its default and its description in the schema.
 
 `python dev/settings_page.py`, in the project's folder, prints the page.
 """
@@ -16,14 +16,14 @@ from poslab.study.settings import BY_OPTION, settings
 
 
 def page(conf: Path) -> str:
-    """docs/settings.md."""
+    """Return docs/settings.md."""
     lines = [
         "# Settings",
         "",
-        "Every setting of `python train.py` with its default, as its schema describes it. `python train.py`",
-        "with `--help settings`, or `--help trainer`, lists the same in the terminal.",
-        "`python dev/settings_page.py > docs/settings.md` makes this page.",
-        "A group's option sets several at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
+        "Every setting of `python train.py` with its default and meaning. `python train.py --help settings`",
+        "prints the same in the terminal, and `--help trainer` one group.",
+        "`python dev/settings_page.py > docs/settings.md` writes this page.",
+        "An option of a group sets several settings at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
         "",
         "| option of several groups | what it is | sets |",
         "|---|---|---|",
@@ -52,7 +52,7 @@ def page(conf: Path) -> str:
 
 
 def _option(group: str, path: Path) -> str:
-    """An option of several groups: its first comment, and the settings that it sets, as a row of a table."""
+    """Return the row for an option of several groups: its first comment, and the settings that it sets."""
     text = path.read_text()
     about = next(line[2:] for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
     content: dict[str, Any] = dict(OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]

@@ -1,9 +1,9 @@
-"""The documentation as a site: `uv run --with zensical python -m dev.site`, in the project's folder.
+"""Build the documentation as a site: `uv run --with zensical python -m dev.site`, in the project's folder.
 
-Zensical turns the pages of docs/, the README and what they link to into site/, with search. Files are laid
-out there as here, so that their links need no change; a folder that is linked to becomes a list of its files,
-and the notebook a page. llms.txt lists the pages for language models, with their Markdown beside them. Every
-link is then looked up, and a dead one ends the command with status 1.
+Zensical turns the pages of docs/, the README and all files that they link to into site/, with search. The
+site has the layout of the repository, so links need no change; a linked folder becomes a list of its files,
+and the notebook a page. llms.txt lists the pages for language models, and each page's Markdown is beside it.
+Every link is then checked, and a dead one ends the command with status 1.
 """
 
 import json
@@ -24,7 +24,7 @@ NOTEBOOK = "docs/library.ipynb"
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
-# Pages of docs/ in the order of the menu, before the cards; others are found through links and search.
+# Pages of docs/ in the order of the menu; the cards follow. Other pages are found by links and search.
 MENU = {
     "Use": [
         "README",
@@ -71,7 +71,7 @@ TABLES = """\
 .md-typeset table:not([class]) code { word-break: normal; }
 """
 SORT = """\
-// A click on the head of a column sorts a table by it, by numbers where the cells begin with one.
+// A click on a column head sorts the table by the column, numerically if cells begin with a number.
 document.addEventListener("click", (event) => {
   const head = event.target.closest("th"), table = head && head.closest("table")
   if (!table || !table.tBodies.length) return
@@ -89,7 +89,7 @@ document.addEventListener("click", (event) => {
 
 
 def stage(pages: Path) -> list[str]:
-    """Copy the README, docs/ and what they link to into `pages`; return the paths of the Markdown pages."""
+    """Copy the README, docs/ and all linked files into `pages`; return the paths of the Markdown pages."""
     waiting = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md")))]
     done: dict[str, None] = {}
     while waiting:
@@ -121,7 +121,7 @@ def stage(pages: Path) -> list[str]:
 
 
 def links(text: str) -> Iterator[str]:
-    """Yield the paths that a page links to, relative to its folder, without links inside code."""
+    """Yield the paths that a page links to, relative to its folder, except for links in code."""
     for _, address, _ in LINK.findall(CODE.sub("", text)):
         parts = urlsplit(address)
         if not parts.scheme and parts.path:
@@ -129,7 +129,7 @@ def links(text: str) -> Iterator[str]:
 
 
 def _on_site(text: str, base: Path) -> str:
-    """Return a page of the folder `base` with links to folders and to the notebook as the site has them."""
+    """Return a page in the folder `base` with links to folders and the notebook changed for the site."""
 
     def renamed(match: re.Match[str]) -> str:
         path, mark, anchor = match[2].partition("#")
@@ -149,7 +149,7 @@ def _listing(folder: Path) -> str:
 
 
 def notebook(text: str) -> str:
-    """Return a notebook without outputs as Markdown."""
+    """Return a notebook as Markdown, without outputs."""
     cells = []
     for cell in json.loads(text)["cells"]:
         source = "".join(cell["source"])
@@ -158,7 +158,7 @@ def notebook(text: str) -> str:
 
 
 def llms(pages: Path, names: list[str]) -> str:
-    """Return llms.txt (llmstxt.org): the project, and each page of docs/ by title and first sentence."""
+    """Return llms.txt (llmstxt.org): the project, and each page of docs/ with title and first sentence."""
     lines = ["# poslab", "", f"> {_first_sentence((pages / 'README.md').read_text())}", "", "## Pages", ""]
     for name in names:
         if name.startswith("docs/"):
@@ -169,7 +169,7 @@ def llms(pages: Path, names: list[str]) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the first sentence of a page outside of headings, tables, lists, pictures and blocks of code."""
+    """Return the first sentence of a page that is not in a heading, table, list, picture or code block."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
     plain = next((part for part in paragraphs if part and not re.match(r"[#|!<]|- ", part)), "")
@@ -177,7 +177,7 @@ def _first_sentence(text: str) -> str:
 
 
 class _Page(HTMLParser):
-    """The addresses and the anchors of a page."""
+    """The addresses and anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class _Page(HTMLParser):
 
 
 def dead_links(site: Path) -> list[str]:
-    """Return the links within the site that lead to no file or to no heading."""
+    """Return the links within the site that lead to a missing file or heading."""
     parsed = {path: _Page(path.read_text()) for path in site.rglob("*.html") if path.name != "404.html"}
     dead = []
     for path, page in parsed.items():
@@ -212,7 +212,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 def main() -> int:
-    """Build site/ anew. Return 1 where a link in it is dead."""
+    """Build site/ again. Return 1 if a link in it is dead."""
     if find_spec("zensical") is None:
         sys.exit("zensical is missing: uv run --with zensical python -m dev.site")
     with tempfile.TemporaryDirectory() as temporary:
@@ -225,7 +225,7 @@ def main() -> int:
             {"Cards": [name for name in names if re.match(r"docs/schemes/(?!index)", name)]}
         )
         nav = [{"poslab": "README.md"}, *({title: menu} for title, menu in menus.items())]
-        # A list of JSON is one of TOML, but for the sign between a key and its value.
+        # A JSON list is also a TOML list, except for the sign between a key and its value.
         (work / "zensical.toml").write_text(SETTINGS.replace("{nav}", json.dumps(nav, separators=(",", "="))))
         (work / "pages" / "tables.css").write_text(TABLES)
         (work / "pages" / "sort.js").write_text(SORT)

@@ -1,14 +1,14 @@
-"""How often intervals of a ladder hold the truth: made-up curves with known exponents, noise as measured.
+"""Measure how often a ladder's intervals contain the truth: simulated curves, noise as measured.
 
-python dev/trends.py           1,000 ladders each of two and three seeds, with eight kinds of noise: minutes
-python dev/trends.py needs     100 ladders each: the tokens and parameters that an arm needs over another
+python dev/trends.py           1,000 ladders each with two and three seeds, eight kinds of noise: minutes
+python dev/trends.py needs     100 ladders each: tokens and parameters that an arm needs, relative to another
 python dev/trends.py noise     the noise of the gaps in the archived study `ladder`
 
 Losses are E + A (k_N N)^-alpha + B (k_D D)^-beta (Hoffmann et al. 2022, with their exponents), and one arm
-needs fewer tokens by its k_D. The gap's noise over seeds and documents is that of `sweep=ladder`, pooled over
-its sizes and arms, with its number of documents; every rung scores the same ones. Other lines have more or
-less of the one or the other, documents that differ in size, and gaps that lie beside their curve by more than
-any seed or text would give them. A percentile bootstrap of seeds and documents stands beside.
+needs fewer tokens because of its k_D. The gap's noise over seeds and documents is that of `sweep=ladder`,
+pooled over its sizes and arms, with its number of documents; every rung scores the same documents. Other
+lines have more or less of either noise, documents of unequal size, or gaps that deviate from their curve by
+more than seeds or text explain. A percentile bootstrap of seeds and documents is shown for comparison.
 """
 
 import sys
@@ -34,25 +34,25 @@ from poslab.record.reader import Run
 
 @dataclass(frozen=True)
 class Noise:
-    """Standard deviations of a gap in one loss, nats."""
+    """Standard deviations of a gap in one loss, in nats."""
 
-    seeds: float  # from seed to seed, over all documents
-    text: float  # of the mean over documents, over all seeds
-    per_seed: float  # of one seed's mean over documents, by what documents are for this seed only
+    seeds: float  # between seeds, over all documents
+    text: float  # of the mean over documents, common to all seeds
+    per_seed: float  # of one seed's mean over documents, specific to the seed
 
 
 AT_L = Noise(0.0231, 0.0115, 0.0052)
 AT_8L = Noise(0.108, 0.0398, 0.0268)
 FIGURE = "loss_1x"
-# Parameters and tokens per parameter: four sizes in proportion, and the smallest with ten times the budget.
+# Parameters, and tokens per parameter: four sizes with proportional budgets, and the smallest with ten times.
 RUNGS = ((1.2e5, 8), (3.5e5, 8), (8.1e5, 8), (2.7e6, 8), (1.2e5, 80))
 DOCUMENTS = 63
 BOOTSTRAP = 400
-BETTER = 1.2  # k_D of one arm
+BETTER = 1.2  # k_D of the better arm
 
 
 def measured() -> dict[str, Noise]:
-    """Return the noise of the gaps to the reference in the archived ladder, by loss, pooled over all gaps."""
+    """Return the noise of gaps to the reference in the archived ladder by loss, pooled over all gaps."""
     reports = Path(__file__).parent.parent / "reports"
     ladder = figures(load_available("ladder", Path("runs"), reports), subject_of("ladder"), None, None).rungs
     assert ladder is not None
@@ -89,7 +89,7 @@ def loss(parameters: float, tokens: float, k: float) -> float:
 
 
 def figures_of(label: str, seeds: Mapping[int, Mapping[str, LossSum]], flops: float) -> ArmFigures:
-    """Return an arm with a loss in each document, by seed."""
+    """Return an arm with a loss for each document, by seed."""
     runs, rows = [], []
     for seed, parts in seeds.items():
         manifest = Manifest(seed=seed, pos=label, attention="flash", config={"context_length": 128})
@@ -107,10 +107,10 @@ def made_up(
     beside: float = 0.0,
     uneven: float = 0.0,
 ) -> tuple[Ladder, list[float]]:
-    """Return a ladder with noise, and its true gaps; noise over seeds grows to `later` times.
+    """Return a ladder with noise, and its true gaps. The noise over seeds grows by a factor of `later`.
 
-    Each gap lies beside its curve by a draw of standard deviation `beside`, alike in all seeds. `uneven` is
-    the standard deviation of the logarithm of a document's tokens.
+    Each gap deviates from its curve by a draw with standard deviation `beside`, the same in all seeds.
+    `uneven` is the standard deviation of the logarithm of a document's tokens.
     """
     tokens = random.lognormal(7, uneven, DOCUMENTS).round()
     share = tokens / tokens.sum()
@@ -179,7 +179,7 @@ def coverage(
     uneven: float = 0.0,
     boot: bool = False,
 ) -> dict[str, float]:
-    """Return how often the intervals hold the true last gap, change and slope, over made-up ladders."""
+    """Return how often intervals contain the true last gap, change and slope in simulated ladders."""
     held = Counter[str]()
     for _ in range(ladders):
         rungs, truth = made_up(random, seeds, noise, later, beside, uneven)
@@ -192,7 +192,7 @@ def coverage(
             ("trend", found.per_tenfold, float(weights @ truth)),
         ):
             if name != "trend" and beside:
-                continue  # the truth of a gap is that of its curve no more
+                continue  # the true gap is no longer that of its curve
             held[name] += abs(at.mean - true) <= (at.half_width or 0)
         if boot:
             last = np.eye(len(truth))[-1]
@@ -203,7 +203,7 @@ def coverage(
 
 
 def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int) -> dict[str, float]:
-    """Return how often intervals hold the tokens and parameters needed, and how often they separate."""
+    """Return how often intervals contain the tokens and parameters needed, and how often they separate."""
     held = Counter[str]()
     for _ in range(ladders):
         fit = scaling(made_up(random, seeds, AT_L)[0], "b", FIGURE)
@@ -215,7 +215,7 @@ def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int) -> 
 
 
 def main(subject: str) -> None:
-    """Print each coverage as it is known."""
+    """Print each coverage when it is computed."""
     if subject == "noise":
         for figure, noise in measured().items():
             print(f"{figure}: {noise}")
@@ -227,12 +227,12 @@ def main(subject: str) -> None:
         for case, noise, changes in (
             ("as measured at L", AT_L, {}),
             ("as measured at 8 L", AT_8L, {}),
-            ("of seeds 2.5 times as much at the end", AT_L, {"later": 2.5}),
-            ("of seeds 0.4 times as much at the end", AT_L, {"later": 0.4}),
-            ("of text three times as much", replace(AT_L, text=3 * AT_L.text), {}),
-            ("of seeds a third as much", replace(AT_L, seeds=AT_L.seeds / 3), {}),
-            ("of documents that differ in size", AT_L, {"uneven": 0.7}),
-            ("of gaps 0.1 nats beside their curve", AT_L, {"beside": 0.1}),
+            ("over seeds 2.5 times as large at the end", AT_L, {"later": 2.5}),
+            ("over seeds 0.4 times as large at the end", AT_L, {"later": 0.4}),
+            ("over text three times as large", replace(AT_L, text=3 * AT_L.text), {}),
+            ("over seeds a third as large", replace(AT_L, seeds=AT_L.seeds / 3), {}),
+            ("with documents of unequal size", AT_L, {"uneven": 0.7}),
+            ("with gaps 0.1 nats off their curve", AT_L, {"beside": 0.1}),
         ):
             random = np.random.default_rng(0)
             shares = coverage(random, 1000, seeds, noise, **changes, boot="later" not in changes)

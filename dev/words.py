@@ -1,9 +1,9 @@
-"""Count the phrases that plain English avoids, and the pronouns that serve as names in the code.
+"""Count phrases that plain English avoids, and pronouns used as names in the code.
 
     python dev/words.py [FOLDER ...]
 
 Phrases are counted in the Python files and Markdown pages of the folders (default: src, docs and README.md),
-names in the Python files only. A file or folder that has most stands first.
+names in the Python files only. Files are listed by their counts, the highest first.
 """
 
 import ast
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PLACES = ("src", "docs", "README.md")
 
-PHRASES = {  # by what to write instead
+PHRASES = {  # keys say what to write instead
     "resume, continue": r"\b(go|goes|going|went|gone) on\b",
     "run, train, finish, write": r"\b(is|are|was|were|be|been|being|has|have|not) made\b"
     r"|\bmade (again|already|by)\b",
@@ -49,7 +49,7 @@ def phrases(text: str) -> Counter[str]:
 
 
 def pronouns(text: str) -> Counter[str]:
-    """The names that a source binds: variables, arguments, functions and classes."""
+    """Count the pronouns among the names that a source binds: variables, arguments, functions, classes."""
     found: Counter[str] = Counter()
     for node in ast.walk(ast.parse(text)):
         name = ""

@@ -1,6 +1,6 @@
-"""The pages of docs/ that come from code and archived studies: `python -m dev.pages` writes them.
+"""The pages of docs/ that are generated from code and archived studies: `python -m dev.pages` writes them.
 
-A card for each scheme with its picture, their index, the zoo of all schemes, and the gallery of studies.
+They are a card with a picture for each scheme, an index of cards, the zoo of all schemes, and the gallery.
 """
 
 from dev.pages.archived import pairwise_tests, settings_of
@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
 
 
 def written() -> None:
-    """Write every page, and remove cards of schemes that there are no more."""
+    """Write every page, and remove cards of schemes that no longer exist."""
     docs = ROOT / "docs"
     (docs / "schemes").mkdir(exist_ok=True)
     contents = pages()

@@ -1,4 +1,4 @@
-"""The archived studies as settings in which schemes compare, and the tests between their schemes."""
+"""The archived studies as settings in which schemes are compared, and the tests between schemes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from poslab.report.formatting import interval
 
 AT_L, AT_4L, AT_8L = "loss_1x", "sliding_4x", "sliding_8x"
 TESTED = {AT_L: "L", AT_4L: "4 L", AT_8L: "8 L"}
-RULE = 0.01  # two schemes are separated where the corrected p is below
+RULE = 0.01  # two schemes are separated if the corrected p is below this
 RATES = ("trainer.learning_rate", "trainer.scheme_rate")  # tuning may choose these for each scheme
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Arms of one study that differ in nothing but their scheme and its rates."""
+    """Arms of one study that differ only in their scheme and its rates."""
 
     results: Results
     arms: tuple[ArmFigures, ...]
@@ -34,12 +34,12 @@ class Setting:
 
     @property
     def is_task(self) -> bool:
-        """Whether it has no text: answers are right or wrong, and no losses stand beside those of texts."""
+        """Whether it is a task without text: it has right and wrong answers, and no losses to compare."""
         return not self.arms[0].arm.finished[0].has_text
 
     @property
     def title(self) -> str:
-        """The text, an objective other than the next token, the attention, and a block other than GPT-2's."""
+        """The text, the objective if not the next token, the attention, and the block if not GPT-2's."""
         arm = self.arms[0].arm
         run = arm.finished[0]
         objective = "" if run.objective == CAUSAL["kind"] else run.objective
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PairTest:
-    """A scheme less another in a setting; `p` is corrected over the tests of the study."""
+    """The difference of two schemes in a setting; `p` is corrected over the tests of the study."""
 
     difference: Difference
     p: float | None
@@ -60,7 +60,7 @@ class PairTest:
 
     @property
     def text(self) -> str:
-        """The difference with half its 95 % interval and p; in bold where the schemes are separated."""
+        """The difference with half its 95 % interval and p; in bold if the schemes are separated."""
         text = interval(self.difference.mean, self.difference.half_width, 3, sign=True)
         if self.p is None:
             return f"{text} (one seed)"
@@ -70,26 +70,26 @@ class PairTest:
 
 Tests = Mapping[
     tuple[Setting, str, str, str], PairTest
-]  # of a setting and figure, an arm less another by label
+]  # key: setting, figure, and the labels of an arm and the arm subtracted from it
 
 
 def pairwise_tests(compared: Sequence[Setting]) -> Tests:
-    """Return all pairs of schemes at L, 4 L and 8 L in all settings.
+    """Return tests of all pairs of schemes at L, 4 L and 8 L in all settings.
 
     The tests of one study, over all its settings and texts, are one family (Holm 1979), so that a new study
-    changes no other. Each pair has both directions. Arms without the figure, or with losses that do not
-    compare, have no test.
+    does not change the others. Each pair is in both directions. Arms without the figure, or with losses that
+    do not compare, have no test.
     """
-    found: dict[tuple[Setting, str, str, str], Difference] = {}
+    differences: dict[tuple[Setting, str, str, str], Difference] = {}
     for setting in compared:
         for arm, against in combinations(setting.arms, 2):
             if all(comparable(run, against.arm) for run in arm.arm.finished):
                 for figure in TESTED:
                     if (between := difference(arm, against, figure)) is not None:
-                        found[setting, figure, arm.arm.label, against.arm.label] = between
+                        differences[setting, figure, arm.arm.label, against.arm.label] = between
     tests = {}
     for study in dict.fromkeys(setting.study for setting in compared):
-        family = {key: item for key, item in found.items() if key[0].study == study}
+        family = {key: item for key, item in differences.items() if key[0].study == study}
         corrected = holm({key: item.p for key, item in family.items() if item.p is not None})
         for (setting, figure, arm_label, other_label), item in family.items():
             p = corrected.get((setting, figure, arm_label, other_label))
@@ -110,27 +110,27 @@ def scheme_of(arm: ArmFigures) -> str:
 
 
 def results_of(study: str, reports: Path) -> Results:
-    """Return the figures of a study that is archived in `reports`."""
+    """Return the figures of a study archived in `reports`."""
     return figures(load_available(study, Path("no runs"), reports), subject_of(study), None)
 
 
 def settings_of(reports: Path) -> tuple[Setting, ...]:
-    """Return the settings of all studies that are archived in `reports`, by the studies' names."""
-    found: list[Setting] = []
+    """Return the settings of all studies archived in `reports`, sorted by study."""
+    settings_found: list[Setting] = []
     for study in archived_studies(reports):
         whole = results_of(study, reports)
         for results in whole.texts or (whole,):
-            found += settings_in(results)
-    return tuple(found)
+            settings_found += settings_in(results)
+    return tuple(settings_found)
 
 
 def settings_in(results: Results) -> Iterator[Setting]:
     """Yield the settings of a study on one text."""
-    alike: dict[str, list[ArmFigures]] = {}
+    arms_by_setting: dict[str, list[ArmFigures]] = {}
     for item in results.arms:
         if item.rows:
             flat = settings(item.arm.finished[0].config)
             beside = [(name, value) for name, value in flat.items() if not name.startswith("pos.")]
             key = repr(sorted(pair for pair in beside if pair[0] not in RATES))
-            alike.setdefault(key, []).append(item)
-    yield from (Setting(results, tuple(arms)) for arms in alike.values())
+            arms_by_setting.setdefault(key, []).append(item)
+    yield from (Setting(results, tuple(arms)) for arms in arms_by_setting.values())

@@ -1,4 +1,4 @@
-"""A scheme's card: what it is, who ships it, and what the archived studies measured."""
+"""A scheme's card: what it does, which models use it, and what the archived studies measured."""
 
 import ast
 import re
@@ -26,49 +26,49 @@ ACTS = {
     "nothing": "It changes nothing.",
     "input": "It is added to the input of the first layer.",
     "logits": "It acts on logits, the scores of a query on each key before softmax.",
-    "weights": "It takes the place of softmax.",
+    "weights": "It replaces softmax.",
     "queries, keys": "It acts on queries and keys before their product.",
     "input; queries, keys": "It acts on the input of the first layer, and on queries and keys.",
     "by layer": "Layers may have different schemes.",
-}  # by the words of docs/schemes.md
+}  # keys: the words in docs/schemes.md
 
 UNMEASURED = """\
-Nothing: no archived study has it in several seeds. Whether its loss is below that of RoPE at L, or of ALiBi
-at 4 L and further, is not known here; the second command above trains them side by side.
+Nothing: no archived study has it with several seeds. Whether its loss is lower than RoPE's at L, or ALiBi's
+at 4 L and beyond, is unknown here; the second command above trains all three.
 """
 MEASURED = f"""\
 Losses are in nats per token with half a 95 % interval over seeds: at L over whole windows, at 8 L in sliding
-windows, where each token has nearly 8 L of context. A difference is this scheme less the other, so that one
-below 0 is for it. It is in bold where p < {RULE} after Holm's correction over all pairs of its study at L,
+windows, where each token has nearly 8 L of context. A difference is this scheme minus the other: a negative
+one favours this scheme. It is in bold if p < {RULE} after Holm's correction over all pairs of its study at L,
 4 L and 8 L, as in [the zoo](../zoo.md); a study's report corrects over its own comparisons, so its p differ.
-"Not separated" says little where seeds are three, as in most studies. Studies share some of their runs, and
-flash computes what softmax does, so the counts are not independent. All of it is of small models, early in
-training: parameters, tokens per parameter and seeds stand beside each figure.
+"Not separated" says little with three seeds, which most studies have. Studies share some of their runs, and
+flash computes the same as softmax, so the counts are not independent. All results are for small models, early
+in training: parameters, tokens per parameter and seeds are listed with each figure.
 """
 RUNS = """\
 | study | text, attention | arm | parameters | tokens per parameter | seeds | at L | at 8 L | tokens to target | tokens/s |
 |---|---|---|---|---|---|---|---|---|---|"""  # noqa: E501
 PAIRS = """
-The target is the loss of the study's reference, in brackets, at 75 % of its budget. Tokens/s are those of a
-shared machine with two cores: they compare within a study only, and roughly.
+The target is the loss of the study's reference (in brackets) at 75 % of its budget. Tokens/s are from a
+shared machine with two cores: they compare only roughly, and only within a study.
 
 | study | text, attention | difference | at L | at 4 L | at 8 L |
 |---|---|---|---|---|---|"""
 TASKS = """
-On tasks, L50 is up to how many times the longest size of training at least half of the answers are exact, of
-each seed that learned the task: 95 % exact at that size ([measuring](../measuring.md#tasks)). A dash: none
-did, or the scheme is undefined past that size.
+On tasks, L50 is the largest size up to which at least half of the answers are exact, as a multiple of the
+longest size of training. It is given for each seed that learned the task: 95 % exact at the longest size of
+training ([measuring](../measuring.md#tasks)). A dash: no seed did, or the scheme is undefined past that size.
 
 | study | task, trained on sizes up to | seeds that learned it | L50 of each |
 |---|---|---|---|"""
 INDEX = """\
 # Cards of all schemes
 
-One card for each scheme: what it does, who ships it and what poslab measured. On the site, a click on the
-head of a column sorts by it. [The zoo](../zoo.md) has all of them over all archived studies,
-[schemes.md](../schemes.md) the formulas and which pairs work. `python -m dev.pages` writes these pages.
+One card for each scheme: what it does, which models use it and what poslab measured. On the site, a click on
+a column head sorts the table. [The zoo](../zoo.md) compares all schemes over all archived studies, and
+[schemes.md](../schemes.md) has the formulas and the working pairs. `python -m dev.pages` writes these pages.
 
-| scheme | acts on | own parameters | past L | archived studies | shipped by |
+| scheme | acts on | own parameters | past L | archived studies | used by |
 |---|---|---|---|---|---|
 """
 
@@ -82,7 +82,7 @@ class Row(NamedTuple):
     source: str
 
 
-# Of schemes with a class that is not called as people write it.
+# Titles of schemes with a class that is named differently from common usage.
 TITLES = {
     "none": "No positions",
     "log_scaled": "Logits by log i",
@@ -112,19 +112,19 @@ class Scheme:
 
     @cached_property
     def text(self) -> tuple[str, str]:
-        """The first paragraph of the module's docstring, and the rest."""
+        """The first paragraph of the module's docstring, and the rest of it."""
         text = ast.get_docstring(ast.parse((CODE / f"{self.name}.py").read_text())) or ""
         first, _, rest = text.partition("\n\n")
         return " ".join(first.split()), rest
 
     @property
     def title(self) -> str:
-        """The name of its class, such as `FIRE` or `KERPLE`, or the words that it stands for."""
+        """The name of its class, such as `FIRE` or `KERPLE`, or its entry in TITLES."""
         return TITLES.get(self.name) or type(poslab.scheme(self.options[0])).__name__
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Its rows of docs/schemes.md: its options, what they act on, formula, source."""
+        """Its rows in docs/schemes.md: options, what they act on, formula, source."""
         table = (ROOT / "docs" / "schemes.md").read_text().partition("## Schemes")[2]
         table = table.replace("](#", "](../schemes.md#").replace("](../reports", "](../../reports")
         found: list[Row] = []
@@ -138,7 +138,7 @@ class Scheme:
 
     @cached_property
     def attentions(self) -> list[str]:
-        """The attentions that it works under, by the table in docs/schemes.md, which a test keeps."""
+        """The attentions that it works under, from the table in docs/schemes.md, which a test checks."""
         grid = (ROOT / "docs" / "schemes.md").read_text().partition("<!-- grid -->\n")[2].splitlines()
         names = [name.strip(" `") for name in grid[0].split("|")[2:-1]]
         row = next(line for line in grid if line.startswith(f"| `{self.name}` |"))
@@ -147,12 +147,12 @@ class Scheme:
 
     @cached_property
     def parameters(self) -> int:
-        """The number of parameters that it has itself in a model of the default size."""
+        """The number of its own parameters in a model of the default size."""
         return sum(weights.numel() for weights in poslab.scheme(self.options[0]).parameters())
 
     @cached_property
     def limit(self) -> str:
-        """Where it ends."""
+        """The lengths for which it is defined."""
         length = poslab.scheme(self.options[0]).max_length
         if length is None:
             return "defined at any length"
@@ -169,18 +169,18 @@ class Scheme:
 
 
 def schemes() -> list[Scheme]:
-    """Return all schemes that an option file chooses, by name."""
+    """Return all schemes that have an option file, sorted by name."""
     options: dict[str, list[str]] = {}
     for option, section in sections(installed_conf(), "pos").items():
         options.setdefault(section["scheme"], []).append(option)
     return [
-        Scheme(name, tuple(sorted(names, key=lambda option: option != name)))  # that of its own name first
+        Scheme(name, tuple(sorted(names, key=lambda option: option != name)))  # the scheme's own name first
         for name, names in sorted(options.items())
     ]
 
 
 def card(scheme: Scheme, caption: str | None, settings: Sequence[Setting], tests: Tests) -> str:
-    """Return docs/schemes/NAME.md; `caption` is that of its picture, None without one."""
+    """Return docs/schemes/NAME.md; `caption` belongs to its picture, None without one."""
     first, rest = scheme.text
     acts = dict.fromkeys(row.acts_on for row in scheme.rows)
     lines = [
@@ -199,7 +199,7 @@ def card(scheme: Scheme, caption: str | None, settings: Sequence[Setting], tests
         f"| parameters | {parameters}, at width 128, 4 heads, 4 layers, L = 128 |",
         f"| works under | {', '.join(f'`{name}`' for name in scheme.attentions)} |",
         f"| papers | {_papers(scheme)} |",
-        f"| shipped by | {_shipped(scheme)} |",
+        f"| used by | {_shipped(scheme)} |",
         f"| code | [{scheme.name}.py](../../src/poslab/model/positions/{scheme.name}.py); {_files(scheme)} |",
         "",
     ]
@@ -226,7 +226,7 @@ def _papers(scheme: Scheme) -> str:
 def _shipped(scheme: Scheme) -> str:
     if not scheme.shipped:
         return "no model that poslab has a source for"
-    return f"{scheme.shipped} (by their code in the transformers library)"
+    return f"{scheme.shipped} (according to their code in the transformers library)"
 
 
 def _files(scheme: Scheme) -> str:
@@ -274,7 +274,7 @@ def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iter
 
 
 def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Tests) -> str:
-    """Say in how many settings an arm is below, above or not separated from a control, at L and past it."""
+    """Return in how many settings an arm is lower, higher or not separated from a control, by length."""
     found: dict[str, list[float]] = {figure: [] for figure in TESTED}
     for setting, arm in arms:
         for rival in setting.arms:
@@ -295,7 +295,7 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
             parts.append(f"at {TESTED[figure]} {words} of {len(signs)} settings")
     missing = [TESTED[figure] for figure, signs in found.items() if not signs]
     if missing:
-        parts.append(f"not tested at {' and '.join(missing)}" if parts else "not tested in several seeds")
+        parts.append(f"not tested at {' and '.join(missing)}" if parts else "not tested with several seeds")
     return "; ".join(parts)
 
 
@@ -304,9 +304,9 @@ def _pairs(arms: Sequence[tuple[Setting, ArmFigures]], tests: Tests) -> Iterator
         for rival in setting.arms:
             found = [tests.get((setting, figure, arm.arm.label, rival.arm.label)) for figure in TESTED]
             first = setting.arms.index(arm) < setting.arms.index(rival) or scheme_of(rival) != scheme_of(arm)
-            if any(found) and first:  # two options of one scheme are compared once
+            if any(found) and first:  # two options of one scheme are listed once
                 cells = [DASH if test is None else test.text for test in found]
-                less = f"`{arm.arm.label}` less `{rival.arm.label}`"
+                less = f"`{arm.arm.label}` minus `{rival.arm.label}`"
                 yield f"| {setting.study} | {setting.title} | {less} | {' | '.join(cells)} |"
 
 

@@ -1,4 +1,4 @@
-"""docs/gallery.md: a picture, a sentence and a command for each archived study."""
+"""Write docs/gallery.md: a picture, a sentence and a command for each archived study."""
 
 import csv
 from pathlib import Path
@@ -8,8 +8,8 @@ from poslab.record.archive import archived_studies
 HEAD = """\
 # Gallery of studies
 
-Each study with archived records: its question, first figure, first sentence of its report, and the command
-that writes the report again from the records in git, without training. [What these studies do not
+Each study with archived records: its question, the first figure and first sentence of its report, and the
+command that writes the report again from the records in git, without training. [What these studies do not
 show](limits.md#what-the-archived-studies-do-not-show). `python -m dev.pages` writes this page.
 """
 

@@ -1,4 +1,4 @@
-"""A scheme's picture: what it does to the logit of a key by its distance, as a small SVG file."""
+"""A scheme's picture: its effect on the logit of a key by distance, as a small SVG file."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ LENGTH = 1024  # tokens: 8 L
 TRAINED = 128  # L
 DISTANCES = sorted({round(2 ** (step / 8)) - 1 for step in range(81)})
 DISTANCE = "distance + 1 in tokens"
-MOST = 4  # options with a line each; of more only those with the smallest and the largest base
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 480, 230, 52, 14, 350, 190  # of the file, and of the axes in it
+MOST = 4  # options with a line each; if there are more, only the smallest and the largest base are drawn
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 480, 230, 52, 14, 350, 190  # of the file and its axes
 
 Line = Sequence[tuple[int, float]]  # distances or positions in tokens, and values
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Lines by their names, over the distance or position plus 1 on a logarithmic axis."""
+    """Lines by name, over the distance or position plus 1 on a logarithmic axis."""
 
     lines: Mapping[str, Line]
     x: str
@@ -35,17 +35,17 @@ class Picture:
 
 
 def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) -> Picture | None:
-    """Return the picture of a scheme with these options; None where no distance decides what it does.
+    """Return the picture of a scheme with these options; None if its effect is no function of the distance.
 
-    A rotation is drawn as the logit of a query on a key with the same numbers, beside RoPE's; for sinusoids
-    this is the product of two tokens' vectors. A bias is drawn as it is added; one that is learned as the
-    first archived study trained it. Scales of queries are drawn by position.
+    A rotation is drawn as the logit of a query on an equal key, together with RoPE's. For sinusoids, the
+    product of two tokens' vectors is drawn. A bias is drawn as it is added; a learned one as trained in the
+    first archived study. Scales of queries are drawn by position.
     """
     built = poslab.scheme(options[0])
     layer = built.layer(0)
     if scheme == "sinusoidal":
         vectors = built.embed(torch.zeros(1, LENGTH, built.geometry.width), torch.arange(LENGTH))[0].double()
-        caption = "The product of the vectors of two tokens by their distance, over that at distance 0."
+        caption = "The product of two tokens' vectors by distance, relative to that at distance 0."
         product = vectors @ vectors[-1]
         return Picture({scheme: _by_distance(product / product[-1])}, DISTANCE, "product", caption)
     by_content = layer.by_content or layer.overrides("score_bias")
@@ -57,7 +57,7 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         for option in options:
             on_itself = _logits(option)[0].diagonal()
             lines[option] = [(position, float(on_itself[position])) for position in DISTANCES[1:]]
-        words = "The logit of a query on its own key by its position, at the start of training; 1 under RoPE."
+        words = "The logit of a query on its own key by position, at the start of training; 1 under RoPE."
         return Picture(lines, "position + 1 in tokens", "logit", words)
     if layer.overrides("rotate") or layer.relative_rotation(torch.tensor([1])) is not None:
         by_base = sorted(
@@ -75,12 +75,12 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         heads, when = trained
     elif torch.equal(*starts):  # no random initial values
         heads = {f"head {head}": _by_distance(logits) for head, logits in enumerate(starts[0])}
-    caption = f"What is added to the logit of a key by its distance, a line for each head{when}."
+    caption = f"The bias that is added to the logit of a key by distance, one line per head{when}."
     return Picture(heads, DISTANCE, "bias (nats)", caption) if heads else None
 
 
 def _trained(scheme: str, settings: Sequence[Setting]) -> tuple[dict[str, Line], str] | None:
-    """Return the heads' learned biases in the first archived run that has them up to 8 L, and its name."""
+    """Return the heads' biases in the first archived run with a loss at 8 L, and words that name the run."""
     for setting in settings:
         for arm in setting.arms:
             if scheme_of(arm) == scheme and AT_8L in arm.figures:
@@ -96,10 +96,10 @@ def _trained(scheme: str, settings: Sequence[Setting]) -> tuple[dict[str, Line],
 
 
 def _rotation(logits: Mapping[str, Tensor]) -> Picture:
-    """Draw logits of the last of LENGTH tokens on each key, (T,), by the name of their line."""
+    """Return the picture of logits (T,) of the last of LENGTH tokens on each key, by the name of the line."""
     lines = {name: _by_distance(row / row[-1]) for name, row in logits.items()}
     caption = (
-        "The logit of a query on an equal key (q = k) by their distance, over that at distance 0, "
+        "The logit of a query on an equal key (q = k) by distance, relative to that at distance 0, "
         f"for the last of {LENGTH:,} tokens (8 L)."
     )
     return Picture(lines, DISTANCE, "logit, 1 at distance 0", caption)
@@ -107,7 +107,7 @@ def _rotation(logits: Mapping[str, Tensor]) -> Picture:
 
 @torch.no_grad()
 def _logits(option: str, seed: int = 0, size: float = 1.0) -> Tensor:
-    """Return softmax's logits (H, T, T) of queries and keys of equal numbers, with the plain logit `size`."""
+    """Return softmax's logits (H, T, T) for equal queries and keys; without a scheme they are `size`."""
     attention = poslab.attention("softmax", poslab.scheme(option, seed=seed))
     heads, width = attention.scheme.geometry.heads, attention.scheme.geometry.head_width
     equal = torch.full((1, heads, LENGTH, width), (size / width**0.5) ** 0.5)
@@ -115,12 +115,12 @@ def _logits(option: str, seed: int = 0, size: float = 1.0) -> Tensor:
 
 
 def _by_distance(logits: Tensor) -> Line:
-    """Return a query's logits on each key, of which the last is its own, by the distance back."""
+    """Return a query's logits on the keys by distance back; the last key is its own."""
     return [(distance, float(logits[-1 - distance])) for distance in DISTANCES]
 
 
 def svg(drawn: Picture) -> str:
-    """Return the picture as SVG on white, readable in both a light and a dark page."""
+    """Return the picture as SVG on white, readable on light and dark pages."""
     values = [value for line in drawn.lines.values() for _, value in line]
     low, high = min(values), max(values)
     step = _step(high - low)
@@ -162,6 +162,6 @@ def svg(drawn: Picture) -> str:
 
 
 def _step(span: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, of which `span` has four to ten."""
+    """Return a step of 1, 2 or 5 times a power of ten that divides `span` into four to ten parts."""
     base = 10.0 ** math.floor(math.log10(span / 4)) if span > 0 else 1.0
     return next(base * part for part in (5, 2, 1) if part == 1 or span / (base * part) >= 4)

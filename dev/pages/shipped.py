@@ -1,7 +1,7 @@
-"""Who ships a scheme: models in the transformers library, with the place in its source that shows it.
+"""The models in the transformers library that use a scheme, with the place in the source that shows it.
 
-A test looks every place up in the installed transformers. A scheme without an entry is in no model that this
-table has a source for.
+A test looks up every place in the installed transformers. A scheme without an entry is not in any model that
+this table has a source for.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shipped:
-    """Models that have a scheme, and words in a file of transformers/models that show it."""
+    """Models that use a scheme, and words in a file of transformers/models that show it."""
 
     models: str
     file: str
@@ -44,7 +44,7 @@ SHIPPED = {
         Shipped("Phi", "phi/configuration_phi.py", "partial_rotary_factor"),
         Shipped("Qwen3-Next", "qwen3_next/configuration_qwen3_next.py", "partial_rotary_factor"),
     ),
-    "rope_p": (Shipped("Gemma 4 (layers that see all)", "gemma4/configuration_gemma4.py", "proportional"),),
+    "rope_p": (Shipped("Gemma 4 (global layers)", "gemma4/configuration_gemma4.py", "proportional"),),
     "rope_yarn": (
         Shipped("gpt-oss", "gpt_oss/configuration_gpt_oss.py", _YARN),
         Shipped("DeepSeek-V3", "deepseek_v3/modeling_deepseek_v3.py", "yarn_get_mscale"),

@@ -1,4 +1,4 @@
-"""docs/zoo.md: all schemes over all archived studies, each setting by itself."""
+"""Write docs/zoo.md: all schemes over all archived studies, one table per setting."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -11,24 +11,24 @@ SHOWN = AT_L, AT_8L
 HEAD = f"""\
 # The zoo: all schemes over all archived studies
 
-Each table is one setting: a study, text, attention, block, size, budget and L, in which arms differ in
-nothing but their scheme and its rates. A scheme has a place, 1 the lowest loss, where it is separated from
-every other one in its table: p < {RULE} in a paired test over seeds (and documents, where the records have
-them) after Holm's correction over all pairs at L, 4 L and 8 L of the study, in all its tables. Else it has
-the range of places that these tests leave open. In a study in which nothing differs, a place is claimed with
-a probability of at most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 %
-interval over seeds: at L over whole windows, at 8 L in sliding windows.
+Each table is one setting: a study, text, attention, block, size, budget and L. Its arms differ only in their
+scheme and its rates. A scheme has a place (1 is the lowest loss) if it is separated from every other one in
+the table: p < {RULE} in a paired test over seeds (and documents, if the records have them) after Holm's
+correction over all pairs at L, 4 L and 8 L in all tables of the study. Otherwise it has the range of places
+that these tests leave open. In a study without any true difference, a place is claimed with a probability of
+at most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over
+seeds: at L over whole windows, at 8 L in sliding windows.
 
-**What does not compare**: losses of two tables, since text, budget, size, L, attention or block differ; so no
-mean is taken over tables. A dash means not defined, not measured or not tested at that length. Studies share
-some of their runs. Tasks have exact answers in place of losses, on [the cards](schemes/index.md), which have
-each difference, too. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
+**Do not compare** losses of two tables: text, budget, size, L, attention or block differ. So no mean is taken
+over tables. A dash means not defined, not measured or not tested at that length. Studies share some of their
+runs. Tasks have exact answers instead of losses; they are on [the cards](schemes/index.md), which also have
+every difference. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
 this page.
 """
 UNPAIRED = """\
-## Compared with nothing
+## Without a comparison
 
-These arms differ from all others of their study in more than the scheme, such as their block:
+These arms differ from all others in their study in more than the scheme, for example in their block:
 """
 
 
@@ -59,7 +59,7 @@ def _table(setting: Setting, tests: Tests) -> Iterator[str]:
     yield ""
     yield f"Seeds: {seeds} ([report](../reports/{setting.study}/report.md))."
     if seeds == "1":
-        yield "One seed: no test, so no places."
+        yield "One seed, so there are no tests and no places."
     yield ""
     yield "| scheme | loss at L | place at L | at 8 L | place at 8 L |"
     yield "|---|---|---|---|---|"
@@ -74,7 +74,7 @@ def _range(values: Iterable[str]) -> str:
 
 
 def place(setting: Setting, arm: ArmFigures, figure: str, tests: Tests) -> str:
-    """Return the places that the tests leave open to an arm: `1`, `2–4`; a dash where nothing is tested."""
+    """Return the places that the tests leave open for an arm: `1`, `2–4`; a dash if nothing was tested."""
     found = [
         test
         for rival in setting.arms
