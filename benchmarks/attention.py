@@ -1,4 +1,4 @@
-"""Time and memory of every attention under every scheme: python benchmarks/attention.py"""
+"""Measure time and memory of every attention under every scheme: python benchmarks/attention.py"""
 
 import os
 import sys
@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 USAGE = """\
-Time and peak memory of attention, forward and backward, by the length of the sequence.
+Measure time and peak memory of attention, forward and backward, by sequence length.
 
   python benchmarks/attention.py [pos=...] [attention=...] [shortest=512] [longest=32768] [rounds=5]
                                  [threads=1] [device=cpu] [memory=GB] [out=DIR]
 
-  pos        arms of conf/pos, such as pos=none,t5; default: one of every scheme
-  attention  arms of conf/attention; default: all
-  shortest   the first length; it doubles up to
-  longest    the last one
-  rounds     times a pair is measured at a length, of which the shortest counts; slow pairs fewer
-  threads    that PyTorch uses
+  pos        options of conf/pos, such as pos=none,t5; default: one for each scheme
+  attention  options of conf/attention; default: all
+  shortest   the first length; lengths double from it
+  longest    the last length
+  rounds     measurements per pair and length; the shortest time counts; slow pairs have fewer
+  threads    threads for PyTorch
   device     cpu or cuda
-  memory     GB that one measurement may take; default: 80 % of what is free
-  out        where the results go; default: benchmarks/results
+  memory     GB that one measurement may use; default: 80 % of the free memory
+  out        folder for the results; default: benchmarks/results
 """
 HERE = Path(__file__).parent
 SHOWN = ("none", "rope", "alibi", "t5", "fox")
 NUMBERS = {"shortest": 512, "longest": 32_768, "rounds": 5, "threads": 1}
 KEYS = ("pos", "attention", *NUMBERS, "device", "memory", "out")
-LONGEST_EXACT = 8192  # softmax forms T x T matrices, three of them at once: 3.2 GB here
+LONGEST_EXACT = 8192  # softmax has three T x T matrices at once: 3.2 GB here
 LONGEST_EXACT_OTHERS = 4096
 LONGEST_OTHERS = 8192
 
@@ -35,14 +35,14 @@ Section = Mapping[str, Any]
 
 
 class UsageError(ValueError):
-    """A command that cannot be run; the message is one line."""
+    """Error raised for an invalid command; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """The options of the command line, checked."""
+    """The options of the command line, validated."""
 
-    pos: tuple[str, ...]  # empty: one arm of every scheme
+    pos: tuple[str, ...]  # empty: one option for each scheme
     attention: tuple[str, ...]  # empty: all
     lengths: tuple[int, ...]
     rounds: int
@@ -53,13 +53,13 @@ class Command:
 
 
 def parse(arguments: list[str]) -> Command:
-    """Raises UsageError."""
+    """Parse and validate the command line. Raises UsageError."""
     options: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.lstrip("-").partition("=")
         if key not in KEYS or not equals:
             raise UsageError(
-                f"{argument!r} is not understood; options are {', '.join(f'{name}=...' for name in KEYS)}"
+                f"{argument!r} is not an option; options are {', '.join(f'{name}=...' for name in KEYS)}"
             )
         if not value:
             raise UsageError(f"{key}= has no value")
@@ -113,7 +113,7 @@ def _named(group: str, options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
-    """The named arms of a group; without names all attentions, or one arm of each scheme, SHOWN first."""
+    """Return a group's named options; by default all attentions, or one option per scheme, SHOWN first."""
     from poslab.config.compose import arms, one_for_each_scheme
 
     every = arms(HERE.parent / "conf" / group)
@@ -126,13 +126,13 @@ def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0, also where a bound is missed, or 2 with one line on stderr."""
+    """Return the exit code: 0, even if a bound is missed, or 2 with one line on stderr."""
     if {"-h", "--help", "help"} & set(arguments):
         print(USAGE, end="")
         return 0
     try:
         command = parse(arguments)
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler prints a line each time
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler prints a line each time
         return measure_all(command)
     except UsageError as error:
         print(f"attention.py: {error}", file=sys.stderr)
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        print("attention.py: stopped; the lengths that were finished are in the table", file=sys.stderr)
+        print("attention.py: stopped; finished lengths are in the table", file=sys.stderr)
         return 130
 
 
@@ -181,7 +181,7 @@ def measure_all(command: Command) -> int:
 
 
 def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
-    """The pairs to measure, and lines on those that cannot work and on those that stop at shorter lengths."""
+    """Return the pairs to measure, and lines on pairs that do not work or stop at shorter lengths."""
     from attention_growth import Pair
     from attention_rounds import Job
     from attention_trial import adds_to_logits, build
@@ -200,13 +200,13 @@ def plan(command: Command) -> tuple[list[Any], list[str], list[str]]:
             limit, reason = command.lengths[-1], ""
             named = pos in SHOWN or bool(command.pos)
             if built.form == "exact" and not named:
-                limit, reason = LONGEST_EXACT_OTHERS, "it is slow, and other schemes show where it goes"
+                limit, reason = LONGEST_EXACT_OTHERS, "it is slow, and other schemes show how it grows"
             elif built.form == "exact":
                 limit, reason = LONGEST_EXACT, "its matrices"
             elif built.form == "fused" and not layer.by_distance:
-                limit, reason = LONGEST_OTHERS, "a bias by both places, formed for every pair of tokens"
+                limit, reason = LONGEST_OTHERS, "a bias by both positions, computed for every pair of tokens"
             elif built.form == "fused" and not (named or adds_to_logits(layer)):
-                limit, reason = LONGEST_OTHERS, "to the kernel it is the same as none and rope"
+                limit, reason = LONGEST_OTHERS, "for the kernel it is the same as none and rope"
             if limit < command.lengths[-1]:
                 stops.setdefault((limit, reason), []).append(pair.label)
             jobs.append(Job(pair, pos_section, attention_section, limit))

@@ -1,8 +1,8 @@
-"""What a bias or a window costs fused attention: python benchmarks/attention_bias.py
+"""Measure the cost of a bias or a window in fused attention: python benchmarks/attention_bias.py
 
 Attention of one layer under schemes that add to the logits, in windows of 512 tokens (`none@512`), and with a
 bias by content that ends after 256 tokens (`inkling:256`), forward and with backward, as ratios to the plain
-fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, 4,096 tokens at least.
+fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, at least 4,096 tokens.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from poslab.model.positions import Geometry, build_scheme
 CONF = Path(__file__).parent.parent / "conf"
 HEADS, HEAD_WIDTH = 4, 32
 TOKENS = 4_096
-# Forward and backward, from each number of tokens on.
+# Upper bounds for forward and backward, each from a number of tokens on.
 BOUNDS = {
     "alibi": {1024: 1.15},
     "t5": {1024: 1.5},
     "none@512": {512: 1.05, 4096: 0.5, 16384: 0.15},
     "inkling:256": {4096: 2.5},
 }
-SECONDS = 20.0  # of the plain kernel's rounds at one length, about
+SECONDS = 20.0  # approximate total of the plain kernel's rounds at one length
 LEAST_ROUNDS = 7
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--schemes", default="alibi,t5,kerple,fox,none@512,inkling:256")
     arguments.add_argument("--lengths", default="128,1024,4096,16384")
-    arguments.add_argument("--rounds", type=int, default=25, help="fewer at lengths that take long")
+    arguments.add_argument("--rounds", type=int, default=25, help="rounds; fewer at slow lengths")
     options = arguments.parse_args()
     torch.set_num_threads(1)
     schemes = ["none", *options.schemes.split(",")]
@@ -59,11 +59,11 @@ def main() -> None:
 def layer(
     pos: str, length: int, windows: int, backward: bool
 ) -> tuple[Callable[[], object], Callable[[], str]]:
-    """One pass of a layer's attention, and the name of the kernel that ran."""
+    """Return a function for one pass of a layer's attention, and one for the name of the kernel that ran."""
     pos, _, window = pos.partition("@")
     pos, _, extent = pos.partition(":")
     section = arms(CONF / "pos")[pos]
-    if extent:  # of the scheme's bias, in tokens
+    if extent:  # the reach of the scheme's bias in tokens
         section = {**section, "extent": min(1.0, int(extent) / length)}
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, length, layers=1, window=int(window) if window else None)
     stream = torch.Generator().manual_seed(length)
@@ -73,7 +73,7 @@ def layer(
             parameter.normal_(generator=stream)
     of_layer = scheme.layer(0)
     attention = build_attention({"kind": "flash"}, geometry, of_layer)
-    # As the model has them: heads lie within tokens.
+    # The layout is that of the model: heads within tokens.
     q, k, v, upstream = torch.randn(4, windows, length, HEADS, HEAD_WIDTH, generator=stream).transpose(2, 3)
     x = torch.randn(windows, length, geometry.width, generator=stream)
     positions, learned = torch.arange(length), list(of_layer.parameters())

@@ -1,4 +1,4 @@
-"""The figure: time and memory against length, a colour an attention and a dash and a mark a scheme."""
+"""Draw time and memory against length: a colour per attention, a dash and a marker per scheme."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ GREY = "#bdbdbd"
 
 
 def draw(rows: Sequence[Row], emphasised: Sequence[str], folder: Path) -> None:
-    """attention.svg and attention.png; schemes that are not `emphasised` are thin and grey."""
+    """Write attention.svg and attention.png; schemes that are not `emphasised` are thin and grey."""
     attentions = list(dict.fromkeys(row.pair.attention for row in rows))
     colours = {name: COLOURS[number % len(COLOURS)][0] for number, name in enumerate(attentions)}
     schemes = [name for name in emphasised if any(row.pair.pos == name for row in rows)]
@@ -32,7 +32,7 @@ def draw(rows: Sequence[Row], emphasised: Sequence[str], folder: Path) -> None:
         FigureCanvasAgg(figure)
         time, memory = figure.subplots(1, 2)
         _panel(time, rows, colours, schemes, lambda row: row.seconds / unit)
-        time.set_ylabel("Time, the shortest measured = 1")
+        time.set_ylabel("Time (shortest measured = 1)")
         _panel(memory, rows, colours, schemes, lambda row: row.peak_bytes / 2**20)
         memory.set_ylabel("Peak memory (MiB)")
         figure.supxlabel("Length (tokens)", fontsize=STYLE["axes.labelsize"])
@@ -43,10 +43,10 @@ def draw(rows: Sequence[Row], emphasised: Sequence[str], folder: Path) -> None:
         columns = max(len(hues), len(marks))
         blank = [Line2D([], [], linestyle="none", label=" ")]
         filled = [line + blank * (columns - len(line)) for line in (hues, marks)]
-        # A legend fills its columns first, so the two rows are handed over a column at a time.
+        # A legend fills its columns first, so the handles of the two rows are passed column by column.
         handles = [handle for column in zip(*filled, strict=True) for handle in column]
         figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=3)
-        # No date and no version: the same measurements give the same bytes.
+        # No date and no version, so that the same measurements give the same bytes.
         figure.savefig(folder / "attention.svg", metadata={"Date": None, "Creator": None})
         figure.savefig(folder / "attention.png", metadata={"Software": None})
 

@@ -1,4 +1,4 @@
-"""How time and memory of attention grow with the length: exponents, ratios and the bounds on both."""
+"""The growth of attention's time and memory with the length: exponents, ratios, and bounds on both."""
 
 import csv
 import math
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FIT_FROM = 4096  # tokens: below it, work that does not grow with the length still counts
-TIME_BOUND = {"O(L)": 1.1}  # on the exponent, by an attention's form
+FIT_FROM = 4096  # tokens: below it, work that does not grow with the length still matters
+TIME_BOUND = {"O(L)": 1.1}  # upper bound on the exponent, by an attention's form
 MEMORY_BOUND = {"O(L)": 1.05, "fused": 1.1}
 
 
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Exponents:
-    """time and memory as powers of the length, fitted over the lengths from FIT_FROM on."""
+    """Time and memory as powers of the length, fitted over the lengths from FIT_FROM on."""
 
     pair: Pair
     lengths: tuple[int, ...]
@@ -57,7 +57,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class RatioBound:
-    """Time of one pair over that of another: `least` or more, or `most` or less, at `length` or at all."""
+    """A bound on the ratio of two pairs' times: `least` or more, `most` or less, at `length` or at any."""
 
     above: str
     below: str
@@ -84,7 +84,7 @@ COMPARED = {label for bound in RATIO_BOUNDS for label in (bound.above, bound.bel
 
 
 def exponents(rows: Sequence[Row]) -> list[Exponents]:
-    """Slopes of least squares of the logarithms, of every pair with two lengths from FIT_FROM on."""
+    """Return least-squares slopes of the logarithms for pairs with two or more lengths from FIT_FROM on."""
     fitted = []
     for pair in dict.fromkeys(row.pair for row in rows):
         of_pair = sorted((row for row in rows if row.pair == pair and row.length >= FIT_FROM), key=_length)
@@ -99,7 +99,7 @@ def exponents(rows: Sequence[Row]) -> list[Exponents]:
 
 
 def ratios(rows: Sequence[Row], above: str, below: str) -> dict[int, float]:
-    """Time of one pair over that of another, by length."""
+    """Return the ratio of two pairs' times by length."""
     seconds = {(row.pair.label, row.length): row.seconds for row in rows}
     return {
         length: value / seconds[below, length]
@@ -109,7 +109,7 @@ def ratios(rows: Sequence[Row], above: str, below: str) -> dict[int, float]:
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """A line for every bound that does not hold."""
+    """Return a line for every bound that does not hold."""
     lines = []
     for fit in exponents(rows):
         for quantity, value, bound in (

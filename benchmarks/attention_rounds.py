@@ -1,7 +1,7 @@
-"""Pairs are measured in turns, each in a process of its own at each length.
+"""Measure pairs in turns, each in a separate process at each length.
 
-The speed of a shared machine drifts. In turns, slow minutes hit all pairs alike, and the shortest round of
-each pair is what is compared.
+The speed of a shared machine drifts. With turns, slow minutes affect all pairs equally, and the shortest
+round of each pair is compared.
 """
 
 import multiprocessing
@@ -17,11 +17,11 @@ from typing import Any
 from attention_growth import COMPARED, Pair, Row
 from attention_trial import Failure, Peak, Task, serve
 
-TOGETHER = 24  # pairs, or fewer where memory is short: a process that waits does not release its memory
-IDLE = 0.15  # GB of a process beside what it measures
-SLOW = 8.0  # seconds: a slower pair is not repeated, since warming up and profiling weigh little then
-ROUNDS_SECONDS = 6.0  # of all rounds of one pair at one length, after the first
-USABLE = 0.8  # of the memory that is free
+TOGETHER = 24  # the most pairs at once; fewer if memory is short, since a waiting process keeps its memory
+IDLE = 0.15  # GB of a process in addition to what it measures
+SLOW = 8.0  # seconds; a slower pair is not repeated, since warm-up and profiling then matter little
+ROUNDS_SECONDS = 6.0  # for all rounds of one pair at one length, after the first
+USABLE = 0.8  # share of the free memory that may be used
 PRELOAD = [
     "torch._dynamo",
     "torch.profiler",
@@ -31,7 +31,7 @@ PRELOAD = [
 ]
 
 Section = Mapping[str, Any]
-# A rough time in units of one token of linear attention; only the estimate of the time left uses it.
+# A rough time in units of one token of linear attention, used only to estimate the remaining time.
 COST: dict[str, Callable[[int], float]] = {
     "O(L)": lambda length: length,
     "fused": lambda length: length**2 / 800,
@@ -41,7 +41,7 @@ COST: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """A pair, what builds it, and the longest length at which it is measured."""
+    """A pair, the sections that build it, and the longest length at which it is measured."""
 
     pair: Pair
     pos: Section
@@ -60,17 +60,17 @@ class Runner:
     """The measurements of all pairs, length by length."""
 
     def __init__(self, jobs: Sequence[Job], rounds: int, threads: int, device: str, memory: float) -> None:
-        # Pairs that a bound compares go round together.
+        # Pairs that a bound compares are measured in the same group.
         self.jobs = sorted(jobs, key=lambda job: job.pair.label not in COMPARED)
         self.rounds, self.threads, self.device, self.memory = rounds, threads, device, memory
         self.rows: list[Row] = []
         self.omissions: list[Omission] = []
-        # Forked from a process that has only imported, so that a fresh one costs no import.
+        # Processes are forked from one that has imported the libraries, so a new one imports nothing.
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(PRELOAD)
 
     def run(self, lengths: Sequence[int], progress: Callable[[str, float], None]) -> Iterator[int]:
-        """Measure at one length after the other; yields each length that is finished."""
+        """Measure length by length; yield each finished length."""
         plan = [(job, length) for length in lengths for job in self.jobs if length <= job.longest]
         total = sum(_cost(job, length) for job, length in plan)
         done = 0.0
@@ -85,7 +85,7 @@ class Runner:
             yield length
 
     def _together(self, jobs: Sequence[Job], length: int) -> Iterator[tuple[Job, float]]:
-        """Measure these pairs in turns; yields a job with the share of its work that has been done."""
+        """Measure these pairs in turns; yield a job with the share of its work that was done."""
         running: list[_Process] = []
         try:
             for job in jobs:
@@ -101,7 +101,7 @@ class Runner:
                     process.close()
                 yield job, 0.3 if reason is None else 1.0
             for number in range(self.rounds):
-                # In another order each round, so that no pair always follows the same one.
+                # Each round has another order, so that no pair always follows the same one.
                 for process in random.Random(number).sample(running, len(running)):
                     if process.wants_more:
                         reason = process.time()
@@ -130,7 +130,7 @@ class Runner:
                 )
 
     def _fitting(self, jobs: Sequence[Job], length: int) -> int:
-        """How many of the next jobs fit into memory together, 1 at least (`_too_large` may refuse it)."""
+        """Return how many of the next jobs fit into memory, at least 1 (`_too_large` may still refuse it)."""
         room, number = self._room(), 0
         while number < min(len(jobs), TOGETHER):
             room -= IDLE + (self._need(jobs[number].pair, length) or 0.0)
@@ -140,18 +140,18 @@ class Runner:
         return max(1, number)
 
     def _too_large(self, pair: Pair, length: int) -> str | None:
-        """Why the pair is not measured at a length, or None."""
+        """Return why the pair is not measured at a length, or None."""
         if any(omission.pair == pair for omission in self.omissions):
             return "a shorter length was left out"
         need, room = self._need(pair, length), self._room()
         if need is None or need <= room:
             return None
-        return f"could take {need:.1f} GB, and {room:.1f} GB may be used"
+        return f"could use {need:.1f} GB, and only {room:.1f} GB may be used"
 
     def _need(self, pair: Pair, length: int) -> float | None:
-        """GB that the pair may take, estimated from its last length; None at its first.
+        """Return the GB that the pair may use, estimated from its last length; None at its first length.
 
-        None on CUDA too, where a pair that does not fit fails by itself.
+        None on CUDA too: a pair that does not fit there fails by itself.
         """
         last = next((row for row in reversed(self.rows) if row.pair == pair), None)
         if last is None or self.device != "cpu":
@@ -169,7 +169,7 @@ class _Process:
 
     def __init__(self, context: Any, job: Job, task: Task, rounds: int) -> None:
         self.job, self.rounds = job, rounds
-        self.peak: Peak | None = None  # None also where it failed
+        self.peak: Peak | None = None  # None also if it failed
         self.seconds: list[float] = []
         self.connection, remote = context.Pipe()
         self.process: ForkServerProcess = context.Process(target=serve, args=(remote, task), daemon=True)
@@ -183,7 +183,7 @@ class _Process:
         return len(self.seconds) < min(self.rounds, ROUNDS_SECONDS / min(self.seconds))
 
     def watch(self) -> str | None:
-        """Measure the peak, which warms up as well; the reason where that failed, else None."""
+        """Measure the peak, which also warms up. Return the reason if that failed, otherwise None."""
         answer = self._ask("memory")
         if isinstance(answer, Failure):
             return answer.reason
@@ -193,7 +193,7 @@ class _Process:
         return None
 
     def time(self) -> str | None:
-        """Measure the time once; the reason where that failed, else None."""
+        """Measure the time once. Return the reason if that failed, otherwise None."""
         answer = self._ask("time")
         if isinstance(answer, Failure):
             self.peak = None
@@ -204,10 +204,10 @@ class _Process:
     def close(self) -> None:
         if self.connection.closed:
             return
-        with suppress(OSError):  # the process has ended by itself
+        with suppress(OSError):  # the process has already ended
             self.connection.send(None)
         self.process.join(10)
-        if self.process.is_alive():  # in a repetition that is not needed
+        if self.process.is_alive():  # it is still in a repetition
             self.process.kill()
         self.connection.close()
 
@@ -221,7 +221,7 @@ class _Process:
 
 
 def free_memory() -> float:
-    """GB free without swapping; half of the machine's memory where the system does not report it."""
+    """Return the GB free without swapping; half of the machine's memory if the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""The terminal's tables: ratios of time, memory, exponents and bounds. Seconds are only in attention.csv."""
+"""Print tables: ratios of time, memory, exponents and bounds. Seconds are only in attention.csv."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from attention_growth import COMPARED, FIT_FROM, RATIO_BOUNDS, Exponents, Row, missed, ratios
 from attention_rounds import Omission
 
-REFERENCE = "linear+none"  # of the table of times, where it was measured
+REFERENCE = "linear+none"  # the reference of the table of times, if it was measured
 
 
 def show(
@@ -29,7 +29,7 @@ def show(
     if fitted:
         console.print(_exponents(fitted))
     else:
-        console.print(f"No exponents: they take two lengths from {FIT_FROM:,} on.")
+        console.print(f"No exponents: they need two lengths from {FIT_FROM:,} on.")
     if COMPARED & set(labels):
         console.print(_ratios(rows, lengths))
     for line in left_out:
@@ -44,7 +44,7 @@ def show(
     for line in lines:
         console.print(f"[bold red]missed[/]  {line}", soft_wrap=True)
     if not lines:
-        console.print("No bound that was measured is missed.")
+        console.print("No measured bound is missed.")
 
 
 def _by_length(

@@ -1,16 +1,16 @@
-"""One attention at one length: its time, and the most memory that it takes at once.
+"""Measure one attention at one length: its time and its peak memory.
 
-What runs is one layer's `attend`, forward and backward, on queries, keys and values that want gradients and
-on gates where the scheme has them: B = 1, H = 4 heads of width 32, float32, no projections around it.
+One layer's `attend` runs forward and backward on queries, keys and values that require gradients, and on
+gates if the scheme has them: B = 1, H = 4 heads of width 32, float32, without projections.
 
 Time is that of forward and backward only; inputs are drawn before. With one thread on a CPU it is the
 process's processor time, since on a busy machine interruptions lengthen the wall-clock time of long runs more
-than of short ones. With more threads, and on CUDA, it is wall-clock time.
+than that of short ones. With more threads, and on CUDA, it is wall-clock time.
 
-Memory is the peak of the bytes that PyTorch's allocator has handed out: inputs, output, every gradient and
-all that is alive in between, kernels' working space included; not the scheme's parameters, the interpreter or
-the libraries. On a CPU it is the highest running sum of the allocations and releases that the profiler
-records; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike the process's resident memory it does not
+Memory is the peak of the bytes allocated by PyTorch's allocator: inputs, output, all gradients, and all that
+is alive in between, including kernels' working space, but not the scheme's parameters, the interpreter or the
+libraries. On a CPU it is the highest running sum of the allocations and releases that the profiler
+records; on CUDA it is `torch.cuda.max_memory_allocated`. Unlike the process's resident memory, it does not
 depend on memory that the C library does not return to the system; without such memory the two agree
 (README.md).
 """
@@ -32,12 +32,12 @@ from poslab.model.attention import Attention, Site, build_attention
 from poslab.model.positions import Geometry, Scheme, build_scheme
 
 WIDTH, HEADS, LAYERS = 128, 4, 4
-BRIEF = 0.05  # seconds: shorter repetitions are repeated, since the first one runs with cold caches
+BRIEF = 0.05  # seconds; shorter passes are repeated, since the first one has cold caches
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one process measures: two sections of a configuration, and where."""
+    """The task of one process: two sections of a configuration, a length, and where to run."""
 
     pos: Mapping[str, Any]
     attention: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Peak:
-    """The answer to "memory"; `seconds` is the time of the repetition that was profiled."""
+    """The answer to "memory"; `seconds` is the time of the profiled pass."""
 
     bytes: int
     seconds: float
@@ -63,9 +63,9 @@ class Failure:
 def build(
     pos: Mapping[str, Any], attention: Mapping[str, Any], length: int
 ) -> tuple[Scheme, Scheme, Attention]:
-    """A scheme, its first layer and the attention there. Raises ConfigError where they cannot work together.
+    """Return a scheme, its first layer and its attention. Raises ConfigError if they do not work together.
 
-    The training length is the length measured, so that learned positions have a vector for every token.
+    The training length is the measured length, so that learned positions have a vector for every token.
     """
     geometry = Geometry(WIDTH, HEADS, length, LAYERS)
     scheme = build_scheme(pos, geometry)
@@ -74,12 +74,12 @@ def build(
 
 
 def adds_to_logits(layer: Scheme) -> bool:
-    """Whether the layer has a bias or gates."""
+    """Return whether the layer has a bias or gates."""
     return any(map(layer.overrides, ("bias", "pairwise_bias", "log_gates")))
 
 
 class Trial:
-    """Repeats one attention at one length."""
+    """Repeated passes of one attention at one length."""
 
     def __init__(self, task: Task) -> None:
         self.length, self.device = task.length, torch.device(task.device)
@@ -97,14 +97,14 @@ class Trial:
         self.positions = self.scheme.place(task.length, None).to(self.device)
 
     def seconds(self) -> float:
-        """The shortest of the repetitions that fit into BRIEF seconds, one at least."""
+        """Return the shortest time of the passes that fit into BRIEF seconds, at least one."""
         shortest, began = self._once(), time.perf_counter()
         while time.perf_counter() - began + shortest < BRIEF:
             shortest = min(shortest, self._once())
         return shortest
 
     def peak(self) -> Peak:
-        gc.collect()  # what is left of an earlier repetition must not be released in this one
+        gc.collect()  # memory from an earlier pass must not be released in this one
         watch = self._cuda_peak if self.device.type == "cuda" else self._cpu_peak
         peak, seconds = watch()
         return Peak(peak, seconds, self.attention.kernel)
@@ -123,7 +123,7 @@ class Trial:
         assert profiler.profiler is not None
         assert profiler.profiler.kineto_results is not None
         alive = peak = 0
-        # Single allocations, in order: the profiler's tables hold only their sums by operator.
+        # Single allocations, in order: the profiler's tables have only sums by operator.
         for event in profiler.profiler.kineto_results.events():
             if event.name() == "[memory]":
                 alive += event.nbytes()  # below 0 for a release
@@ -159,7 +159,7 @@ class Trial:
 
 
 def serve(connection: Connection, task: Task) -> None:
-    """Answer "memory" with a Peak and "time" with seconds until None comes; with a Failure where it fails."""
+    """Answer "memory" with a Peak and "time" with seconds, or a Failure, until None arrives."""
     torch.set_num_threads(task.threads)
     keep_memory()
     try:
@@ -173,12 +173,12 @@ def serve(connection: Connection, task: Task) -> None:
 
 
 def keep_memory() -> None:
-    """Have the C library reuse released memory in the next repetition.
+    """Make the C library reuse released memory in the next pass.
 
     By default it returns tensors of 32 MB and more to the system and gets them back page by page, hundreds of
-    times: a cost of the system that would set in at some of the lengths.
+    times: a system cost that would only affect some of the lengths.
     """
-    with suppress(OSError, AttributeError):  # glibc has it; others do as they do
+    with suppress(OSError, AttributeError):  # only glibc has mallopt
         library = ctypes.CDLL(None)
         library.mallopt(-4, 0)  # M_MMAP_MAX
         library.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD

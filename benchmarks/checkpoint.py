@@ -1,8 +1,8 @@
-"""Memory that writing a checkpoint takes: python benchmarks/checkpoint.py
+"""Measure the memory for writing a checkpoint: python benchmarks/checkpoint.py
 
-A state of so many millions of parameters in float32, with the two moments of AdamW, is filled in memory,
-written and read again. Printed are the most bytes of the process, less what it had before, over those of the
-state.
+A state with `millions` of parameters in float32, and with the two moments of AdamW, is created in memory,
+written and read again. The peak memory of the process, minus its memory before, is printed as a ratio to the
+size of the state.
 """
 
 import resource
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
         print(f"{total / 2**30:.2f} GiB, written with {(peak() - before) / total:.3f} times that in memory")
         state["state_dict"] = tensors = {}
         assert newest_checkpoint(Path(folder), "benchmark", print) is not None
-        print(f"read, after they were let go of, with {(peak() - before) / total:.3f} times that")
+        print(f"read, after they were released, with {(peak() - before) / total:.3f} times that")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What evaluation saves over running every window whole: python benchmarks/evaluation.py
+"""Measure what evaluation saves over running every window in full: python benchmarks/evaluation.py
 
 The plain way is the reference of the tests. Both evaluate the same untrained model of the default size on the
 same random tokens, at the default lengths and with the default proportion of windows, in turns in one process
-with one thread; what is compared is processor time.
+with one thread. Processor times are compared.
 """
 
 import sys
@@ -29,13 +29,13 @@ from support.evaluation import plain_extrapolation  # noqa: E402
 from support.models import ATTENTIONS, POSITIONS, make_gpt  # noqa: E402
 
 L, LONGEST, VOCABULARY = 128, 1024, 256
-SEGMENTS, SLIDING_WINDOWS = 2, 8  # in the proportion of the defaults; few, so that turns are short
+SEGMENTS, SLIDING_WINDOWS = 2, 8  # in the default proportion; few, so that turns are short
 BOUND = 1.3
 DEFAULTS = {"pos": "rope,alibi,t5,none", "attention": "flash,linear", "rounds": "25"}
 
 
 def measure(pos: str, attention: str, rounds: int) -> Ratio:
-    """The processor time of the plain way over that of evaluation as it is."""
+    """Return the ratio of processor times: the plain way over poslab's evaluation."""
     gpt = make_gpt(
         POSITIONS[pos],
         ATTENTIONS[attention],
@@ -57,8 +57,8 @@ def measure(pos: str, attention: str, rounds: int) -> Ratio:
 
 
 def show(measured: dict[tuple[str, str], Ratio], rounds: int, console: Console) -> None:
-    """The median of each pair's ratios with its interval, which a stall of the machine hardly moves."""
-    title = f"Running every window whole over evaluation as it is, {L} to {LONGEST:,} tokens"
+    """Print the median of each pair's ratios with its interval; a stall hardly affects them."""
+    title = f"Time with every window in full over poslab's, {L} to {LONGEST:,} tokens"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
     for column in ("scheme", "attention", "median ratio", "95 % interval", "rounds", f"at least {BOUND}"):
         table.add_column(column, justify="left" if column in ("scheme", "attention") else "right")
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
             for name in {*names} - {*group}:
                 raise UserError(f"there is no {name!r}; there are {', '.join(group)}")
         if not options["rounds"].isdecimal() or int(options["rounds"]) < 2:
-            raise UserError(f"rounds={options['rounds']} must be a number from 2 on")
+            raise UserError(f"rounds={options['rounds']} must be a whole number of at least 2")
     except UserError as error:
         return refuse("evaluation.py", str(error))
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""How near the times of `plan=true` come: python benchmarks/foreseen_times.py [reports=reports]
+"""Measure how accurate the times of `plan=true` are: python benchmarks/foreseen_times.py [reports=reports]
 
-Of every finished run in the archived studies, the time that the other runs of its study foresee over the
-recorded one: once with the other seeds of its arm among them, once without its scheme and attention.
+For every finished run in the archived studies, compute the ratio of the time predicted from the other runs of
+its study to the recorded time: once with the other seeds of its arm, once without its scheme and attention.
 """
 
 import statistics
@@ -18,7 +18,7 @@ def main(reports: Path) -> None:
     for path in sorted(reports.glob(f"*/{ARCHIVE}")):
         (records,) = load_available(path.parent.name, reports / "none", reports)
         finished = [run for run in records.runs if run.status == "done"]
-        recorded = [(run, found) for run in finished if (found := timed(run.manifest)) is not None]
+        recorded = [(run, run_time) for run in finished if (run_time := timed(run.manifest)) is not None]
         for basis in ("same arm", "other schemes"):
             ratios = sorted(filter(None, (_ratio(run, time, recorded, basis) for run, time in recorded)))
             if len(ratios) > 1:
@@ -30,10 +30,10 @@ def main(reports: Path) -> None:
 
 
 def _ratio(run: Run, time: Timed, recorded: list[tuple[Run, Timed]], basis: str) -> float | None:
-    """Return the foreseen time over the recorded one; None where no other run foresees it."""
+    """Return the predicted time over the recorded one; None if no other run allows a prediction."""
     known = [
-        found
-        for known_run, found in recorded
+        known_time
+        for known_run, known_time in recorded
         if known_run is not run and (basis == "same arm" or _parts(known_run) != _parts(run))
     ]
     cost = cost_of(time.settings, run.manifest.corpus.vocabulary or 0, run.manifest.tokens)

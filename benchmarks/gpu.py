@@ -1,15 +1,15 @@
-"""How fast poslab is on a GPU: python benchmarks/gpu.py
+"""Measure how fast poslab is on a GPU: python benchmarks/gpu.py
 
 In under eight minutes on an H200, without a network, W&B or `datasets`:
 
-- the main arms with their blocks compiled, beside nanoGPT's model (--nanogpt PATH/model.py) and
-  x-transformers, where that is installed, at the sizes micro and small;
-- 1, 2, 4 and 8 whole nano runs at once on the device: what launcher.runs_per_gpu should be;
+- the main arms with compiled blocks, in comparison with nanoGPT's model (--nanogpt PATH/model.py) and with
+  x-transformers, if that is installed, at the sizes micro and small;
+- 1, 2, 4 and 8 complete nano runs at once on the device, to choose launcher.runs_per_gpu;
 - evaluation at 16 L;
 - a training step of every pair of scheme and attention, not compiled.
 
-Of each: tokens per second, the share of the device's peak, memory, and the kernel that ran. --smoke runs all
-of it at a size of seconds, on a CPU too, where nothing is compiled: it shows that the program works.
+For each: tokens per second, the share of the device's peak, memory, and the kernel that ran. --smoke runs
+everything at a size that takes seconds, also on a CPU, where nothing is compiled, to test the program.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from poslab.config.schema import ConfigError
 from poslab.evaluation.losses import token_losses
 from poslab.model.gpt import GPT
 
-# Dense bfloat16 matrix products by the vendors' data sheets, in FLOP per second, by a part of PyTorch's name.
+# Dense bfloat16 matrix products in FLOP/s from the vendors' data sheets, by a part of PyTorch's device name.
 DATA_SHEET = {
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -52,44 +52,44 @@ DATA_SHEET = {
     "4090": 165e12,
     "3090": 71e12,
 }
-WINDOWS = {"micro": 64, "small": 32}  # a step
+WINDOWS = {"micro": 64, "small": 32}  # per step
 MAIN = (("rope", "flash"), ("none", "flash"), ("alibi", "flash"), ("t5", "flash"), ("rope", "linear"))
 EVALUATED = (("rope", "flash"), ("alibi", "flash"), ("t5", "flash"), ("kerple", "flash"), ("rope", "linear"))
 TIMES_AS_LONG = 16  # evaluation windows, in units of L
 AT_ONCE = (1, 2, 4, 8)
-ENOUGH = 0.95  # of the most tokens per second: fewer runs at once are as good
+ENOUGH = 0.95  # share of the highest tokens per second at which fewer runs are as good
 GIB = 2**30
 LEFT_OUT = ["", "", "", "left out: no time"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     device: torch.device
     dtype: torch.dtype
     sizes: dict[str, Size]
-    steps: int  # timed, after two that are not
-    matrix: int  # rows and columns of the product that measures the device
+    steps: int  # timed steps, after two that are not timed
+    matrix: int  # rows and columns of the matrix product that measures the device
     nano_steps: int
     at_once: tuple[int, ...]
     evaluation_windows: int
     compiled: bool
-    ends: float  # time.monotonic() after which nothing further is begun
+    ends: float  # time.monotonic() after which nothing more is started
 
     def over(self) -> bool:
         return time.monotonic() > self.ends
 
 
 def matrix_rate(plan: Plan) -> float:
-    """FLOP per second of a product of two square matrices of random numbers."""
+    """Return the FLOP per second in a product of two random square matrices."""
     left, right = torch.randn(2, plan.matrix, plan.matrix, device=plan.device, dtype=plan.dtype)
     seconds = [timed(lambda: left @ right, plan.device) for _ in range(12)]
     return float(2 * plan.matrix**3 / statistics.median(seconds[2:]))
 
 
 def peak(plan: Plan) -> tuple[float, str]:
-    """FLOP per second that shares are of, and where the number is from."""
+    """Return the peak FLOP per second for computing shares, and the source of the number."""
     measured = matrix_rate(plan)
     rate = f"{measured / 1e12:,.2f} TFLOP/s measured by a {plan.dtype} matrix product of {plan.matrix:,}"
     if plan.device.type == "cuda":
@@ -105,7 +105,7 @@ def peak(plan: Plan) -> tuple[float, str]:
 
 @contextmanager
 def freed(device: torch.device) -> Iterator[None]:
-    """Free the memory that is allocated inside; its peak can be read there."""
+    """Free the memory that is allocated in the block; its peak can be read inside."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -115,7 +115,7 @@ def freed(device: torch.device) -> Iterator[None]:
 
 
 def most_memory(device: torch.device) -> str:
-    """GiB that PyTorch's allocator has handed out at once; empty on a CPU."""
+    """Return the peak GiB allocated by PyTorch's allocator; empty on a CPU."""
     return f"{torch.cuda.max_memory_allocated(device) / GIB:,.1f}" if device.type == "cuda" else ""
 
 
@@ -124,9 +124,9 @@ def reason(error: Exception) -> str:
 
 
 def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best: float) -> list[str] | None:
-    """Tokens per second, share of the peak, memory and kernel of a step, or the reason where it fails.
+    """Return tokens per second, share of the peak, memory and kernel of a step, or why it failed.
 
-    None where there is no such contender.
+    None if there is no such contender.
     """
     with freed(plan.device):
         try:
@@ -139,7 +139,7 @@ def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best:
             seconds = statistics.median(timed(contender.step, plan.device) for _ in range(plan.steps))
         except ConfigError:
             return None
-        except Exception as error:  # out of memory, or a kernel that cannot be compiled: the others continue
+        except Exception as error:  # out of memory, or a kernel that does not compile: the others continue
             return ["", "", "", reason(error)]
         kernel = getattr(contender.model, "kernel", "") or contender.note
         share = flops(contender, size) / seconds / best
@@ -147,7 +147,7 @@ def measured(make: Callable[[], Contender | None], size: Size, plan: Plan, best:
 
 
 def flops(contender: Contender, size: Size) -> float:
-    """Of a step: 6 N + 12 layers D L a token, as GPT.training_flops counts them; the peers' likewise."""
+    """Return the FLOPs of a step: 6 N + 12 layers D L per token as in GPT.training_flops, also for peers."""
     if isinstance(contender.model, GPT):
         return contender.model.training_flops(size.tokens)
     matrices = sum(
@@ -159,7 +159,7 @@ def flops(contender: Contender, size: Size) -> float:
 
 
 def show_peers(plan: Plan, model: Path | None, best: float) -> None:
-    """The main arms, and the peers."""
+    """Print the main arms and the peers."""
     done = ", compiled" if plan.compiled else ""
     for name, size in plan.sizes.items():
         common = (size, plan.device, plan.dtype)
@@ -178,7 +178,7 @@ def show_peers(plan: Plan, model: Path | None, best: float) -> None:
 
 
 def show_pairs(plan: Plan, best: float) -> None:
-    """Every pair, not compiled, so that the kernel is all that differs."""
+    """Print every pair, not compiled, so that only the kernel differs."""
     schemes = one_for_each_scheme(arms(CONF / "pos"))
     for name, size in plan.sizes.items():
         makers = {
@@ -195,7 +195,7 @@ def show(
     plan: Plan,
     best: float,
 ) -> None:
-    """A row for each contender; those that time does not suffice for are named."""
+    """Print a row for each contender, including those left out for lack of time."""
     rows = []
     for label, make in makers.items():
         cells = LEFT_OUT if plan.over() else measured(make, size, plan, best)
@@ -205,7 +205,7 @@ def show(
 
 
 def show_evaluation(plan: Plan) -> None:
-    """Losses of windows of 16 L, in the precision of training."""
+    """Print evaluation on windows of 16 L, in the precision of training."""
     for name, size in plan.sizes.items():
         length = TIMES_AS_LONG * size.context_length
         windows = np.random.default_rng(0).integers(
@@ -226,7 +226,7 @@ def show_evaluation(plan: Plan) -> None:
 def evaluated(
     pos: str, attention: str, size: Size, windows: Int[np.ndarray, "N T+1"], plan: Plan
 ) -> list[str]:
-    """Tokens per second, memory and kernel of losses, or the reason where that fails."""
+    """Return tokens per second, memory and kernel of an evaluation, or why it failed."""
     with freed(plan.device):
         try:
             gpt = poslab_gpt(pos, attention, size, plan.device, plan.dtype).model
@@ -242,7 +242,7 @@ def evaluated(
 
 
 def show_runs(plan: Plan) -> None:
-    """Whole nano runs that share the device, and how many are worth it."""
+    """Print complete nano runs that share the device, and how many at once are worthwhile."""
     rows, rates = [], {}
     for count in plan.at_once:
         if plan.over():
@@ -263,8 +263,8 @@ def show_runs(plan: Plan) -> None:
                 f"{result.peak_bytes / GIB:,.2f}",
             ]
         )
-    print(f"\nnano runs of {plan.nano_steps} steps at once, with their validations")
-    print(table(["runs", "tokens/s together", "times one", "GiB each"], rows))
+    print(f"\nnano runs of {plan.nano_steps} steps at once, including validations")
+    print(table(["runs", "total tokens/s", "over one run", "GiB each"], rows))
     if rates:
         fewest = min(count for count, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
         print(
@@ -293,7 +293,7 @@ def whole(device: torch.device, minutes: float) -> Plan:
 
 
 def smoke(device: torch.device, minutes: float) -> Plan:
-    """All of it at a size of seconds."""
+    """Return a plan with everything at a size that takes seconds."""
     torch.set_num_threads(1)
     return Plan(
         device=device,
@@ -314,16 +314,16 @@ def main(given: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nanogpt", type=Path, metavar="PATH/model.py")
-    parser.add_argument("--minutes", type=float, default=7.5, help="after which nothing further is begun")
+    parser.add_argument("--minutes", type=float, default=7.5, help="after which nothing more is started")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args(given)
     cuda = torch.cuda.is_available()
     if not cuda and not options.smoke:
-        print("PyTorch sees no CUDA device; --smoke tries the program without one", file=sys.stderr)
+        print("PyTorch finds no CUDA device; --smoke tests the program without one", file=sys.stderr)
         return 1
     plan = (smoke if options.smoke else whole)(torch.device("cuda" if cuda else "cpu"), options.minutes)
     best, source = peak(plan)
-    print(f"Shares are of {source}, by 6 N + 12 layers D L operations per token.", flush=True)
+    print(f"Shares are of {source}, with 6 N + 12 layers D L operations per token.", flush=True)
     show_peers(plan, options.nanogpt, best)
     show_runs(plan)
     show_evaluation(plan)

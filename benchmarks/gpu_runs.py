@@ -1,7 +1,7 @@
-"""Whole training runs that share a device: so many processes train the default model at once.
+"""Complete training runs that share a device: several processes train the default model at once.
 
-Each does what a run of a study does from its first step to its last, validations and the reading of batches
-included. Records, W&B and the start of a process are left out.
+Each does the same as a run in a study from its first step to its last, including validations and reading
+batches. Records, W&B and process startup are left out.
 """
 
 import time
@@ -23,21 +23,21 @@ from poslab.study.launch.devices import peak_memory
 from poslab.training.observer import Observer
 
 CONF = Path(__file__).parent.parent / "conf"
-PATIENCE = 240.0  # seconds until all of them must have ended
+PATIENCE = 240.0  # seconds in which all runs must end
 
-Ended = tuple[float, float, int]  # when a run began and ended, by time.monotonic, and its most bytes
+Ended = tuple[float, float, int]  # when a run began and ended (time.monotonic), and its peak bytes
 
 
 @dataclass(frozen=True)
 class Together:
-    """Runs that trained at once."""
+    """The result of runs that trained at once."""
 
-    tokens_per_second: float  # of all, from the first step of the first to the end of the last
-    peak_bytes: int  # of the one that took most
+    tokens_per_second: float  # of all runs, from the first step of the first to the end of the last
+    peak_bytes: int  # the largest of the runs
 
 
 def config(steps: int, device: str) -> RunConfig:
-    """The default model, trainer and evaluation, on random text, which needs no library."""
+    """Return the default model, trainer and evaluation, on random text, which needs no library."""
     model = arms(CONF / "model")["nano"]
     trainer = {**arms(CONF)["config"]["trainer"], **arms(CONF / "trainer")["nano"]}
     evaluate = arms(CONF / "evaluate")["default"]
@@ -66,12 +66,12 @@ def config(steps: int, device: str) -> RunConfig:
 
 
 def runs_at_once(count: int, steps: int, device: str) -> Together:
-    """Train `count` runs at once. Raises RuntimeError where one of them fails."""
-    asked = config(steps, device)
-    prepare(asked.data)  # once, before they all would
-    context = get_context("spawn")  # a forked process cannot use CUDA once its parent has
+    """Train `count` runs at once. Raises RuntimeError if one of them fails."""
+    setup = config(steps, device)
+    prepare(setup.data)  # once, before all processes need it
+    context = get_context("spawn")  # a forked process cannot use CUDA after its parent has used it
     ready, ended = context.Barrier(count), context.Queue()
-    processes = [context.Process(target=_run, args=(asked, ready, ended), daemon=True) for _ in range(count)]
+    processes = [context.Process(target=_run, args=(setup, ready, ended), daemon=True) for _ in range(count)]
     for process in processes:
         process.start()
     try:
@@ -80,7 +80,7 @@ def runs_at_once(count: int, steps: int, device: str) -> Together:
         for process in processes:
             process.join(5)
             process.kill()
-    tokens = count * steps * asked.trainer.batch_size * asked.context_length
+    tokens = count * steps * setup.trainer.batch_size * setup.context_length
     seconds = max(end for _, end, _ in times) - min(begun for begun, _, _ in times)
     return Together(tokens / seconds, max(size for _, _, size in times))
 
@@ -96,7 +96,7 @@ def _next(ended: "Queue[Ended | str]", until: float) -> Ended:
 
 
 def _run(config: RunConfig, ready: Barrier, ended: "Queue[Ended | str]") -> None:
-    from poslab.training.loop import train  # Lightning takes seconds, and the parent process needs none of it
+    from poslab.training.loop import train  # Lightning takes seconds, and the parent does not need it
 
     torch.set_num_threads(1)
     try:
@@ -109,7 +109,7 @@ def _run(config: RunConfig, ready: Barrier, ended: "Queue[Ended | str]") -> None
 
 
 class _Together(Observer):
-    """Begins when all are ready to begin."""
+    """Waits before the first step until all runs are ready."""
 
     def __init__(self, ready: Barrier) -> None:
         self.ready = ready

@@ -1,7 +1,7 @@
-"""Work that is timed in turns, and ratios of it with intervals.
+"""Time pieces of work in turns, and compute ratios with intervals.
 
-The speed of a shared machine changes from minute to minute. So what is compared is done in turns within one
-process, and ratios are taken within each round, where all met the same machine.
+The speed of a shared machine changes from minute to minute. So compared pieces of work take turns within one
+process, and ratios are taken within each round, where the machine was the same for all.
 """
 
 import math
@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of the rounds' ratios, and the interval of a median at CONFIDENCE."""
+    """The median of the rounds' ratios, with its interval at level CONFIDENCE."""
 
     median: float
     low: float
@@ -30,10 +30,10 @@ class Ratio:
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
-    """`over` divided by `under`, round by round.
+    """Return the median of `over` divided by `under`, round by round.
 
-    The interval is that of the sign test, between two of the sorted ratios. It assumes nothing about how the
-    times are spread, and a round that stalls moves it no more than any other. Infinite below six rounds.
+    The interval is that of the sign test, between two of the sorted ratios. It assumes nothing about the
+    distribution of times, and a stalled round affects it no more than any other. Infinite below six rounds.
     """
     ratios = sorted(above / below for above, below in zip(over, under, strict=True))
     outside = int(binom.ppf((1 - CONFIDENCE) / 2, len(ratios), 0.5))
@@ -45,9 +45,9 @@ def ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
 def in_turns(
     work: Mapping[str, Callable[[], object]], rounds: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """The seconds of each piece of work in each round, after one of each that does not count.
+    """Return the seconds of each piece of work in each round, after one uncounted call of each.
 
-    The order is drawn anew for each round, so that none always follows the same other.
+    The order is drawn again for each round, so that no piece always follows the same other one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for piece in work.values():
@@ -61,9 +61,9 @@ def in_turns(
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, until the device has finished its work.
+    """Return the seconds of one call, until the device has finished its work.
 
-    On a CPU with one thread processor time, which interruptions by other processes do not lengthen.
+    With one thread on a CPU, return processor time: interruptions by other processes do not lengthen it.
     """
     single_thread = device.type == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if single_thread else time.perf_counter
@@ -75,13 +75,13 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lines with columns as wide as their widest cell, the first to the left and the others to the right."""
+    """Return a table as text: the first column is aligned left, the others right."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(

@@ -1,8 +1,8 @@
-"""Linear attention beside the plain chunk form of it: python benchmarks/linear.py
+"""Compare linear attention with its plain chunk form: python benchmarks/linear.py
 
-The plain form is that of flash-linear-attention's reference, `naive_chunk_linear_attn`, written anew: all
+The plain form is that of flash-linear-attention's reference, `naive_chunk_linear_attn`, reimplemented: all
 chunks of 64 tokens at once, their states by a cumulative sum, autograd's backward, no bias, no rotation.
-Each time is that of one layer, forward and backward, float32, one thread, queries, keys and values wanting
+Each time is of one layer, forward and backward, float32, one thread; queries, keys and values require
 gradients. Ratios are to the plain form with phi and the denominator, which is attention=linear pos=none.
 """
 
@@ -29,9 +29,9 @@ DEFAULTS = {
     "attention": "linear",
     "length": "4096",  # tokens, a multiple of CHUNK
     "batch": "1",
-    "heads": "12",  # as model=small; model=micro has 6
+    "heads": "12",  # as in model=small; model=micro has 6
     "head_width": "64",
-    "chunks": "64",  # tokens; several are compared
+    "chunks": "64",  # tokens; several values are compared
     "rounds": "15",
 }
 
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> None:
     except UserError as error:
         raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
-    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
+    keep_memory()  # otherwise forms with large tensors pay for system calls each time
     batch, heads, length, width = (int(chosen[key]) for key in ("batch", "heads", "length", "head_width"))
     stream = torch.Generator().manual_seed(0)
     q, k, v, upstream = torch.randn(4, batch, heads, length, width, generator=stream)

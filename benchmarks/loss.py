@@ -1,9 +1,9 @@
-"""Memory and time of a training step with the loss in blocks of logits: python benchmarks/loss.py
+"""Measure memory and time of a training step with the loss in blocks of logits: python benchmarks/loss.py
 
-A GPT of width 512 and a vocabulary of 50,257 on 4 windows of 1,024 tokens, float32: the loss and all its
-gradients, with all logits at once and in blocks, in turn. Memory is what a step adds to the process at its
-most, in a process of its own, with the gradients of the weights; time is processor time, as a ratio with a
-95 % interval by bootstrap over the rounds.
+A GPT of width 512 with a vocabulary of 50,257 on 4 windows of 1,024 tokens, float32: the loss and all its
+gradients, with all logits at once and in blocks, in turn. Memory is the increase of the peak by one step in a
+separate process, including the gradients of the weights. Time is processor time, as a ratio with a 95 %
+interval by bootstrap over the rounds.
 """
 
 import resource
@@ -37,7 +37,7 @@ WAYS = {"all": sys.maxsize, "blocks": cross_entropy.LOGITS}
 
 
 class Step:
-    """The loss and the gradients of one batch."""
+    """Computes the loss and the gradients of one batch."""
 
     def __init__(self, chosen: dict[str, str]) -> None:
         vocabulary, width, layers, windows, length = (int(chosen[name]) for name in list(DEFAULTS)[:5])
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
     except UserError as error:
         raise SystemExit(refuse("loss.py", str(error))) from None
     step = Step(chosen)
-    if way is not None:  # the process of one step
+    if way is not None:  # the process that takes one step
         before = peak()
         step.take(way)
         print(peak() - before)
@@ -81,8 +81,8 @@ def main(arguments: list[str]) -> None:
         added[name] = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         print(f"{name}: a step adds {added[name] / 2**20:,.0f} MiB")
     gradients = sum(parameter.numel() for parameter in step.gpt.parameters()) * 4
-    print(f"the gradients of the weights are {gradients / 2**20:,.0f} MiB of each")
-    losses = {name: step.take(name)[0] for name in WAYS}  # and warms up
+    print(f"of each, {gradients / 2**20:,.0f} MiB are the gradients of the weights")
+    losses = {name: step.take(name)[0] for name in WAYS}  # this also warms up
     print(f"losses: {', '.join(f'{name} {loss:.7f}' for name, loss in losses.items())}")
     compare(step)
     ratios = []
@@ -95,18 +95,18 @@ def main(arguments: list[str]) -> None:
 
 
 def compare(step: Step) -> None:
-    """Print how far the gradients are apart, of their largest value."""
-    found = {}
+    """Print the largest difference of the gradients, relative to the largest gradient of its weight."""
+    gradients = {}
     for way in WAYS:
         step.take(way)
-        found[way] = [
+        gradients[way] = [
             parameter.grad.clone() for parameter in step.gpt.parameters() if parameter.grad is not None
         ]
-    apart = max(
+    difference = max(
         float((blocks - whole).abs().max() / whole.abs().max())
-        for blocks, whole in zip(found["blocks"], found["all"], strict=True)
+        for blocks, whole in zip(gradients["blocks"], gradients["all"], strict=True)
     )
-    print(f"gradients differ by at most {apart:.1e} of a weight's largest")
+    print(f"gradients differ by at most {difference:.1e} of the largest in a weight")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""How time grows with the length in mixers without attention: python benchmarks/mixers.py
+"""Measure how time grows with the length in mixers without attention: python benchmarks/mixers.py
 
 One layer with its projections, forward and backward, B = 1, 4 heads of width 32, float32, one thread,
-pos=none. Processor time, the shortest of the rounds; the exponent is of least squares of the logarithms.
+pos=none. Processor time, the shortest round; the exponent is the least-squares slope of the logarithms.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""Processor time of a run of four steps: a bare Lightning script, `poslab.train`, and the whole command.
+"""Measure processor time of a four-step run: a bare Lightning script, `poslab.train`, the whole command.
 
     python benchmarks/overhead.py rounds=5
 
-The same model, steps and text, each in a process of its own, in turns, on one thread. The ratios are to the
-script; importing PyTorch and Lightning is most of all three.
+The same model, steps and text, each in a separate process, in turns, on one thread. Ratios are to the
+script; most of the time of all three is for importing PyTorch and Lightning.
 """
 
 import os
@@ -58,7 +58,7 @@ poslab.train(poslab.compose(*SETTINGS), "runs/mine")
 
 
 def seconds(*command: str) -> float:
-    """Processor time of a command and of all that it starts, in a folder of its own."""
+    """Return the processor time of a command and its child processes, in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         before = os.times()
         child = os.fork()
@@ -87,7 +87,7 @@ def main(rounds: int) -> None:
     for number in range(rounds + 1):
         for name, command in commands.items():
             measured = seconds(*command)
-            if number:  # the first prepares the text and the compiled files of Python
+            if number:  # the first round prepares the text and Python's bytecode
                 taken[name].append(measured)
     for name in ("train", "command"):
         ratios = [measured / bare for measured, bare in zip(taken[name], taken["bare"], strict=True)]

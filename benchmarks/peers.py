@@ -1,11 +1,11 @@
-"""A training step beside its peers': python benchmarks/peers.py --nanogpt PATH/model.py
+"""Compare a training step with other libraries': python benchmarks/peers.py --nanogpt PATH/model.py
 
 Forward, backward and AdamW of poslab's GPT under several schemes, of nanoGPT's model (Karpathy; its model.py
-is loaded from the path that you give) and of x-transformers, where that is installed, with the same layers,
-width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are those of the
-rounds. nanoGPT is there a second time with GPT-2's activation, which is poslab's as well. Under --size
-llama_nano the peer is Llama in plain PyTorch (plain_llama.py). x-transformers need not be installed into this
-project's environment:
+is loaded from the path that you give) and of x-transformers, if that is installed, with the same layers,
+width, heads, vocabulary, windows and optimizer. They take turns step by step, and ratios are taken within
+rounds. nanoGPT is included a second time with GPT-2's activation, which poslab uses. With --size llama_nano
+the peer is Llama in plain PyTorch (plain_llama.py). x-transformers need not be installed into this project's
+environment:
 
     uv pip install --target DIR --no-deps x-transformers torch-einops-utils einops einx loguru frozendict
     PYTHONPATH=DIR python benchmarks/peers.py --nanogpt PATH/model.py
@@ -36,14 +36,14 @@ from poslab.model.positions import Geometry, build_scheme
 
 CONF = Path(__file__).parent.parent / "conf"
 SCHEMES = ("none", "learned", "rope", "alibi", "t5")
-TOKENS_A_STEP = 4_096  # on a CPU; nano's own batch
+TOKENS_A_STEP = 4_096  # on a CPU; the batch of nano
 NANOGPT = "nanoGPT learned"
 PLAIN_LLAMA = "plain Llama rope"
 LLAMA_BLOCK = BlockOptions(norm="rms", mlp="swiglu", bias=False)
-TANH = "nanoGPT, tanh GELU"  # the activation of GPT-2 and of poslab, slower than nanoGPT's exact one
+TANH = "nanoGPT, tanh GELU"  # the activation of GPT-2 and poslab, slower than nanoGPT's exact one
 
-# The settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on
-# unless it is switched off; the width of a head that its rotary embedding turns is set below.
+# Settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on by
+# default. The width that its rotary embedding rotates is set below.
 X_TRANSFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({}, {"use_abs_pos_emb": False}),
     "learned": ({}, {"use_abs_pos_emb": True}),
@@ -55,14 +55,14 @@ X_TRANSFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Size:
-    """The shapes that all models share."""
+    """The shapes that all compared models share."""
 
     layers: int
     width: int
     heads: int
     context_length: int
     vocabulary: int
-    windows: int  # a step
+    windows: int  # per step
     block: BlockOptions = GPT2_BLOCK
 
     @property
@@ -72,7 +72,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Contender:
-    """A model in training: `step` takes one step."""
+    """A model with a function `step` that takes one training step."""
 
     name: str
     model: nn.Module
@@ -84,13 +84,13 @@ SHAPE = "layers", "width", "heads", "context_length"
 
 
 def sizes() -> dict[str, dict[str, int]]:
-    """The SHAPE of each file in conf/model."""
+    """Return the SHAPE of each file in conf/model."""
     files = arms(CONF / "model").items()
     return {name: {key: {**file["model"], **file}[key] for key in SHAPE} for name, file in files}
 
 
 def block_of(name: str) -> BlockOptions:
-    """The block of a file in conf/model."""
+    """Return the block of a file in conf/model."""
     model = arms(CONF / "model")[name]["model"]
     return BlockOptions(**{key: value for key, value in model.items() if key not in SHAPE})
 
@@ -104,7 +104,7 @@ def training(
     dtype: torch.dtype,
     note: str = "",
 ) -> Contender:
-    """A model trained by AdamW on one fixed batch, under autocast where `dtype` is not float32."""
+    """Return a model trained by AdamW on one fixed batch, under autocast unless `dtype` is float32."""
     model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.99), fused=True)
     stream = torch.Generator().manual_seed(0)
@@ -125,7 +125,7 @@ def training(
 def poslab_gpt(
     pos: str, attention: str, size: Size, device: torch.device, dtype: torch.dtype, compiled: bool = False
 ) -> Contender:
-    """poslab's GPT. Raises ConfigError where the two cannot work together."""
+    """Return poslab's GPT. Raises ConfigError if scheme and attention do not work together."""
     geometry = Geometry(size.width, size.heads, size.context_length, size.layers)
     section = arms(CONF / "attention")[attention]
     with torch.device(device):
@@ -137,10 +137,10 @@ def poslab_gpt(
         for parameter in gpt.parameters():
             if (
                 parameter.ndim >= 2
-            ):  # GPT-2's; GPT.initialise draws them on the CPU, for seconds at larger sizes
+            ):  # as in GPT-2; GPT.initialise draws on the CPU, which takes seconds at larger sizes
                 parameter.normal_(0, 0.02)
     for part in (scheme, *attentions):
-        part.draw(torch.Generator().manual_seed(0))  # what their constructors leave without a value
+        part.draw(torch.Generator().manual_seed(0))  # values that their constructors leave unset
     if compiled:
         gpt.compile_blocks()
     stream = torch.Generator().manual_seed(0)
@@ -160,12 +160,12 @@ def nanogpt(
     compiled: bool = False,
     tanh: bool = False,
 ) -> Contender:
-    """nanoGPT's model from its model.py; `compiled` as its train.py does, the model as a whole."""
+    """Return nanoGPT's model from its model.py; `compiled` as a whole, as in its train.py."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", path)
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} is no Python module")
+        raise SystemExit(f"{path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclass looks for its own module
+    sys.modules[spec.name] = module  # its dataclass looks up its own module here
     spec.loader.exec_module(module)
     config = module.GPTConfig(
         block_size=size.context_length,
@@ -182,7 +182,7 @@ def nanogpt(
     forward: Callable[..., Any] = torch.compile(model) if compiled else model
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        value: Tensor = forward(inputs, targets)[1]  # of the model itself, as in its train.py
+        value: Tensor = forward(inputs, targets)[1]  # the model's own loss, as in its train.py
         return value
 
     name = TANH if tanh else NANOGPT
@@ -190,7 +190,7 @@ def nanogpt(
 
 
 def plain_llama(size: Size, device: torch.device, dtype: torch.dtype) -> Contender:
-    """Llama in plain PyTorch."""
+    """Return Llama in plain PyTorch."""
     hidden = SwiGLU(size.width, BlockOptions()).expand.rows[0]
     model = PlainLlama(size.layers, size.width, size.heads, hidden, size.context_length, size.vocabulary)
 
@@ -201,7 +201,7 @@ def plain_llama(size: Size, device: torch.device, dtype: torch.dtype) -> Contend
 
 
 def x_transformers(pos: str, size: Size, device: torch.device, dtype: torch.dtype) -> Contender | None:
-    """x-transformers under a scheme, with its flash attention where it allows that; None: not installed."""
+    """Return x-transformers' model with a scheme and, if possible, flash attention; None: not installed."""
     if importlib.util.find_spec("x_transformers") is None:
         return None
     from x_transformers import Decoder, TransformerWrapper  # type: ignore[import-not-found]
@@ -243,7 +243,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
-    """Tokens per second over nanoGPT's, or plain Llama's, and over those of x-transformers' same scheme."""
+    """Return a table of tokens per second over nanoGPT's or plain Llama's, and over x-transformers'."""
     rows = []
     for contender in contenders:
         name = contender.name
@@ -271,7 +271,7 @@ def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size:
         "attention",
         "parameters",
         "over plain Llama" if PLAIN_LLAMA in seconds else "over nanoGPT",
-        "over x-transformers' same scheme",
+        "over x-transformers (same scheme)",
     ]
     return table(header + (["per second"] if cuda else []), rows)
 
@@ -283,15 +283,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nanogpt", type=Path, metavar="PATH/model.py", help="nanoGPT's model")
     parser.add_argument("--size", choices=list(sizes()), default="nano", help="shapes of conf/model")
     for name in SHAPE:
-        parser.add_argument(f"--{name}", type=int, help="instead of the size's")
+        parser.add_argument(f"--{name}", type=int, help="overrides the value of --size")
     parser.add_argument("--vocabulary", type=int, default=257)
-    parser.add_argument("--windows", type=int, help=f"a step; by default {TOKENS_A_STEP:,} tokens' worth")
+    parser.add_argument("--windows", type=int, help=f"per step; default: {TOKENS_A_STEP:,} tokens in total")
     parser.add_argument("--schemes", default=",".join(SCHEMES))
     parser.add_argument("--attentions", default="flash,linear")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--compile", action="store_true", help="poslab's blocks and nanoGPT's model")
+    parser.add_argument("--compile", action="store_true", help="compile poslab's blocks and nanoGPT's model")
     return parser.parse_args(given)
 
 

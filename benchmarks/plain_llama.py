@@ -1,8 +1,8 @@
-"""Llama in plain PyTorch, laid out as in litgpt: the function of conf/model/llama_nano.yaml under RoPE.
+"""Llama in plain PyTorch, structured as in litgpt: the same function as conf/model/llama_nano.yaml with RoPE.
 
-RMSNorm before each half, one matrix for queries, keys and values, RoPE by a table of cosines and sines,
-PyTorch's fused attention, SwiGLU from two matrices, no biases. The output matrix is the token embedding's, as
-ours is (litgpt's is its own).
+RMSNorm before each half of a block, one matrix for queries, keys and values, RoPE from a table of cosines and
+sines, PyTorch's fused attention, SwiGLU with two matrices, no biases. The output matrix is tied to the token
+embedding, as in poslab (in litgpt it is separate).
 
 Shapes: B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 def swapped(x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
-    """The other number of each pair (c, c + K/2), with the sign that it has in a rotation."""
+    """Return the other number of each pair (c, c + K/2), with its sign in a rotation."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)
 

@@ -1,9 +1,9 @@
-"""How long planning takes: python benchmarks/planning.py [runs=10000] [finished=500]
+"""Measure how long planning takes: python benchmarks/planning.py [runs=10000] [finished=500]
 
-The command `train.py -m seed=range(N)` up to the moment at which the first run would begin; then one with
-finished runs only (synthetic records, with weights of the default model's size) up to the moment at which
-that is known. Each in a process and a folder of its own; the imports count. Printed are
-seconds of this machine, wall clock and processor.
+The command `train.py -m seed=range(N)` is timed until the first run would begin. Then a command with finished
+runs only (synthetic records, with weights of the default model's size) is timed until they are recognised.
+Each runs in a separate process and folder, and imports are included. Wall-clock and processor seconds of this
+machine are printed.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ WEIGHTS = 3_500_000  # bytes of a checkpoint.pt
 
 
 def plan_alone(arguments: Sequence[str]) -> None:
-    """In a process of its own: the command of these arguments, which ends when its runs are planned."""
+    """Run the command with these arguments in this process, and exit when its runs are planned."""
     from poslab.study import execute
 
     finish = execute._finish
@@ -46,7 +46,7 @@ def plan_alone(arguments: Sequence[str]) -> None:
 
 
 def _make_up_record(job) -> None:  # type: ignore[no-untyped-def]
-    """A finished run, as far as planning looks at it."""
+    """Write the record of a finished run, as far as planning reads it."""
     from poslab.record.schema import FINAL, FORMAT
     from poslab.record.writer import RunRecord
 
@@ -71,7 +71,7 @@ def _make_up_record(job) -> None:  # type: ignore[no-untyped-def]
 
 
 def timed(action: str, runs: int, place: Path) -> str:
-    """Seconds of the command of `runs` runs, as a sentence."""
+    """Return the seconds of a command with `runs` runs, as text."""
     before, begun = os.times(), time.perf_counter()
     subprocess.run(
         [sys.executable, __file__, action, "-m", f"seed=range({runs})", *TINY],
@@ -93,8 +93,8 @@ def main(arguments: Sequence[str]) -> None:
         planned = timed("plan", int(options["runs"]), place)
         print(f"{options['runs']} runs planned: {planned}")
         timed("record", int(options["finished"]), place)
-        found = timed("find", int(options["finished"]), place)
-        print(f"{options['finished']} finished runs recognised: {found}")
+        recognised = timed("find", int(options["finished"]), place)
+        print(f"{options['finished']} finished runs recognised: {recognised}")
 
 
 if __name__ == "__main__":

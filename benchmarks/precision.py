@@ -1,7 +1,7 @@
-"""Training steps in bfloat16 beside float32 on a CPU: python benchmarks/precision.py
+"""Compare training steps in bfloat16 and float32 on a CPU: python benchmarks/precision.py
 
-A step is forward, backward and AdamW of a whole model, as training takes it (autocast as Lightning's
-bf16-mixed sets it), with one thread; the figures are tokens/s in bfloat16 over those in float32.
+A step is forward, backward and AdamW of a complete model, as in training (with the autocast of Lightning's
+bf16-mixed), with one thread. Ratios are tokens/s in bfloat16 over those in float32.
 """
 
 import sys
@@ -28,8 +28,8 @@ DEFAULTS = {
     "pos": "rope,alibi,t5",
     "attention": "flash,linear",
     "lengths": "256,512,1024",
-    "tokens": "1024",  # a step
-    "layers": "6",  # as model=micro
+    "tokens": "1024",  # per step
+    "layers": "6",  # as in model=micro
     "width": "384",
     "heads": "6",
     "rounds": "11",
@@ -42,9 +42,9 @@ def main(arguments: list[str]) -> None:
     except UserError as error:
         raise SystemExit(refuse(Path(__file__).name, str(error))) from None
     torch.set_num_threads(1)
-    keep_memory()  # or the forms with the largest tensors would pay the system for them each time
+    keep_memory()  # otherwise large tensors cost system calls each time
     if not cpu_has_bfloat16():
-        raise SystemExit("this machine's CPU has no instructions for bfloat16")
+        raise SystemExit("this machine's CPU has no bfloat16 instructions")
     print("Tokens/s in bfloat16 over those in float32")
     for length in (int(length) for length in chosen["lengths"].split(",")):
         geometry = Geometry(int(chosen["width"]), int(chosen["heads"]), length, int(chosen["layers"]))

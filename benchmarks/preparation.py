@@ -1,12 +1,12 @@
-"""What preparing a text takes: python benchmarks/preparation.py [bytes=2000000000] [text=FILE] [rounds=3]
+"""Measure preparing a text: python benchmarks/preparation.py [bytes=2000000000] [text=FILE] [rounds=3]
 
-Documents of 10 KB are cut from FILE, or from Python's standard library, over and over in a temporary folder,
-and prepared as bytes and by a BPE of 32,000 entries, each in a process of its own. Printed are the peak of
-the memory of that process and all that it starts (sampled, Linux only) with what `resource` says of each,
-and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. That is measured right after
-on a part of the text, and again in turns with preparing that part by the trained tokenizer (reading,
-checking, hashing and writing among it). `resource` counts in what a process held before it became Python, so
-a long FILE shows there. Last is what 10 billion tokens would take at the speed of the whole.
+Documents of 10 KB are cut repeatedly from FILE, or from Python's standard library, into a temporary folder,
+and prepared as bytes and with a BPE of 32,000 entries, each in a separate process. The program prints the
+peak memory of that process and its children (sampled, Linux only), with the values of `resource` for each,
+and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. The latter is measured right
+afterwards on a part of the text, and again in turns with preparing that part with the trained tokenizer
+(including reading, checking, hashing and writing). `resource` includes the memory that a process had before
+it became Python, so a long FILE shows there. Last is the time for 10 billion tokens at the overall speed.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-DOCUMENT, PART = 10_000, 64_000_000  # bytes: of a document, and of what is encoded in turns
+DOCUMENT, PART = 10_000, 64_000_000  # bytes of a document, and of the part that is encoded in turns
 ENTRIES = 32_000
 GOAL = 10**10  # tokens
 
 
 def write_documents(folder: Path, text: bytes, size: int) -> None:
-    """Documents of `size` bytes in all, no two alike, ten thousand per file."""
+    """Write different documents with `size` bytes in total, ten thousand per file."""
     folder.mkdir()
     count = size // DOCUMENT
     for first in range(0, count, 10_000):
@@ -42,7 +42,7 @@ def write_documents(folder: Path, text: bytes, size: int) -> None:
 
 
 def measured(kind: str, folder: Path, vocabulary: str) -> dict[str, Any]:
-    """In a process of its own: what `prepare` or `encode` below returns, with the memory of its processes."""
+    """Return the result of `prepare` or `encode` in a separate process, with the memory it used."""
     before = os.times()
     command = [sys.executable, __file__, kind, str(folder), vocabulary]
     with tempfile.TemporaryDirectory(dir=folder.parent) as cache:
@@ -62,7 +62,7 @@ def measured(kind: str, folder: Path, vocabulary: str) -> dict[str, Any]:
 
 
 def resident(process: subprocess.Popen[str]) -> Iterator[int]:
-    """The resident bytes of a process and its children, ten times a second."""
+    """Yield the resident bytes of a process and its children, ten times a second."""
     while process.poll() is None:
         total = 0
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def resident(process: subprocess.Popen[str]) -> Iterator[int]:
 
 
 def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
-    """Prepare the documents, the first time and again."""
+    """Prepare the documents, the first time and again, and return the times and memory."""
     from poslab.data import build, cache
 
     seconds = {"training": 0.0}
@@ -104,7 +104,7 @@ def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
 
 
 def encode(folder: Path, tokenizer_file: str) -> dict[str, Any]:
-    """Encode the documents by the library only, in batches of a thousand; only its own time counts."""
+    """Encode the documents with the library only, in batches of a thousand; count only its own time."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(tokenizer_file)
@@ -120,14 +120,14 @@ def encode(folder: Path, tokenizer_file: str) -> dict[str, Any]:
 
 
 def stdlib() -> bytes:
-    """The text of Python's standard library."""
+    """Return the text of Python's standard library."""
     from poslab.data import sources
 
     return b"".join(sources.find({"source": "stdlib", "vocabulary": "bytes"}).read())
 
 
 def memory(found: dict[str, Any]) -> str:
-    """What was used, as a phrase."""
+    """Return the memory used, as text."""
     peak, process, child = (found[name] / 2**20 for name in ("peak", "own", "largest child"))
     return f"peak {peak:,.0f} MiB (ru_maxrss {process:,.0f}, largest child {child:,.0f})"
 
@@ -143,18 +143,18 @@ def main(arguments: Sequence[str]) -> None:
         folder, part, tokenizer = Path(name, "documents"), Path(name, "part"), f"{name}/tokenizer.json"
         write_documents(folder, text, size)
         write_documents(part, text, min(PART, size))
-        time.sleep(5)  # files of this moment are not found again by their state
+        time.sleep(5)  # the state of newer files is not trusted
         as_bytes = measured("prepare", folder, "bytes")
         by_bpe = measured("prepare", folder, str(ENTRIES))
         encoding = measured("encode", part, tokenizer)["whole"] / min(PART, size)  # seconds per byte
         print(f"{size:,} bytes, {size // DOCUMENT:,} documents, {len(os.sched_getaffinity(0))} cores")
-        for title, found in (("bytes", as_bytes), ("BPE of 32,000", by_bpe)):
-            seconds = (found["whole"] - found["training"]) / size
-            hours = (found["whole"] - found["training"]) / found["tokens"] * GOAL / 3600
+        for title, results in (("bytes", as_bytes), ("BPE of 32,000", by_bpe)):
+            seconds = (results["whole"] - results["training"]) / size
+            hours = (results["whole"] - results["training"]) / results["tokens"] * GOAL / 3600
             print(
-                f"{title}: {memory(found)}; {encoding / seconds:.2f} of encode_batch's speed without "
-                f"training the BPE, {encoding / (found['whole'] / size):.2f} with it; 10 billion tokens in "
-                f"{hours:.1f} h; found again in {found['again']:.2f} s",
+                f"{title}: {memory(results)}; {encoding / seconds:.2f} of encode_batch's speed without "
+                f"training the BPE, {encoding / (results['whole'] / size):.2f} with it; 10 billion tokens in "
+                f"{hours:.1f} h; read from the cache in {results['again']:.2f} s",
                 flush=True,
             )
         ratios: dict[str, list[float]] = {"whole": [], "processor": []}

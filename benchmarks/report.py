@@ -1,7 +1,7 @@
-"""Seconds and peak memory of one report over many runs: python benchmarks/report.py runs=1000
+"""Measure seconds and peak memory of one report over many runs: python benchmarks/report.py runs=1000
 
-The records are synthetic, of the size that real runs leave: 100 validations, 64 segments at five lengths in
-three protocols, the longest window of 1,024 positions. They lie in a temporary directory and are removed.
+The records are synthetic, with the size of real ones: 100 validations, 64 segments at five lengths in three
+protocols, the longest window of 1,024 positions. They are written to a temporary directory and removed.
 """
 
 import json
@@ -35,14 +35,14 @@ ROOT = Path(__file__).parent.parent
 class Measured:
     """The cost and the size of one report."""
 
-    seconds: float  # of processor time
-    peak: int  # bytes of resident memory
+    seconds: float  # processor time
+    peak: int  # resident memory in bytes
     page: int  # bytes of index.html
     report: int  # bytes of all its files
 
 
 def write_study(runs: Path, arms: int, seeds: int, study: str = "many") -> None:
-    """The records of `arms` arms with `seeds` seeds each."""
+    """Write the records of `arms` arms with `seeds` seeds each."""
     for arm in range(arms):
         for seed in range(seeds):
             _write_run(runs / study, arm, seed)
@@ -132,7 +132,7 @@ def _positions(level: float, chance: Random) -> Iterator[dict[str, Any]]:
 
 
 def measure(home: Path, study: str = "many") -> Measured:
-    """One report in a process of its own, from the records under `home`/runs."""
+    """Measure one report in a separate process, from the records under `home`/runs."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, f"study={study}", f"runs={home / 'runs'}", f"reports={home}"],

@@ -1,12 +1,12 @@
-"""What a command costs beside the steps of its runs, before and after a change of the code.
+"""Measure the cost of a command, apart from its runs' steps, before and after a change of the code.
 
     python benchmarks/startup.py before=FOLDER after=FOLDER [rounds=N] [commands=run,finished,status]
 
-FOLDER is a checkout with its own environment in .venv; `run` is a further run of a study, `finished` a study
-with finished runs only. In every round each command is given once in both, the first of them in turn, and
-what is compared is the processor time of the command and all that it starts, so that other work on the
-machine counts little. Printed are ratios, after over before: their median over the
-rounds with its 95 % interval, for which six rounds are the fewest.
+FOLDER is a checkout with its own environment in .venv. `run` is one more run of a study, `finished` a study
+with finished runs only. In every round each command runs once in both checkouts, which alternate in order.
+The processor times of the command and its child processes are compared, so that other work on the machine
+has little effect. The program prints ratios, after over before: the median over the rounds with its 95 %
+interval, which needs at least six rounds.
 """
 
 import os
@@ -31,7 +31,7 @@ STDLIB = ("data=stdlib", *(setting for setting in TINY if not setting.startswith
 
 
 class Checkout:
-    """A version of the code, with a working directory and a cache of its own."""
+    """A version of the code, with its own working directory and cache."""
 
     def __init__(self, folder: Path, place: Path) -> None:
         self.folder = folder.resolve()
@@ -42,7 +42,7 @@ class Checkout:
         self.environment = {**known, **threads, "HOME": str(place), "POSLAB_CACHE": str(place / "cache")}
 
     def seconds(self, *arguments: str) -> float:
-        """Processor seconds of `train.py` with these arguments, and of all that it starts and waits for."""
+        """Return the processor seconds of `train.py` with these arguments and of its child processes."""
         command = [str(self.folder / ".venv/bin/python"), str(self.folder / "train.py"), *arguments]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended = subprocess.run(
@@ -55,12 +55,12 @@ class Checkout:
 
 
 def study(number: int, runs: int) -> tuple[str, ...]:
-    """A new study of so many runs."""
+    """Return the arguments of a new study with `runs` runs."""
     return ("-m", f"study=s{number}", f"seed=range({100 * number},{100 * number + runs})", *TINY)
 
 
 def further_run(checkout: Checkout, number: int) -> float:
-    """What one of four further runs adds to a study of two."""
+    """Return the processor seconds that each of four more runs adds to a study of two."""
     two = checkout.seconds(*study(2 * number, 2))
     return (checkout.seconds(*study(2 * number + 1, 6)) - two) / 4
 
@@ -75,7 +75,7 @@ COMMANDS: dict[str, Callable[[Checkout, int], float]] = {
 def seconds_of_round(
     checkouts: Sequence[Checkout], names: Sequence[str], number: int
 ) -> Iterator[tuple[str, float, float]]:
-    """Each command with its processor seconds before and after, in the round of this number."""
+    """Yield each command with its processor seconds before and after, in round `number`."""
     for name in names:
         order = list(reversed(checkouts)) if number % 2 else list(checkouts)
         costs = {checkout.place.name: COMMANDS[name](checkout, number) for checkout in order}
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(__doc__)
     with tempfile.TemporaryDirectory() as name:
         checkouts = [Checkout(Path(options[folder]), Path(name) / folder) for folder in FOLDERS]
-        for checkout in checkouts:  # the study that is finished, and the bytecode
+        for checkout in checkouts:  # this writes the finished study and the bytecode
             checkout.seconds("-m", "pos=rope,alibi", *STDLIB)
         seconds: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
         for number in range(1, int(options.get("rounds", 6)) + 1):

@@ -1,11 +1,11 @@
-"""What a run's step costs over a bare loop: python benchmarks/steps.py
+"""Measure the cost of a run's step relative to a bare loop: python benchmarks/steps.py
 
-A whole run trains (Lightning, records, checkpoints, progress, W&B offline), and after each of its steps a
-bare PyTorch loop takes one: the same model, batches, optimizer, clipping, schedule and precision, no more.
-Each pair of steps is a ratio, so both meet the same machine.
+A complete run trains (Lightning, records, checkpoints, progress, W&B offline). After each of its steps, a
+bare PyTorch loop takes one with the same model, batches, optimizer, clipping, schedule and precision. Each
+pair of steps gives a ratio, so the machine's speed is the same for both.
 
-Shown are the steps by themselves, and those after a validation, which hold the losses on the validation
-windows, the row of the record and what is sent to W&B. Settings of train.py may follow: logger=local,
+The output separates plain steps from steps after a validation, which include the losses on the validation
+windows, the row of the record and the data sent to W&B. Settings of train.py may follow: logger=local,
 pos=alibi, model=micro trainer.max_steps=200.
 """
 
@@ -40,11 +40,11 @@ from poslab.training.module import LanguageModel
 
 CONF = Path(__file__).parent.parent / "conf"
 BOUND = 1.03
-WARM = 10  # first pairs that do not count
+WARM = 10  # the first pairs, which are not counted
 
 
 class BareLoop:
-    """The training of a run by hand, without anything around it."""
+    """The training of a run as a plain loop, without anything around it."""
 
     def __init__(self, config: RunConfig, corpus: Corpus) -> None:
         self.config, self.corpus = config, corpus
@@ -75,7 +75,7 @@ class BareLoop:
 
 
 class BesideABareLoop(RunExecutor):
-    """A run with a step of the bare loop after each of its own; it times both."""
+    """A run that takes a step of the bare loop after each of its own, and times both."""
 
     def __init__(self, job: Job, display: RunDisplay, stopper: Stopper) -> None:
         super().__init__(job, display, stopper)
@@ -83,7 +83,7 @@ class BesideABareLoop(RunExecutor):
         single_thread = self.bare.device.type == "cpu" and torch.get_num_threads() == 1
         self.clock = time.process_time if single_thread else time.perf_counter
         self.seconds: dict[str, list[float]] = {"run": [], "bare": []}
-        self.validated: list[bool] = []  # whether a pair's run has validated since its step before
+        self.validated: list[bool] = []  # whether the run has validated since its previous step
         self.has_validated = False
         self.since = 0.0
 
@@ -108,13 +108,13 @@ class BesideABareLoop(RunExecutor):
         self.has_validated = False
 
     def ratio(self, validated: bool) -> Ratio:
-        """The run's seconds over the bare loop's, of the pairs with or without a validation."""
+        """Return the run's seconds over the bare loop's, for pairs with or without a validation."""
         counted = [i for i, after in enumerate(self.validated) if after == validated and i >= WARM]
         return ratio(*([self.seconds[name][index] for index in counted] for name in ("run", "bare")))
 
 
 def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
-    """The run of `settings` in the directory `cwd`, trained and evaluated."""
+    """Train and evaluate a run with `settings` in the directory `cwd`, and return its executor."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=list(settings), return_hydra_config=True)
         choices = dict(composed.hydra.runtime.choices)
@@ -136,13 +136,11 @@ def show(executor: BesideABareLoop) -> None:
     counts = [executor.validated[WARM:].count(after) for after in (False, True)]
     every = sum(counts) / max(1, counts[1])
     print(f"{executor.job.request.title}, {executor.job.config.trainer.precision} on {executor.bare.device}")
-    print(f"A step of the run over one of a bare loop: {plain}, {counts[0]} pairs")
-    print(
-        f"A step after a validation, with the validation: {validated}, {counts[1]} pairs, one in {every:.0f}"
-    )
+    print(f"A step of the run over a step of a bare loop: {plain}, {counts[0]} pairs")
+    print(f"A step after a validation, with it: {validated}, {counts[1]} pairs, one in {every:.0f}")
     total = [math.fsum(executor.seconds[name][WARM:]) for name in ("run", "bare")]
-    print(f"All of a run from its first step to its last, over the bare loop: {total[0] / total[1]:.3f}")
-    verdict = "holds" if plain.high <= BOUND else "is missed" if plain.low > BOUND else "is not settled"
+    print(f"The whole run, from its first step to its last, over the bare loop: {total[0] / total[1]:.3f}")
+    verdict = "holds" if plain.high <= BOUND else "is missed" if plain.low > BOUND else "is undecided"
     print(f"The bound of {BOUND} on a step {verdict}.")
 
 
@@ -150,7 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of train.py")
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="settings of train.py")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

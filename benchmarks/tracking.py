@@ -1,8 +1,8 @@
-"""What W&B costs a run: python benchmarks/tracking.py
+"""Measure the cost of W&B for a run: python benchmarks/tracking.py
 
 A step: the same training with logger=wandb and with logger=local, in turns of a few steps. Start and end: the
-same short run as a whole command, with and without, in turns. With server=true W&B is online, at the stand-in
-that the tests use, which then works on the same cores.
+same short run as a complete command, with and without W&B, in turns. With server=true W&B is online, with the
+server of the tests, which then uses the same cores.
 """
 
 import json
@@ -26,14 +26,14 @@ from poslab.analysis.statistics import estimate
 from tracking_turns import Training
 
 ROOT = Path(__file__).parent.parent
-BOUND = 1.02  # of the time a step
-EVERY = 4  # steps a validation, as in a whole run of the default size; also of a turn
+BOUND = 1.02  # upper bound on the ratio of the time per step
+EVERY = 4  # steps per validation, as in a complete run of the default size; also steps per turn
 LOGGERS = ("local", "wandb")
-SHORT = 4 * EVERY  # steps of a whole command
-LAST_EVALUATED = "attention_distance.csv"  # what a run writes last before it ends
+SHORT = 4 * EVERY  # steps of a complete command
+LAST_EVALUATED = "attention_distance.csv"  # the last file that a run writes before it ends
 DEFAULTS = {"rounds": 5, "steps": 400, "commands": 5, "server": 0}
 
-Times = list[dict[str, float]]  # seconds by logger, of a turn
+Times = list[dict[str, float]]  # the seconds of each turn by logger
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Command:
 
 
 def settings(logger: str, steps: int) -> list[str]:
-    """A run of the default model with a short evaluation."""
+    """Return settings of a run of the default model with a short evaluation."""
     return [
         f"logger={logger}",
         f"trainer.max_steps={steps}",
@@ -58,7 +58,7 @@ def settings(logger: str, steps: int) -> list[str]:
 
 
 def in_turns(steps: int, known: Mapping[str, str]) -> tuple[Times, float]:
-    """The turns of one training of each kind, and the processor seconds that W&B's processes took in them."""
+    """Return the turns of one training of each kind, and the processor seconds of W&B's processes in them."""
     with tempfile.TemporaryDirectory() as name:
         variables = {**known, "TMPDIR": name}
         trainings: dict[str, Training] = {}
@@ -77,7 +77,7 @@ def in_turns(steps: int, known: Mapping[str, str]) -> tuple[Times, float]:
 
 
 def command(cwd: Path, logger: str, known: Mapping[str, str]) -> Command:
-    """One short run as a command, in an empty directory."""
+    """Time one short run as a command, in an empty directory."""
     began, clock = time.time(), time.perf_counter()
     done = subprocess.run(
         [sys.executable, str(ROOT / "train.py"), *settings(logger, SHORT)],
@@ -100,7 +100,7 @@ def command(cwd: Path, logger: str, known: Mapping[str, str]) -> Command:
 
 
 def commands(pairs: int, known: Mapping[str, str]) -> list[dict[str, Command]]:
-    """Pairs of commands; who begins takes turns. An earlier one fills the caches."""
+    """Time pairs of commands in alternating order, after one uncounted pair that fills the caches."""
     timed = []
     for number in track(range(-1, pairs), "whole commands", console=Console(stderr=True)):
         pair = {}
@@ -113,7 +113,7 @@ def commands(pairs: int, known: Mapping[str, str]) -> list[dict[str, Command]]:
 
 @contextmanager
 def server(online: bool) -> Iterator[dict[str, str]]:
-    """The environment in which a command finds W&B."""
+    """Yield the environment variables with which a command finds W&B."""
     with tempfile.TemporaryDirectory() as name:
         if not online:
             yield {"WANDB_MODE": "offline", "HOME": name}
@@ -126,7 +126,7 @@ def server(online: bool) -> Iterator[dict[str, str]]:
 
 
 def show_turns(times: Times, processor: float, console: Console) -> None:
-    """The ratio of the sums, with the interval of the mean difference: a turn that stalls counts in full."""
+    """Print the ratio of sums with the interval of the mean difference: a stalled turn counts in full."""
     local = math.fsum(turn["local"] for turn in times)
     difference = estimate([(turn["wandb"] - turn["local"]) * len(times) / local for turn in times])
     assert difference is not None
@@ -137,19 +137,19 @@ def show_turns(times: Times, processor: float, console: Console) -> None:
     console.print(
         f"  W&B's own processes took {processor / local:.3f} processor seconds per second of training"
     )
-    verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is not settled by so many turns"
+    verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is undecided by these turns"
     console.print(f"  The bound of {BOUND} {verdict}.")
 
 
 def show_commands(pairs: Sequence[Mapping[str, Command]], console: Console) -> None:
-    """What a whole command takes longer."""
-    table = Table(title=f"Seconds more with W&B, {len(pairs)} pairs", box=SIMPLE_HEAD, pad_edge=False)
+    """Print the additional seconds of a complete command."""
+    table = Table(title=f"Additional seconds with W&B, {len(pairs)} pairs", box=SIMPLE_HEAD, pad_edge=False)
     for column in ("", "mean", "95 % interval", "ratio"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     rows: dict[str, Callable[[Command], float]] = {
         "until training begins": lambda timed: timed.start,
         "after evaluation": lambda timed: timed.end,
-        f"the whole command, of {SHORT} steps": lambda timed: timed.whole,
+        f"the whole command with {SHORT} steps": lambda timed: timed.whole,
     }
     for name, value in rows.items():
         more = estimate([value(pair["wandb"]) - value(pair["local"]) for pair in pairs])
@@ -174,10 +174,10 @@ def main(arguments: list[str]) -> int:
         options[key] = int(value)
     rounds, steps, pairs = options["rounds"], options["steps"], options["commands"]
     if rounds < 1 or steps < SHORT or pairs < 2:
-        print(f"rounds=1, steps={SHORT} and commands=2 are the fewest", file=sys.stderr)
+        print(f"choose at least rounds=1, steps={SHORT} and commands=2", file=sys.stderr)
         return 2
     if not Path("/proc/self/stat").exists():
-        print("trainings take turns with the help of /proc, which only Linux has", file=sys.stderr)
+        print("this benchmark needs /proc, which only Linux has", file=sys.stderr)
         return 2
     with server(bool(options["server"])) as known:
         times: Times = []

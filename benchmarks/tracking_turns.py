@@ -1,7 +1,7 @@
-"""Two trainings take turns of some steps: while one works, all processes of the other one stand still.
+"""Let two trainings take turns of a few steps: while one runs, all processes of the other are stopped.
 
-So a slow moment of a shared machine hits both alike, and the work of a run's helper processes counts in its
-own turns only.
+So a slow moment of a shared machine affects both equally, and the work of a run's helper processes counts
+only in its own turns.
 """
 
 import os
@@ -18,10 +18,10 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Training:
-    """A training that stands still but for its turns, with the settings of the command line."""
+    """A training with command-line settings that is stopped except during its turns."""
 
     def __init__(self, cwd: Path, settings: Sequence[str], turn: int, known: Mapping[str, str]) -> None:
-        """It is ready for its first turn, of half as many steps as every further one."""
+        """Start the training and stop it before its first turn, which has half the steps of the others."""
         cwd.mkdir()
         read, write = os.pipe()
         self.seconds = os.fdopen(read)
@@ -38,14 +38,14 @@ class Training:
         self._stand_still()
 
     def take_turn(self) -> float:
-        """Seconds of one turn."""
+        """Run one turn and return its seconds."""
         for pid in (*self.helpers, self.process.pid):
             os.kill(pid, signal.SIGCONT)
         self._stand_still()
         return float(self.seconds.readline())
 
     def helpers_processor_seconds(self) -> float:
-        """Of the processes that the training has started."""
+        """Return the processor seconds of the processes that the training has started."""
         fields = [_stat(pid)[11:13] for pid in self.helpers]
         return sum(int(ticks) for times in fields for ticks in times) / TICKS
 
@@ -70,13 +70,13 @@ def _descendants(ancestor: int) -> list[int]:
         if fields := _stat(int(path.name)):
             parents[int(path.name)] = int(fields[1])
     family = [ancestor]
-    for pid in family:  # which grows while it is read
+    for pid in family:  # the list grows during the loop
         family += [child for child, parent in parents.items() if parent == pid]
     return family[1:]
 
 
 def _stat(process: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on, none where the process is gone."""
+    """Return the fields of /proc/PID/stat from the state on; an empty list if the process is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -104,7 +104,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
 
         def step(self, step: int, *rest: Any) -> None:
             super().step(step, *rest)
-            # Halfway between two rows, so that what W&B does with a row falls into a turn.
+            # Turns end halfway between two rows, so that W&B's work on a row falls within a turn.
             if step % turn == turn // 2:
                 self.wait(step)
 
