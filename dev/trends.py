@@ -56,7 +56,7 @@ def measured() -> dict[str, Noise]:
     reports = Path(__file__).parent.parent / "reports"
     ladder = figures(load_available("ladder", Path("runs"), reports), subject_of("ladder"), None, None).rungs
     assert ladder is not None
-    found = {}
+    noise_by_loss = {}
     for figure, measured_in in zip(ladder.figures, (("non_overlapping", 1.0), ("sliding", 8.0)), strict=True):
         variances = []
         for rung in ladder.rungs:
@@ -80,8 +80,8 @@ def measured() -> dict[str, Noise]:
                 total = np.mean([noise.variance for noise in noises if noise is not None])
                 per_seed = (total - gap.text.variance) / (1 - 1 / len(seeds))
                 variances.append((np.var(gaps, ddof=1) - per_seed, total - per_seed, per_seed))
-        found[figure] = Noise(*np.sqrt(np.mean(variances, axis=0)).tolist())
-    return found
+        noise_by_loss[figure] = Noise(*np.sqrt(np.mean(variances, axis=0)).tolist())
+    return noise_by_loss
 
 
 def loss(parameters: float, tokens: float, k: float) -> float:
@@ -180,38 +180,38 @@ def coverage(
     boot: bool = False,
 ) -> dict[str, float]:
     """Return how often intervals contain the true last gap, change and slope in simulated ladders."""
-    held = Counter[str]()
+    covered = Counter[str]()
     for _ in range(ladders):
         rungs, truth = made_up(random, seeds, noise, later, beside, uneven)
-        found = trend(rungs, "b", FIGURE)
-        assert found is not None
+        estimate = trend(rungs, "b", FIGURE)
+        assert estimate is not None
         weights = np.linalg.pinv(design(rungs.rungs, shares_of(rungs)))[1] * np.log(10)
-        for name, at, true in (
-            ("gap", found.last, truth[-1]),
-            ("change", found.change, truth[-1] - truth[0]),
-            ("trend", found.per_tenfold, float(weights @ truth)),
+        for name, interval, true in (
+            ("gap", estimate.last, truth[-1]),
+            ("change", estimate.change, truth[-1] - truth[0]),
+            ("trend", estimate.per_tenfold, float(weights @ truth)),
         ):
             if name != "trend" and beside:
                 continue  # the true gap is no longer that of its curve
-            held[name] += abs(at.mean - true) <= (at.half_width or 0)
+            covered[name] += abs(interval.mean - true) <= (interval.half_width or 0)
         if boot:
             last = np.eye(len(truth))[-1]
             for name, row in (("gap, bootstrap", last), ("trend, bootstrap", weights)):
                 low, high = bootstrapped(random, rungs, row)
-                held[name] += low <= row @ truth <= high
-    return {name: count / ladders for name, count in held.items()}
+                covered[name] += low <= row @ truth <= high
+    return {name: count / ladders for name, count in covered.items()}
 
 
 def coverage_of_needs(random: np.random.Generator, ladders: int, seeds: int) -> dict[str, float]:
     """Return how often intervals contain the tokens and parameters needed, and how often they separate."""
-    held = Counter[str]()
+    covered = Counter[str]()
     for _ in range(ladders):
         fit = scaling(made_up(random, seeds, AT_L)[0], "b", FIGURE)
         assert fit is not None
         for name, need, true in (("tokens", fit.tokens, 1 / BETTER), ("parameters", fit.parameters, 1.0)):
-            held[name] += (need.low or 0.0) <= true <= (need.high or np.inf)
-            held[f"{name} separated"] += need.reading != "cannot tell"
-    return {name: count / ladders for name, count in held.items()}
+            covered[name] += (need.low or 0.0) <= true <= (need.high or np.inf)
+            covered[f"{name} separated"] += need.reading != "cannot tell"
+    return {name: count / ladders for name, count in covered.items()}
 
 
 def main(subject: str) -> None:

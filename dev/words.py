@@ -39,8 +39,8 @@ PRONOUNS = re.compile(
 def files(places: list[str], *suffixes: str) -> Iterator[Path]:
     for place in places:
         path = ROOT / place
-        found = [path] if path.is_file() else sorted(path.rglob("*"))
-        yield from (file for file in found if file.suffix in suffixes)
+        paths = [path] if path.is_file() else sorted(path.rglob("*"))
+        yield from (file for file in paths if file.suffix in suffixes)
 
 
 def phrases(text: str) -> Counter[str]:
@@ -50,7 +50,7 @@ def phrases(text: str) -> Counter[str]:
 
 def pronouns(text: str) -> Counter[str]:
     """Count the pronouns among the names that a source binds: variables, arguments, functions, classes."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in ast.walk(ast.parse(text)):
         name = ""
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -60,8 +60,8 @@ def pronouns(text: str) -> Counter[str]:
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             name = node.name
         if PRONOUNS.fullmatch(name):
-            found[name] += 1
-    return found
+            counts[name] += 1
+    return counts
 
 
 def main(places: list[str]) -> None:
@@ -73,9 +73,9 @@ def main(places: list[str]) -> None:
         total = sum(by_file.values(), Counter())
         print(f"{title}: {total.total()}")
         print("  " + ", ".join(f"{name} {count}" for name, count in total.most_common()))
-        for path, found in sorted(by_file.items(), key=lambda item: -item[1].total())[:10]:
-            if found:
-                print(f"  {found.total():4} {path.relative_to(ROOT)}")
+        for path, counts_of_file in sorted(by_file.items(), key=lambda item: -item[1].total())[:10]:
+            if counts_of_file:
+                print(f"  {counts_of_file.total():4} {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

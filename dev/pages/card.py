@@ -127,14 +127,14 @@ class Scheme:
         """Its rows in docs/schemes.md: options, what they act on, formula, source."""
         table = (ROOT / "docs" / "schemes.md").read_text().partition("## Schemes")[2]
         table = table.replace("](#", "](../schemes.md#").replace("](../reports", "](../../reports")
-        found: list[Row] = []
+        rows: list[Row] = []
         for line in table.splitlines():
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
             if len(cells) == len(Row._fields):
                 row = Row(*cells)
                 named = [f"`{name}`" for name in re.findall(r"`(\w+)`", row.options) if name in self.options]
-                found += [row._replace(options=", ".join(named))] if named else []
-        return found
+                rows += [row._replace(options=", ".join(named))] if named else []
+        return rows
 
     @cached_property
     def attentions(self) -> list[str]:
@@ -211,16 +211,16 @@ def card(scheme: Scheme, caption: str | None, settings: Sequence[Setting], tests
 
 
 def _papers(scheme: Scheme) -> str:
-    found = []
+    papers = []
     for reference in references():
         if ("scheme", scheme.name) in reference.subjects:
             fields = dict(re.findall(r"^  (\w+)\s*= \{(.*)\},?$", reference.text, re.MULTILINE))
             title = re.sub(r"[{}]", "", fields["title"]).replace("``", "“").replace("''", "”")
             number = fields.get("journal", "").partition("arXiv:")[2]
             address = fields.get("url") or (f"https://arxiv.org/abs/{number}" if number else None)
-            found.append((f"[{title}]({address})" if address else title) + f", {fields['year']}")
+            papers.append((f"[{title}]({address})" if address else title) + f", {fields['year']}")
     sources = dict.fromkeys(row.source for row in scheme.rows if row.source not in ("", "below"))
-    return "; ".join(found) or "; ".join(sources) or "none: a control of poslab's own"
+    return "; ".join(papers) or "; ".join(sources) or "none: a control of poslab's own"
 
 
 def _shipped(scheme: Scheme) -> str:
@@ -275,16 +275,16 @@ def _measured(scheme: Scheme, settings: Sequence[Setting], tests: Tests) -> Iter
 
 def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Tests) -> str:
     """Return in how many settings an arm is lower, higher or not separated from a control, by length."""
-    found: dict[str, list[float]] = {figure: [] for figure in TESTED}
+    signs_by_figure: dict[str, list[float]] = {figure: [] for figure in TESTED}
     for setting, arm in arms:
         for rival in setting.arms:
             if rival.arm.pos == control and rival is not arm:
-                for figure, signs in found.items():
+                for figure, signs in signs_by_figure.items():
                     test = tests.get((setting, figure, arm.arm.label, rival.arm.label))
                     if test is not None and test.p is not None:
                         signs.append(test.separated * test.difference.mean)
     parts = []
-    for figure, signs in found.items():
+    for figure, signs in signs_by_figure.items():
         if signs:
             counts = {
                 "lower": sum(sign < 0 for sign in signs),
@@ -293,7 +293,7 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
             }
             words = ", ".join(f"{word} in {n}" for word, n in counts.items() if n)
             parts.append(f"at {TESTED[figure]} {words} of {len(signs)} settings")
-    missing = [TESTED[figure] for figure, signs in found.items() if not signs]
+    missing = [TESTED[figure] for figure, signs in signs_by_figure.items() if not signs]
     if missing:
         parts.append(f"not tested at {' and '.join(missing)}" if parts else "not tested with several seeds")
     return "; ".join(parts)
@@ -302,35 +302,35 @@ def _against(arms: Sequence[tuple[Setting, ArmFigures]], control: str, tests: Te
 def _pairs(arms: Sequence[tuple[Setting, ArmFigures]], tests: Tests) -> Iterator[str]:
     for setting, arm in arms:
         for rival in setting.arms:
-            found = [tests.get((setting, figure, arm.arm.label, rival.arm.label)) for figure in TESTED]
+            pair_tests = [tests.get((setting, figure, arm.arm.label, rival.arm.label)) for figure in TESTED]
             first = setting.arms.index(arm) < setting.arms.index(rival) or scheme_of(rival) != scheme_of(arm)
-            if any(found) and first:  # two options of one scheme are listed once
-                cells = [DASH if test is None else test.text for test in found]
+            if any(pair_tests) and first:  # two options of one scheme are listed once
+                cells = [DASH if test is None else test.text for test in pair_tests]
                 less = f"`{arm.arm.label}` minus `{rival.arm.label}`"
                 yield f"| {setting.study} | {setting.title} | {less} | {' | '.join(cells)} |"
 
 
 def loss(arm: ArmFigures, figure: str) -> str:
     """Return an arm's mean loss with half its 95 % interval over seeds."""
-    at = arm.figures.get(figure)
-    return DASH if at is None else interval(at.mean, at.half_width)
+    estimate = arm.figures.get(figure)
+    return DASH if estimate is None else interval(estimate.mean, estimate.half_width)
 
 
 def _target(setting: Setting, arm: ArmFigures) -> str:
     if "" not in arm.reached:
         return DASH
     hits, runs = arm.reached[""]
-    at = arm.figures.get("tokens_to_target")
+    estimate = arm.figures.get("tokens_to_target")
     reference = f"({setting.results.reference.arm.label})"
-    if at is None:
+    if estimate is None:
         return f"{hits} of {runs} runs reach it {reference}"
-    half = "" if at.half_width is None else f" ± {quantity(at.half_width)}"
-    return f"{quantity(at.mean)}{half} {reference}"
+    half = "" if estimate.half_width is None else f" ± {quantity(estimate.half_width)}"
+    return f"{quantity(estimate.mean)}{half} {reference}"
 
 
 def _speed(arm: ArmFigures) -> str:
-    at = arm.figures["tokens_per_second"]
-    return f"{quantity(at.mean)}" + ("" if at.half_width is None else f" ± {quantity(at.half_width)}")
+    rate = arm.figures["tokens_per_second"]
+    return f"{quantity(rate.mean)}" + ("" if rate.half_width is None else f" ± {quantity(rate.half_width)}")
 
 
 def index(every: Sequence[Scheme], settings: Sequence[Setting]) -> str:

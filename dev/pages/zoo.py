@@ -75,17 +75,17 @@ def _range(values: Iterable[str]) -> str:
 
 def place(setting: Setting, arm: ArmFigures, figure: str, tests: Tests) -> str:
     """Return the places that the tests leave open for an arm: `1`, `2–4`; a dash if nothing was tested."""
-    found = [
+    tested = [
         test
         for rival in setting.arms
         if (test := tests.get((setting, figure, arm.arm.label, rival.arm.label))) is not None
         and test.p is not None
     ]
-    if not found:
+    if not tested:
         return DASH
-    below = sum(test.separated and test.difference.mean > 0 for test in found)  # arms with a lower loss
-    above = sum(test.separated and test.difference.mean < 0 for test in found)
-    best, worst = 1 + below, 1 + len(found) - above
+    below = sum(test.separated and test.difference.mean > 0 for test in tested)  # arms with a lower loss
+    above = sum(test.separated and test.difference.mean < 0 for test in tested)
+    best, worst = 1 + below, 1 + len(tested) - above
     return f"**{best}**" if best == worst else f"{best}–{worst}"
 
 

@@ -87,9 +87,9 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
     damaged = path.read_bytes()[:-1]
     log(server, run / "manifest.json", tables=None, damaged=damaged, elsewhere=f"file://{path}")
     for name, expected in (
-        ("tables:latest", "someone/poslab/tables:v0 holds no checkpoint.pt of a run"),
+        ("tables:latest", "someone/poslab/tables:v0 has no checkpoint.pt of a run"),
         ("damaged:latest", "checkpoint.pt is damaged"),
-        ("elsewhere:latest", "someone/poslab/elsewhere:v0 holds no checkpoint.pt of a run"),
+        ("elsewhere:latest", "someone/poslab/elsewhere:v0 has no checkpoint.pt of a run"),
         ("nothing:latest", "W&B has no artifact someone/poslab/nothing:latest"),
     ):
         assert_refused(said(evaluate.main, f"checkpoint={name}"), expected)

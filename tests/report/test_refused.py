@@ -43,7 +43,7 @@ def home(tmp_path_factory):
         ("checkpoint=runs/a/gone", "checkpoint=runs/a/gone does not exist: name a run directory"),
         ("checkpoint=runs/a/rope-0,", "checkpoint= lacks a name"),
         ("checkpoint=runs/a", "a has no record of a run"),
-        ("checkpoint=runs/a/rope-0/metrics.csv", "is no checkpoint.pt of a run"),
+        ("checkpoint=runs/a/rope-0/metrics.csv", "is not the checkpoint.pt of a run"),
         ("checkpoint=runs/b/dead", "study=b has no finished run: 1 failed (out of memory)"),
         # In quotes, as for train.py.
         ('checkpoint=runs/a/rope-0 reference="fox"', "reference=fox is no arm of this study"),

@@ -123,22 +123,22 @@ def _content_digest(directory: Path) -> str:
 def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan:
     """Copy the text, decide which part of it is held out, and write that plan to a file."""
     with (directory / TEXT).open("wb") as copy:
-        found = survey(source, copy)
+        surveyed = survey(source, copy)
         copy.flush()
         os.fsync(copy.fileno())
-    if content not in (None, found.digest):
+    if content not in (None, surveyed.digest):
         raise ConfigError(f"{source.label()} changed while it was read; try again")
-    sizes, hashes = found.sizes, found.hashes
-    given = len(sizes) if found.given is None else found.given
-    first = np.concatenate([first_of_each(hashes[:given]), first_of_each(hashes[given:])])
+    sizes, hashes = surveyed.sizes, surveyed.hashes
+    training = len(sizes) if surveyed.given is None else surveyed.given
+    first = np.concatenate([first_of_each(hashes[:training]), first_of_each(hashes[training:])])
     ends = np.where(first, sizes, DUPLICATE)
-    if found.given is not None:
+    if surveyed.given is not None:
         if source.held_out != HELD_OUT:
             raise ConfigError(
                 f"data.held_out={source.held_out} has no effect on {source.label()}, which has its own "
                 f"validation part: leave it at {HELD_OUT}"
             )
-        ends[given:] = np.where(first[given:], 0, DUPLICATE)
+        ends[training:] = np.where(first[training:], 0, DUPLICATE)
     else:
         share = held_out_share(source.held_out, int(sizes[first].sum()))
         ends[first] = hold_out(sizes[first], hashes[first], share)

@@ -29,16 +29,16 @@ class Survey(NamedTuple):
 
 
 def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
-    """Read the documents of a source, and write them to the file `copy` if it is given.
+    """Read the documents of a source, and write them to the file `copy` if it is training_documents.
 
     Raises ConfigError if the source has no text.
     """
-    whole, given = hashlib.sha256(), None
+    whole, training_documents = hashlib.sha256(), None
     sizes, hashes = array("q"), array("Q")
     for validating, documents in enumerate((source.read(), source.read_validation())):
         whole.update(b"held out" if documents is None else b"documents")
         if validating and documents is not None:
-            given = len(sizes)
+            training_documents = len(sizes)
         for document in documents or ():
             whole.update(len(document).to_bytes(8, "big"))
             single = hashlib.sha256()
@@ -54,7 +54,7 @@ def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
     if not sizes:
         raise ConfigError(f"{source.label()} has no text")
     known = np.array(sizes, dtype=np.int64), np.array(hashes, dtype=np.uint64)
-    return Survey(*known, given, whole.hexdigest())
+    return Survey(*known, training_documents, whole.hexdigest())
 
 
 def copied(path: Path, sizes: NDArray[np.int64]) -> Iterator[Text]:

@@ -45,10 +45,10 @@ def verify(directory: Path, blocks: Blocks) -> None:
         return
     for name, digests in blocks.items():
         try:
-            found = block_digests(directory, [name])
+            actual = block_digests(directory, [name])
         except OSError as error:  # does not name the file if reading fails
             raise DamagedError(f"{directory / name} cannot be read: {error.strerror}") from None
-        if found[name] != digests:
+        if actual[name] != digests:
             raise DamagedError(f"{directory / name} is damaged")
     verified.put(key, True)
     verified.save()
@@ -64,8 +64,8 @@ def files_state(paths: Iterable[str | os.PathLike[str]], written_once: bool = Fa
     newest = 0
     try:
         for path in paths:
-            found = os.stat(path)
-            state = found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+            status = os.stat(path)
+            state = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
             digest.update(f"{os.path.abspath(path)}\0{state}\0".encode(errors="surrogateescape"))
             newest = max(newest, *state[1:3])
     except OSError:
