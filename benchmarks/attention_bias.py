@@ -71,17 +71,17 @@ def layer(
     with torch.no_grad():
         for parameter in scheme.parameters():
             parameter.normal_(generator=stream)
-    of_layer = scheme.layer(0)
-    attention = build_attention({"kind": "flash"}, geometry, of_layer)
+    first = scheme.layer(0)
+    attention = build_attention({"kind": "flash"}, geometry, first)
     # The layout is that of the model: heads within tokens.
     q, k, v, upstream = torch.randn(4, windows, length, HEADS, HEAD_WIDTH, generator=stream).transpose(2, 3)
     x = torch.randn(windows, length, geometry.width, generator=stream)
-    positions, learned = torch.arange(length), list(of_layer.parameters())
+    positions, learned = torch.arange(length), list(first.parameters())
 
     def run() -> tuple[Tensor, ...]:
         leaves = [tensor.detach().requires_grad_(backward) for tensor in (q, k, v)]
         with torch.set_grad_enabled(backward):
-            mixed = attention.attend(*leaves, Site.of(of_layer, positions, x))
+            mixed = attention.attend(*leaves, Site.of(first, positions, x))
             if not backward:
                 return (mixed,)
             return torch.autograd.grad(mixed, [*leaves, *learned], upstream)

@@ -62,8 +62,8 @@ def _panel(
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for pair in dict.fromkeys(row.pair for row in rows):
-        of_pair = sorted((row for row in rows if row.pair == pair), key=lambda row: row.length)
-        x, y = [row.length for row in of_pair], [value(row) for row in of_pair]
+        selected = sorted((row for row in rows if row.pair == pair), key=lambda row: row.length)
+        x, y = [row.length for row in selected], [value(row) for row in selected]
         if pair.pos in schemes:
             axes.plot(x, y, color=colours[pair.attention], zorder=3, **_look(schemes, pair.pos))
         else:

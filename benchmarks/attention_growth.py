@@ -87,14 +87,14 @@ def exponents(rows: Sequence[Row]) -> list[Exponents]:
     """Return least-squares slopes of the logarithms for pairs with two or more lengths from FIT_FROM on."""
     fitted = []
     for pair in dict.fromkeys(row.pair for row in rows):
-        of_pair = sorted((row for row in rows if row.pair == pair and row.length >= FIT_FROM), key=_length)
-        if len(of_pair) >= 2:
-            logarithm = [math.log(row.length) for row in of_pair]
+        selected = sorted((row for row in rows if row.pair == pair and row.length >= FIT_FROM), key=_length)
+        if len(selected) >= 2:
+            logarithm = [math.log(row.length) for row in selected]
             time, memory = (
                 statistics.linear_regression(logarithm, [math.log(value) for value in values]).slope
-                for values in ([row.seconds for row in of_pair], [row.peak_bytes for row in of_pair])
+                for values in ([row.seconds for row in selected], [row.peak_bytes for row in selected])
             )
-            fitted.append(Exponents(pair, tuple(row.length for row in of_pair), time, memory))
+            fitted.append(Exponents(pair, tuple(row.length for row in selected), time, memory))
     return fitted
 
 

@@ -36,10 +36,10 @@ def main(arguments: list[str]) -> None:
     total = sum(tensor.nbytes for tensor in tensors.values())
     with tempfile.TemporaryDirectory(dir=chosen["folder"]) as folder:
         write_checkpoint(Path(folder), 1, state)
-        print(f"{total / 2**30:.2f} GiB, written with {(peak() - before) / total:.3f} times that in memory")
+        print(f"{total / 2**30:.2f} GiB, written with a peak of {(peak() - before) / total:.3f} times that")
         state["state_dict"] = tensors = {}
         assert newest_checkpoint(Path(folder), "benchmark", print) is not None
-        print(f"read, after they were released, with {(peak() - before) / total:.3f} times that")
+        print(f"read, after its tensors were released, with {(peak() - before) / total:.3f} times that")
 
 
 if __name__ == "__main__":

@@ -96,11 +96,11 @@ def prepare(folder: Path, vocabulary: str) -> dict[str, Any]:
         seconds[name] = time.perf_counter() - begun
     if vocabulary.isdigit() and not seconds["training"]:
         (folder.parent / "tokenizer.json").write_bytes(corpus.tokenizer())
-    of_process, of_children = (
+    own, largest_child = (
         resource.getrusage(who).ru_maxrss * 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     tokens = len(corpus.train) + len(corpus.validation)
-    return {**seconds, "tokens": tokens, "own": of_process, "largest child": of_children}
+    return {**seconds, "tokens": tokens, "own": own, "largest child": largest_child}
 
 
 def encode(folder: Path, tokenizer_file: str) -> dict[str, Any]:
@@ -145,10 +145,10 @@ def main(arguments: Sequence[str]) -> None:
         write_documents(part, text, min(PART, size))
         time.sleep(5)  # the state of newer files is not trusted
         as_bytes = measured("prepare", folder, "bytes")
-        by_bpe = measured("prepare", folder, str(ENTRIES))
+        as_bpe = measured("prepare", folder, str(ENTRIES))
         encoding = measured("encode", part, tokenizer)["whole"] / min(PART, size)  # seconds per byte
         print(f"{size:,} bytes, {size // DOCUMENT:,} documents, {len(os.sched_getaffinity(0))} cores")
-        for title, results in (("bytes", as_bytes), ("BPE of 32,000", by_bpe)):
+        for title, results in (("bytes", as_bytes), ("BPE of 32,000", as_bpe)):
             seconds = (results["whole"] - results["training"]) / size
             hours = (results["whole"] - results["training"]) / results["tokens"] * GOAL / 3600
             print(

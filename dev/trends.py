@@ -61,13 +61,13 @@ def measured() -> dict[str, Noise]:
         variances = []
         for rung in ladder.rungs:
             for label in sorted(rung.arms.keys() - {ladder.reference}):
-                segments, of_reference = (
+                segments, reference_segments = (
                     {run.seed: run.segments[measured_in] for run in rung.arms[name].arm.finished}
                     for name in (label, ladder.reference)
                 )
-                seeds = sorted(segments.keys() & of_reference.keys())
+                seeds = sorted(segments.keys() & reference_segments.keys())
                 noises = [
-                    noise_of_losses([(segments[seed], 1, False), (of_reference[seed], -1, False)])
+                    noise_of_losses([(segments[seed], 1, False), (reference_segments[seed], -1, False)])
                     for seed in seeds
                 ]
                 gap = rung.gap(label, ladder.reference, figure)
@@ -125,11 +125,11 @@ def made_up(
         far = np.log(flops / 1e13) / 6
         arms = {}
         means["b"] += random.normal(0, beside)
-        of_text = np.cos(far) * common + np.sin(far) * slope
+        text_noise = np.cos(far) * common + np.sin(far) * slope
         for label, mean in means.items():
-            of_seeds = random.normal(0, noise.seeds * growth / np.sqrt(2), (seeds, 1))
-            of_documents = random.normal(0, noise.per_seed * unit / np.sqrt(2), (seeds, DOCUMENTS))
-            by_document = mean + of_seeds + of_documents + (label == "b") * of_text
+            seed_noise = random.normal(0, noise.seeds * growth / np.sqrt(2), (seeds, 1))
+            document_noise = random.normal(0, noise.per_seed * unit / np.sqrt(2), (seeds, DOCUMENTS))
+            losses = mean + seed_noise + document_noise + (label == "b") * text_noise
             arms[label] = figures_of(
                 label,
                 {
@@ -137,7 +137,7 @@ def made_up(
                         str(i): LossSum(float(nats * n), int(n), int(n), str(i))
                         for i, (nats, n) in enumerate(zip(row, tokens, strict=True))
                     }
-                    for seed, row in enumerate(by_document)
+                    for seed, row in enumerate(losses)
                 },
                 flops,
             )
@@ -149,14 +149,14 @@ def bootstrapped(random: np.random.Generator, rungs: Ladder, weights: np.ndarray
     """Return the 95 % percentile interval of a weighted sum of gaps, over seeds and documents."""
 
     def gaps(rung: Rung) -> np.ndarray:
-        losses, of_reference = (
+        losses, reference_losses = (
             [
                 [part.nll for part in run.segments["non_overlapping", 1.0].values()]
                 for run in rung.arms[label].arm.runs
             ]
             for label in "ba"
         )
-        return np.array(losses) - np.array(of_reference)
+        return np.array(losses) - np.array(reference_losses)
 
     summed = np.tensordot(weights, [gaps(rung) for rung in rungs.rungs], 1)
     tokens = np.array(

@@ -60,10 +60,10 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         words = "The logit of a query on its own key by position, at the start of training; 1 under RoPE."
         return Picture(lines, "position + 1 in tokens", "logit", words)
     if layer.overrides("rotate") or layer.relative_rotation(torch.tensor([1])) is not None:
-        by_base = sorted(
+        sorted_options = sorted(
             options, key=lambda option: load(installed_conf().file("pos", option)).get("base", 0)
         )
-        ends = [by_base[0], by_base[-1]] if len(options) > MOST else options
+        ends = [sorted_options[0], sorted_options[-1]] if len(options) > MOST else options
         return _rotation({name: _logits(name)[0, -1] for name in dict.fromkeys(["rope", *ends])})
     if layer.pairwise_bias(torch.tensor([1]), torch.tensor([0])) is None:
         return None

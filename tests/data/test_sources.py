@@ -119,7 +119,7 @@ def test_hub_rows_are_joined_to_articles(local_hub):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"revision": "f" * 40}, r"at data\.revision=f+ cannot be loaded; datasets' cache holds b08601"),
+        ({"revision": "f" * 40}, r"at data\.revision=f+ cannot be loaded; datasets' cache has b08601"),
         ({"revision": "main", "sha256": "0" * 64}, r"does not match data\.sha256"),
         ({"revision": "main"}, "can move: set a commit hash"),
         ({"column": "body"}, r"data\.column=body is not in .*; it has text, number"),

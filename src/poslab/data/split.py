@@ -1,4 +1,4 @@
-"""Which part of a text is held out for validation: `data.held_out` of it, a tenth by default.
+"""Choose the part of a text that is held out for validation: `data.held_out` of it, by default a tenth.
 
 With ten or more documents, whole documents are held out, in the order of the SHA-256 of their content, until
 they are the requested share of the bytes; so the choice depends on the content only. Documents longer than a

@@ -40,12 +40,12 @@ class WandbOptions(Options):
     @classmethod
     def _by_variables(cls, given: Any) -> Any:
         """Replace settings that are null with the values of W&B's environment variables."""
-        by_variables = {
+        defaults = {
             "project": default_project(),
             "entity": os.environ.get("WANDB_ENTITY") or None,
             "tags": [tag.strip() for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag.strip()],
         }
-        return {**by_variables, **{name: value for name, value in given.items() if value is not None}}
+        return {**defaults, **{name: value for name, value in given.items() if value is not None}}
 
     @field_validator("project", "entity")
     @classmethod

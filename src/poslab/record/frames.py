@@ -63,9 +63,9 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
         [(run.name, run.pos, run.attention, run.seed) for run in with_table],
         columns=["run", "pos", "attention", "seed"],
     )
-    by_row = keys.loc[whole[NUMBER]].reset_index(drop=True)
+    row_keys = keys.loc[whole[NUMBER]].reset_index(drop=True)
     columns = [column for column in (*schema.columns, *schema.optional) if column not in keys]
-    return pandas.concat([by_row, whole.reindex(columns=columns).reset_index(drop=True)], axis=1)
+    return pandas.concat([row_keys, whole.reindex(columns=columns).reset_index(drop=True)], axis=1)
 
 
 def _read(content: bytes) -> DataFrame:

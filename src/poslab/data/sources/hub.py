@@ -135,7 +135,7 @@ def _load(source: Source) -> Any:
         )
         # After any failure, `datasets` silently uses whatever revision is in its cache.
         if COMMIT.fullmatch(source.revision) and builder.hash != source.revision:
-            cached = f"datasets' cache holds {builder.hash}"
+            cached = f"datasets' cache has {builder.hash}"
             raise ConfigError(f"{source.path} at data.revision={source.revision} cannot be loaded; {cached}")
         if "[" not in source.split and not datasets.config.HF_HUB_OFFLINE:
             return builder.as_streaming_dataset(source.split)

@@ -77,7 +77,7 @@ def _view_id(study: str, account: Account) -> str:
         view = get_view_dict(account.entity, account.project, identifier("view", study))
     except json.JSONDecodeError:
         raise
-    except ValueError:  # the project exists, so it is the view that does not
+    except ValueError:  # the project exists, so the view does not
         return ""
     return str(view["id"])
 

@@ -82,7 +82,7 @@ def kill_client() -> None:
     """Kill the client's own process and drop its settings. Unsent data stays on disk."""
     import wandb
 
-    with suppress(AttributeError):  # it has none
+    with suppress(AttributeError):  # there is no process
         wandb.setup()._connection._proc._process.kill()  # type: ignore[union-attr]
     with suppress(Exception, SystemExit):
         wandb.teardown()
