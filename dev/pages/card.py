@@ -34,7 +34,7 @@ ACTS = {
 
 UNMEASURED = """\
 Nothing: no archived study has it with several seeds. Whether its loss is lower than RoPE's at L, or ALiBi's
-at 4 L and beyond, is unknown here; the second command above trains all three.
+at 4 L and beyond, is unknown here; the second command above trains it with both.
 """
 MEASURED = f"""\
 Losses are in nats per token with half a 95 % interval over seeds: at L over whole windows, at 8 L in sliding

@@ -136,7 +136,7 @@ def test_a_cache_that_cannot_be_locked_or_written_is_told(data, tmp_path, monkey
         patched.setattr(
             "poslab.data.unfinished.build", lambda *given: build(*given) or flip(given[-1] / "train.bin")
         )
-        with pytest.raises(ConfigError, match=r"train\.bin is damaged as soon as .* another drive"):
+        with pytest.raises(ConfigError, match=r"train\.bin is damaged right after .* another drive"):
             prepare(data)
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "occupied"))

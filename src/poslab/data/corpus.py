@@ -66,7 +66,7 @@ class Corpus:
         return b"".join(spellings[starts[token] : ends[token]] for token in tokens)
 
     def tokenizer(self) -> bytes:
-        """Return the content of tokenizer.json. Raises OSError; there is none where tokens are bytes."""
+        """Return the content of tokenizer.json. Raises OSError; there is no such file if tokens are bytes."""
         return (self.directory / TOKENIZER).read_bytes()
 
     def for_tuning(self) -> "Corpus":

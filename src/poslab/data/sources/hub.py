@@ -119,7 +119,7 @@ class Source(TextSource):
 def _load(source: Source) -> Any:
     """Return the rows as a streaming IterableDataset of `datasets`.
 
-    If a split is sliced ([:1%]) or HF_HUB_OFFLINE is set, download them first and return a Dataset.
+    If a split is sliced ([:1%]) or HF_HUB_OFFLINE is set, return a Dataset, downloaded or from cache.
     """
     if Path(source.path).exists():
         raise ConfigError(f"data.path={source.path} exists here too and would be read instead of the hub")
