@@ -30,7 +30,7 @@ class Source(TextSource):
     )
     split: str = Field(min_length=1, description="the split of the data set; several are joined with +")
     revision: str = Field(min_length=1, description="a commit hash; a branch only together with sha256")
-    sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of all documents in a row")
+    sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$", description="hash of all documents, concatenated")
     column: str = Field(min_length=1, description="the column that holds the text")
     documents: int | None = Field(ge=1, description="how many documents to take, from the first; null: all")
     document_start: str | None = Field(
