@@ -27,7 +27,6 @@ BOUNDS = {
     "none@512": {512: 1.05, 4096: 0.5, 16384: 0.15},
     "inkling:256": {4096: 2.5},
 }
-SECONDS = 20.0  # approximate total of the plain kernel's rounds at one length
 LEAST_ROUNDS = 7
 
 
