@@ -25,7 +25,7 @@ CONTROLS = {"rope": "RoPE", "alibi": "ALiBi"}  # each card says how its scheme c
 ACTS = {
     "nothing": "It changes nothing.",
     "input": "It is added to the input of the first layer.",
-    "logits": "It acts on logits, the scores of a query on each key before softmax.",
+    "logits": "It acts on the logits, the scores of a query for each key before softmax.",
     "weights": "It replaces softmax.",
     "queries, keys": "It acts on queries and keys before their product.",
     "input; queries, keys": "It acts on the input of the first layer, and on queries and keys.",
@@ -33,40 +33,40 @@ ACTS = {
 }  # keys: the words in docs/schemes.md
 
 UNMEASURED = """\
-Nothing: no archived study has it with several seeds. Whether its loss is lower than RoPE's at L, or ALiBi's
-at 4 L and beyond, is unknown here; the second command above trains it with both.
+Nothing: no archived study has this scheme. It is not known here whether its loss is below RoPE's at L, or
+ALiBi's at 4 L and beyond; the second command above trains them side by side.
 """
 MEASURED = f"""\
 Losses are in nats per token with half a 95 % interval over seeds: at L over whole windows, at 8 L in sliding
-windows, where each token has nearly 8 L of context. A difference is this scheme minus the other: a negative
-one favours this scheme. It is in bold if p < {RULE} after Holm's correction over all pairs of its study at L,
-4 L and 8 L, as in [the zoo](../zoo.md); a study's report corrects over its own comparisons, so its p differ.
-"Not separated" says little with three seeds, which most studies have. Studies share some of their runs, and
-flash computes the same as softmax, so the counts are not independent. All results are for small models, early
-in training: parameters, tokens per parameter and seeds are listed with each figure.
+windows, where each token has nearly 8 L of context. A difference is this scheme minus the other, so a
+negative one favours this scheme. It is bold if p < {RULE} after Holm's correction over all pairs of its study
+at L, 4 L and 8 L, as in [the zoo](../zoo.md); a report corrects over its own comparisons, so its p differ.
+"Not separated" says little with three or fewer seeds, as in many studies. Studies share some of their runs,
+and flash computes the same as softmax, so the counts are not independent. All models are small and early in
+training: parameters, tokens per parameter and seeds are given beside each figure.
 """
 RUNS = """\
 | study | text, attention | arm | parameters | tokens per parameter | seeds | at L | at 8 L | tokens to target | tokens/s |
 |---|---|---|---|---|---|---|---|---|---|"""  # noqa: E501
 PAIRS = """
-The target is the loss of the study's reference (in brackets) at 75 % of its budget. Tokens/s are from a
-shared machine with two cores: they compare only roughly, and only within a study.
+The target is the loss of the study's reference (in brackets) at 75 % of its budget. Tokens/s were measured on
+a shared machine with two cores: compare them only within a study, and only roughly.
 
 | study | text, attention | difference | at L | at 4 L | at 8 L |
 |---|---|---|---|---|---|"""
 TASKS = """
 On tasks, L50 is the largest size up to which at least half of the answers are exact, as a multiple of the
-longest size of training. It is given for each seed that learned the task: 95 % exact at the longest size of
-training ([measuring](../measuring.md#tasks)). A dash: no seed did, or the scheme is undefined past that size.
+longest training size. Only seeds that learned the task have one: 95 % exact at the longest training size
+([measuring](../measuring.md#tasks)). A dash: no seed did, or the scheme is undefined past that size.
 
 | study | task, trained on sizes up to | seeds that learned it | L50 of each |
 |---|---|---|---|"""
 INDEX = """\
 # Cards of all schemes
 
-One card for each scheme: what it does, which models use it and what poslab measured. On the site, a click on
-a column head sorts the table. [The zoo](../zoo.md) compares all schemes over all archived studies, and
-[schemes.md](../schemes.md) has the formulas and the working pairs. `python -m dev.pages` writes these pages.
+One card for each scheme: what it does, which models use it and what poslab measured. On the site, click the
+head of a column to sort by it. [The zoo](../zoo.md) shows all schemes in all archived studies;
+[schemes.md](../schemes.md) has the formulas and pairs that work. `python -m dev.pages` writes these pages.
 
 | scheme | acts on | own parameters | past L | archived studies | used by |
 |---|---|---|---|---|---|
@@ -85,7 +85,7 @@ class Row(NamedTuple):
 # Titles of schemes with a class that is named differently from common usage.
 TITLES = {
     "none": "No positions",
-    "log_scaled": "Logits by log i",
+    "log_scaled": "Logits scaled by log i",
     "randomised": "RoPE at random positions",
     "rope_dynamic": "Dynamic NTK",
     "rope_id": "RoPE-ID",
@@ -156,7 +156,7 @@ class Scheme:
         length = poslab.scheme(self.options[0]).max_length
         if length is None:
             return "defined at any length"
-        return "undefined past L" if length == 128 else f"defined to {length:,} tokens at L = 128"
+        return "undefined past L" if length == 128 else f"defined up to {length:,} tokens at L = 128"
 
     @property
     def shipped(self) -> str:
@@ -193,10 +193,10 @@ def card(scheme: Scheme, caption: str | None, settings: Sequence[Setting], tests
         lines += [f"![{scheme.title} by distance]({scheme.name}.svg)", "", caption, ""]
     lines += [f"| | {scheme.title} |", "|---|---|"]
     lines += [f"| {row.options} | {row.formula} |" for row in scheme.rows]
-    parameters = f"{scheme.parameters:,} of its own" if scheme.parameters else "none of its own"
+    model = "at width 128, 4 heads, 4 layers, L = 128"
     lines += [
         f"| length | {scheme.limit} |",
-        f"| parameters | {parameters}, at width 128, 4 heads, 4 layers, L = 128 |",
+        f"| own parameters | {f'{scheme.parameters:,} {model}' if scheme.parameters else 'none'} |",
         f"| works under | {', '.join(f'`{name}`' for name in scheme.attentions)} |",
         f"| papers | {_papers(scheme)} |",
         f"| used by | {_shipped(scheme)} |",
@@ -220,12 +220,12 @@ def _papers(scheme: Scheme) -> str:
             address = fields.get("url") or (f"https://arxiv.org/abs/{number}" if number else None)
             papers.append((f"[{title}]({address})" if address else title) + f", {fields['year']}")
     sources = dict.fromkeys(row.source for row in scheme.rows if row.source not in ("", "below"))
-    return "; ".join(papers) or "; ".join(sources) or "none: a control of poslab's own"
+    return "; ".join(papers) or "; ".join(sources) or "none: a control made for poslab"
 
 
 def _shipped(scheme: Scheme) -> str:
     if not scheme.shipped:
-        return "no model that poslab has a source for"
+        return "no model known to poslab"
     return f"{scheme.shipped} (according to their code in the transformers library)"
 
 
@@ -304,7 +304,7 @@ def _pairs(arms: Sequence[tuple[Setting, ArmFigures]], tests: Tests) -> Iterator
         for rival in setting.arms:
             pair_tests = [tests.get((setting, figure, arm.arm.label, rival.arm.label)) for figure in TESTED]
             first = setting.arms.index(arm) < setting.arms.index(rival) or scheme_of(rival) != scheme_of(arm)
-            if any(pair_tests) and first:  # two options of one scheme are listed once
+            if any(pair_tests) and first:  # two options of one scheme are compared once
                 cells = [DASH if test is None else test.text for test in pair_tests]
                 less = f"`{arm.arm.label}` minus `{rival.arm.label}`"
                 yield f"| {setting.study} | {setting.title} | {less} | {' | '.join(cells)} |"

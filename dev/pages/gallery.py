@@ -8,9 +8,9 @@ from poslab.record.archive import archived_studies
 HEAD = """\
 # Gallery of studies
 
-Each study with archived records: its question, the first figure and first sentence of its report, and the
-command that writes the report again from the records in git, without training. [What these studies do not
-show](limits.md#what-the-archived-studies-do-not-show). `python -m dev.pages` writes this page.
+Each study with archived records: its question, its first figure, the first sentence of its report, and the
+command that writes the report again from the records in git, without training. See also [what these studies
+do not show](limits.md#what-the-archived-studies-do-not-show). `python -m dev.pages` writes this page.
 """
 
 

@@ -45,7 +45,7 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
     layer = built.layer(0)
     if scheme == "sinusoidal":
         vectors = built.embed(torch.zeros(1, LENGTH, built.geometry.width), torch.arange(LENGTH))[0].double()
-        caption = "The product of two tokens' vectors by distance, relative to that at distance 0."
+        caption = "The product of two tokens' vectors by their distance, relative to distance 0."
         product = vectors @ vectors[-1]
         return Picture({scheme: _by_distance(product / product[-1])}, DISTANCE, "product", caption)
     by_content = layer.by_content or layer.overrides("score_bias")
@@ -57,7 +57,7 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         for option in options:
             on_itself = _logits(option)[0].diagonal()
             lines[option] = [(position, float(on_itself[position])) for position in DISTANCES[1:]]
-        words = "The logit of a query on its own key by position, at the start of training; 1 under RoPE."
+        words = "The logit of a query and its own key by position, at the start of training; 1 under RoPE."
         return Picture(lines, "position + 1 in tokens", "logit", words)
     if layer.overrides("rotate") or layer.relative_rotation(torch.tensor([1])) is not None:
         sorted_options = sorted(
@@ -75,7 +75,7 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         heads, when = trained
     elif torch.equal(*starts):  # no random initial values
         heads = {f"head {head}": _by_distance(logits) for head, logits in enumerate(starts[0])}
-    caption = f"The bias that is added to the logit of a key by distance, one line per head{when}."
+    caption = f"The bias added to a key's logit by its distance, one line for each head{when}."
     return Picture(heads, DISTANCE, "bias (nats)", caption) if heads else None
 
 
@@ -99,7 +99,7 @@ def _rotation(logits: Mapping[str, Tensor]) -> Picture:
     """Return the picture of logits (T,) of the last of LENGTH tokens on each key, by the name of the line."""
     lines = {name: _by_distance(row / row[-1]) for name, row in logits.items()}
     caption = (
-        "The logit of a query on an equal key (q = k) by distance, relative to that at distance 0, "
+        "The logit of a query and an equal key (q = k) by their distance, relative to distance 0, "
         f"for the last of {LENGTH:,} tokens (8 L)."
     )
     return Picture(lines, DISTANCE, "logit, 1 at distance 0", caption)

@@ -44,7 +44,7 @@ SHIPPED = {
         Shipped("Phi", "phi/configuration_phi.py", "partial_rotary_factor"),
         Shipped("Qwen3-Next", "qwen3_next/configuration_qwen3_next.py", "partial_rotary_factor"),
     ),
-    "rope_p": (Shipped("Gemma 4 (global layers)", "gemma4/configuration_gemma4.py", "proportional"),),
+    "rope_p": (Shipped("Gemma 4 (full-attention layers)", "gemma4/configuration_gemma4.py", "proportional"),),
     "rope_yarn": (
         Shipped("gpt-oss", "gpt_oss/configuration_gpt_oss.py", _YARN),
         Shipped("DeepSeek-V3", "deepseek_v3/modeling_deepseek_v3.py", "yarn_get_mscale"),

@@ -11,24 +11,24 @@ SHOWN = AT_L, AT_8L
 HEAD = f"""\
 # The zoo: all schemes over all archived studies
 
-Each table is one setting: a study, text, attention, block, size, budget and L. Its arms differ only in their
-scheme and its rates. A scheme has a place (1 is the lowest loss) if it is separated from every other one in
-the table: p < {RULE} in a paired test over seeds (and documents, if the records have them) after Holm's
-correction over all pairs at L, 4 L and 8 L in all tables of the study. Otherwise it has the range of places
-that these tests leave open. In a study without any true difference, a place is claimed with a probability of
-at most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over
-seeds: at L over whole windows, at 8 L in sliding windows.
+Each table is one setting: a study, text, attention, block, size, budget and L, in which arms differ only in
+their scheme and its rates. A scheme has one place (1 is the lowest loss) if it is separated from every other
+scheme in its table: p < {RULE} in a paired test over seeds (and documents, if the records have them) after
+Holm's correction over all pairs at L, 4 L and 8 L in all tables of the study. Otherwise it has the range of
+places that these tests leave open. If nothing differs in a study, a place is claimed with a probability of at
+most {RULE}; this page has STUDIES studies. Losses are in nats per token with half a 95 % interval over seeds:
+at L over whole windows, at 8 L in sliding windows.
 
-**Do not compare** losses of two tables: text, budget, size, L, attention or block differ. So no mean is taken
-over tables. A dash means not defined, not measured or not tested at that length. Studies share some of their
-runs. Tasks have exact answers instead of losses; they are on [the cards](schemes/index.md), which also have
-every difference. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
+**Losses in two tables do not compare**, since text, budget, size, L, attention or block differ; so no mean is
+taken over tables. A dash means not defined, not measured or not tested at that length. Studies share some of
+their runs. Tasks have exact answers instead of losses; these are on [the cards](schemes/index.md), which also
+list each difference. [limits.md](limits.md) says what these studies do not show. `python -m dev.pages` writes
 this page.
 """
 UNPAIRED = """\
-## Without a comparison
+## Not compared
 
-These arms differ from all others in their study in more than the scheme, for example in their block:
+These arms differ from all other arms of their study in more than the scheme, such as the block:
 """
 
 
