@@ -1,1 +1,1 @@
-"""Records into figures and CSV files: arms, estimates over seeds, comparisons, claims. No picture in here."""
+"""Turn records into figures and CSV files: arms, estimates over seeds, comparisons, claims. No plotting."""

@@ -1,7 +1,7 @@
-"""Runs into arms: an arm is everything in the configuration but the seed, in one study.
+"""Group runs into arms: an arm is the whole configuration except the seed, within one study.
 
-Two finished runs of one configuration with different code or data are not averaged: the one that finished
-last counts and the others are listed as superseded.
+Finished runs with the same configuration and seed but different code or data are not averaged: the one that
+finished last counts, and the others are listed as superseded.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from poslab.record.reader import PART, Rates, Records, ReportError, Run
 from poslab.record.schema import ENDED
 from poslab.record.summary import is_pretrained
 
-# Keys that do not make an arm.
+# Keys that do not distinguish arms.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
-RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: lines beside the run's own
-ABSENT = {  # what an arm without a setting is called; records leave the last ones out
+RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: they add lines to a run's own
+ABSENT = {  # the label of an arm without the setting; records omit the last three settings at these values
     "from": "from drawn weights",
     "data.name": "",
     "objective.kind": "causal",
@@ -33,21 +33,21 @@ ABSENT = {  # what an arm without a setting is called; records leave the last on
     "evaluate.documents": "documents=single",
 }
 RATES = tuple(f"trainer.{name}" for name in Rates._fields)
-# What labels call settings that studies often compare; the first are named where others follow from them.
+# Label formats of settings that studies often compare. Where settings vary together, labels name the first.
 WORDS = {
     "objective.kind": "{}",
     "context_length": "L={}",
     "model.width": "width {}",
     "model.layers": "{} layers",
     "model.heads": "{} heads",
-    "model.norm": "norm={}",  # and not the other settings of a block that change with it
-    "data.name": "{}",  # of a text from a package
+    "model.norm": "norm={}",  # not the other block settings that change with it
+    "data.name": "{}",  # the name of a text from a package
     "data.source": "{}",
     "trainer.learning_rate": "lr {}",
     "trainer.max_steps": "{} steps",
 }
 
-BESIDE_A_TEXT = {"vocabulary", "windows", "held_out"}  # of data: how a text is used
+BESIDE_A_TEXT = {"vocabulary", "windows", "held_out"}  # keys of `data` that say how a text is used
 
 Settings = Mapping[str, Any]  # a configuration by dotted key
 BLOCK = tuple(f"model.{name}" for name, _ in GPT2_BLOCK)
@@ -55,15 +55,15 @@ BLOCK = tuple(f"model.{name}" for name, _ in GPT2_BLOCK)
 
 @dataclass(frozen=True)
 class Arm:
-    """One scheme under one attention and configuration, with a run per seed."""
+    """One scheme with one attention and configuration, and a run for each seed."""
 
     label: str
     pos: str
     attention: str
-    runs: tuple[Run, ...]  # every record of it, as listed
-    differing: Mapping[str, Any]  # the configuration keys in which the study's arms differ
-    on_its_text: str = ""  # the label but for the text, where the study has several
-    look: int = 0  # the number of its look in figures and tables
+    runs: tuple[Run, ...]  # all its runs, as listed
+    differing: Mapping[str, Any]  # its values of the configuration keys in which the study's arms differ
+    on_its_text: str = ""  # the label without the text, if the study has several texts
+    look: int = 0  # the number of its colour and marker in figures and tables
 
     @property
     def study(self) -> str:
@@ -71,12 +71,12 @@ class Arm:
 
     @property
     def finished(self) -> tuple[Run, ...]:
-        """Return the runs that count, by seed."""
+        """Return the runs that count, sorted by seed."""
         return tuple(sorted((run for run in self.runs if run.status == "done"), key=lambda run: run.seed))
 
     @property
     def seeds_started(self) -> int:
-        """Count the seeds, however their runs ended."""
+        """Return the number of seeds, however their runs ended."""
         return len({run.seed for run in self.runs})
 
     @property
@@ -85,11 +85,11 @@ class Arm:
 
 
 def arms(studies: Sequence[Records]) -> tuple[tuple[Run, ...], tuple[Arm, ...]]:
-    """Return all runs, superseded ones marked, and their arms in the order of the studies' plans.
+    """Return all runs, with superseded ones marked, and their arms in the order of the studies' plans.
 
-    Runs that tune a learning rate are in no arm.
+    Runs that tune a learning rate belong to no arm.
     """
-    counted: dict[str, str] = {}  # by identity, what is counted already
+    counted: dict[str, str] = {}  # the names of runs counted so far, by identity
     runs = [_once(run, counted) for records in studies for run in _supersede(records.runs)]
     groups = grouped(((run.study, key(run)), run) for run in runs if run.readable and not run.tunes)
     tuned = {run.study for run in runs if run.readable and run.tunes}
@@ -121,9 +121,9 @@ def _arms(groups: list[list[Run]], tuned: set[str]) -> list[Arm]:
 
 
 def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
-    """Return labels that are the same for arms that differ in nothing but the text; empty on one text.
+    """Return labels that are equal for arms that differ only in the text; empty strings if there is one text.
 
-    In a tuned study they may also differ in the rates that were chosen for them on each text.
+    In a tuned study such arms may also differ in the rates that were chosen for them on each text.
     """
     firsts = [group[0] for group in groups]
     if len(set(map(text_of, firsts))) < 2:
@@ -145,7 +145,7 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
 
 
 def shared_labels(runs: Sequence[Run], tuned: Collection[str]) -> list[str]:
-    """Return a label for each run, the same for runs of one study and the same settings."""
+    """Return a label for each run, equal for runs with the same study and settings."""
     keys = [(run.study, key(run)) for run in runs]
     groups = {name: [run] for name, run in zip(keys, runs, strict=True)}
     named = dict(zip(groups, labels(list(groups.values()), tuned), strict=True))
@@ -155,15 +155,15 @@ def shared_labels(runs: Sequence[Run], tuned: Collection[str]) -> list[str]:
 def choose_reference(
     candidates: Sequence[Arm], studies: Sequence[Records], requested: str | None
 ) -> tuple[Arm, str | None]:
-    """Return the reference arm, and a warning where the study's own choice fits none, or several.
+    """Return the reference arm, and a warning if the study's own choice fits no arm or several.
 
-    Of arms that fit on a text or a task each, the first is meant. The first study's choice counts. Raises
-    ReportError where `requested` fits no arm, or several.
+    If the arms that fit are each on another text or task, take the first. Of several studies, the first
+    one's choice counts. Raise ReportError if `requested` fits no arm or several.
     """
-    asked = studies[0].reference if requested is None else requested
-    if asked is None:
+    choice = studies[0].reference if requested is None else requested
+    if choice is None:
         return next((arm for arm in candidates if arm.finished), candidates[0]), None
-    fitting = _fitting(candidates, plain(asked))
+    fitting = _fitting(candidates, plain(choice))
     texts = {(text_of(arm.runs[0]), arm.runs[0].objective) for arm in fitting}
     if len(texts) == len(fitting) > 0:
         return fitting[0], None
@@ -173,24 +173,24 @@ def choose_reference(
         listed = "; ".join(arm.label for arm in fitting or candidates)
         raise ReportError(f"reference={plain(requested, 60)} {how} of {studied}; name one of: {listed}")
     arm = (fitting or candidates)[0]
-    return arm, f"The reference asked for, {plain(asked, 60)}, {how} of {studied}; compared with {arm.label}."
+    return arm, f"The requested reference {plain(choice, 60)} {how} of {studied}; compared with {arm.label}."
 
 
 def text_of(run: Run) -> str:
-    """Return a key that is equal for runs with `data` settings of the same text, in whatever tokens."""
+    """Return a key that is equal for runs with `data` settings of the same text, whatever the tokenizer."""
     data = run.config.get("data") or {}
     return json.dumps({k: v for k, v in data.items() if k not in BESIDE_A_TEXT}, sort_keys=True, default=str)
 
 
 def _natural(label: str) -> list[tuple[int, str]]:
-    """Return a key that sorts base=500 before base=10000."""
+    """Return a sort key that puts base=500 before base=10000."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
-    """Return the arms with this label: the whole one, the one in their study or on a text, or the scheme.
+    """Return the arms that `label` names: by whole label, by label within a study or on a text, or by scheme.
 
-    In several studies, only those of the first with any.
+    If arms of several studies fit, return only those of the first.
     """
     for names in (
         lambda arm: (arm.label,),
@@ -205,7 +205,7 @@ def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
 
 
 def _once(run: Run, counted: dict[str, str]) -> Run:
-    """Count a run that several studies have only in the first of them."""
+    """Count a run that is in several studies only in the first of them."""
     identity = run.manifest.identity
     if run.status not in ENDED or identity is None:
         return run
@@ -216,7 +216,7 @@ def _once(run: Run, counted: dict[str, str]) -> Run:
 
 
 def _supersede(runs: Sequence[Run]) -> list[Run]:
-    """Mark the runs that another one of the same configuration and seed was finished after."""
+    """Mark runs as superseded where a later run with the same configuration and seed has finished."""
     ended = sorted((run for run in runs if run.status in ENDED), key=finished_at)
     same = {run.name: (run.tunes, key(run), run.seed) for run in ended}
     latest = {same[run.name]: run.name for run in ended}
@@ -231,14 +231,14 @@ def _supersede(runs: Sequence[Run]) -> list[Run]:
 
 
 def finished_at(run: Run) -> tuple[str, str]:
-    """Return a key that sorts runs by the time they ended, all of which are in UTC."""
+    """Return a key that sorts runs by their end times, all of which are in UTC."""
     return run.manifest.finished or "", run.name
 
 
 def key(run: Run) -> str:
-    """Return a text that is equal for runs of the same arm.
+    """Return a string that is equal for runs of the same arm.
 
-    Where they name files the content decides, too: of a file a record has only the name.
+    If they name files, the content counts too, since a record has only a file's name.
     """
     data = run.config.get("data") or {}
     files = data.get("path") is not None or is_tokenizer_file(data.get("vocabulary"))
@@ -247,7 +247,7 @@ def key(run: Run) -> str:
 
 
 def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sections that define an arm, without a probe of no tasks, a scheme rate of 1 and devices."""
+    """Return the sections that define an arm, without an empty probe, a scheme rate of 1 and devices."""
     sections = {name: value for name, value in config.items() if name not in BESIDE_AN_ARM}
     if not (sections.get("probe") or {}).get("tasks"):
         sections.pop("probe", None)
@@ -264,7 +264,7 @@ def arm_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def block(config: Mapping[str, Any]) -> str:
-    """Return the settings of a model's block that are not GPT-2's: `norm=rms, mlp=swiglu`."""
+    """Return the settings of a model's block that differ from GPT-2's: `norm=rms, mlp=swiglu`."""
     model = arm_settings(config).get("model") or {}
     default = arm_settings({"model": {}})["model"]
     changed = [(key, model[key]) for key, value in default.items() if model.get(key, value) != value]
@@ -287,10 +287,10 @@ def differing(configurations: Sequence[Settings]) -> list[str]:
 
 
 def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
-    """Return a label for the runs of each arm, all different, with the study's name where there are several.
+    """Return a different label for each arm, with the study's name if there are several studies.
 
-    A label names only what differs inside a study, and no learning rate in the `tuned` studies, which choose
-    one for each arm.
+    A label names only what differs within a study. In the `tuned` studies, which choose a learning rate for
+    each arm, it names no learning rate.
     """
     several = len({group[0].attention for group in groups}) > 1
     by_study = grouped((group[0].study, i) for i, group in enumerate(groups))
@@ -303,7 +303,7 @@ def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]
 
 
 def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
-    """Return labels of scheme, attention where it varies and other differences, by each arm's first run."""
+    """Return labels from each arm's first run: scheme, attention if it varies, and other differences."""
     flat = [settings(run.config) for run in firsts]
     keys = differing(flat)
     prefixes = ("pos.", "attention.", *(f"evaluate.{name}" for name in RESCALING), *(RATES if tuned else ()))
@@ -313,13 +313,13 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
         else plain(run.pos, 80)
         for run in firsts
     ]
-    # A recipe sets both, so labels leave out its block where its positions distinguish the arms.
+    # A recipe sets scheme and block, so labels omit the block if the schemes already distinguish the arms.
     implied = BLOCK if len(set(bare)) == len(bare) else ()
     needed = _needed(flat, [key for key in keys if not key.startswith(prefixes) and key not in implied])
     # A published model's name identifies it; options are added only where several have one name.
     beside = [[] if is_pretrained(run) else needed for run in firsts]
     names = [_beside(*parts) for parts in zip(bare, flat, beside, strict=True)]
-    # The scheme's label should already name its options; where it does not, they are added.
+    # The scheme's label should already name its options. Labels that are still equal get them added.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [values for values, text in zip(flat, first, strict=True) if text == label]
@@ -336,7 +336,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
 
 
 def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Return those of `keys`, the commonest first, that are needed to distinguish the configurations."""
+    """Return the `keys` that are needed to distinguish the configurations, in the order of WORDS."""
     order = list(WORDS)
     chosen: list[str] = []
     groups = 1
@@ -349,19 +349,19 @@ def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
 
 
 def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
-    """Return the label with the values of `keys`."""
+    """Return the label followed by the settings `keys`."""
     return " ".join(filter(None, [label, *(_setting(key, options, keys) for key in keys)]))
 
 
 def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
-    """Return a setting for a label, by the last part of its name where that is unique in `beside`."""
+    """Return a setting for a label, under the last part of its name if that is unique in `beside`."""
     last = name.rpartition(".")[2]
-    if name.startswith("callbacks.") and last == "_target_":  # by its class
+    if name.startswith("callbacks.") and last == "_target_":  # a callback is named by its class
         return plain(options.get(name, ""), 60).rpartition(".")[2]
     short = last if [key.rpartition(".")[2] for key in beside].count(last) == 1 else name
     if name not in options:
         return ABSENT.get(name, f"no {short}")
     value = options[name]
     text = f"{value:g}" if isinstance(value, float) else plain(value, 60)
-    text = text.lower() if isinstance(value, bool) else text  # as it is typed
+    text = text.lower() if isinstance(value, bool) else text  # as on the command line
     return WORDS[name].format(text) if name in WORDS else f"{short}={text}"

@@ -1,6 +1,6 @@
-"""Losses of one model with the noise of the text only, over the documents that it was scored on.
+"""Losses of one model with the noise of the text only, over the documents on which it was scored.
 
-A model that poslab has not trained has no seeds: what may change its figures is which documents are scored.
+A model that poslab has not trained has no seeds: only the choice of documents may change its figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ FAMILY = "sliding_bits_per_byte"
 
 
 def by_document(run: Run, multiples: Sequence[float]) -> list[Row]:
-    """Return a row per rotation: bits per byte in sliding windows, and their change from as trained.
+    """Return a row per rotation: bits per byte in sliding windows, and their change from the trained one.
 
-    Half widths are those of 95 % intervals over documents; a change is taken document by document
+    Half widths are those of 95 % intervals over documents. A change is computed document by document
     (poslab.analysis.spread.noise_of_losses).
     """
     return [_row(run, rescale, multiples) for rescale in (TRAINED, *run.rescalings)]

@@ -1,7 +1,7 @@
-"""All that a verdict claims, as one family of tests.
+"""All claims of a verdict, as one family of tests.
 
-At most 5 % of studies in which nothing differs, or in which only some arms do, claim anything that is not so:
-Holm's procedure keeps the family-wise error whatever is true of the other tests and however they depend on
+At most 5 % of studies claim any difference that does not exist, whether no arms differ or only some do.
+Holm's procedure controls the family-wise error whichever hypotheses are true and however the tests depend on
 each other.
 """
 
@@ -15,13 +15,13 @@ from poslab.analysis.protocols import loss_at_length
 from poslab.analysis.statistics import FALSE_ALARMS, holm, p_value
 from poslab.record.measures import multiple, name
 
-TARGET = ""  # the target that the verdict speaks of, at 75 % of the reference's budget, by its suffix
+TARGET = ""  # the suffix of the verdict's target: the reference's loss at 75 % of its budget
 TIME = f"tokens_to_target{TARGET}_ratio"
 
-# What a test is for, and its share of the family's false alarms. The tested figure against the reference
-# keeps three fifths. With five seeds, a study of six arms then finds three seed deviations of one arm in 80 %
-# of the studies; with all of it in 90 %, with equal shares of 31 tests in 46 %. Holm's procedure hands a
-# share on once its test has found something.
+# The parts of the family, and their shares of its false alarms. The tested figure against the reference has
+# three fifths. With five seeds and six arms, 80 % of studies then find an arm that differs by three seed
+# deviations; with the whole share it would be 90 %, with equal shares for 31 tests 46 %. Holm's procedure
+# passes a test's share on to the others once the test is significant.
 REFERENCE, RANKS = "tested figure against the reference", "tested figure between other arms"
 OTHER = "other figures"
 SHARES = {REFERENCE: 3.0, RANKS: 1.0, OTHER: 1.0}
@@ -29,15 +29,15 @@ SHARES = {REFERENCE: 3.0, RANKS: 1.0, OTHER: 1.0}
 
 @dataclass(frozen=True)
 class Claim:
-    """One test of the family: an arm against another (or against 0) on a figure, of arms by their labels."""
+    """One test of the family: an arm against another (or against 0) on a figure. Arms are given by label."""
 
-    part: str  # of SHARES
+    part: str  # a key of SHARES
     figure: str
     arm: str
     against: str | None
     n: int
     p: float
-    weight: float = 0.0  # its share of the false alarms; all shares make 1
+    weight: float = 0.0  # its share of the false alarms; the shares sum to 1
     p_holm: float = 1.0
 
     @property
@@ -55,12 +55,12 @@ def claims(
     families: int,
     groups: Sequence[tuple[Sequence[ArmFigures], ArmFigures]],
 ) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Comparison, ...]]:
-    """Return every test that a verdict rests on, corrected together; comparisons and pairs with corrected p.
+    """Return the tests behind a verdict, corrected together, and `comparisons` and `pairs` with corrected p.
 
-    The tested figure between all arms of a group, which has a reference of its own; in the reference's group
-    the loss at L, and the time to the target at 75 % of its budget, against it; context gain at the longest
-    length against 0. A test without a p value (one seed, no spread) is not in the family. A study that has
-    several such `families`, one for each text, gives each the same share of its false alarms (Bonferroni).
+    They test the tested figure between all arms of a group, each with its own reference; in the group of
+    `reference`, the loss at L and the time to the target at 75 % of its budget, against it; and context gain
+    at the longest length against 0. A test without a p value (one seed, no spread) is not in the family. A
+    study with several `families`, one per text, gives each an equal share of its false alarms (Bonferroni).
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
@@ -90,7 +90,7 @@ def claims(
 
 
 def _between_arms(pairs: Sequence[Comparison], references: Set[str]) -> list[Claim]:
-    """Test the primary figure between arms; a reference is always second."""
+    """Return the tests of the primary figure between arms; a reference is always second."""
     tests = []
     for pair in pairs:
         ends = pair.arm.label, pair.against.label
@@ -126,7 +126,7 @@ def _gains(all_figures: Sequence[ArmFigures], multiples: Sequence[float]) -> lis
 
 
 def _times(all_figures: Sequence[ArmFigures], reference: ArmFigures) -> list[Claim]:
-    """Test times to the target; an unknown ratio stays in the family, with p = 1, to keep its size fixed."""
+    """Return the tests of times to the target; an unknown p counts as 1, to keep the family's size fixed."""
     return [
         Claim(OTHER, TIME, item.arm.label, reference.arm.label, over.n, 1.0 if over.p is None else over.p)
         for item in all_figures

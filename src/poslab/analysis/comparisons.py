@@ -1,4 +1,4 @@
-"""Arms against the reference, over the seeds that both have."""
+"""Comparisons of arms with the reference, over the seeds that both have."""
 
 import json
 import math
@@ -20,26 +20,26 @@ COMPARED = ("loss", "sliding", "context_gain")
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arm less another on one figure; `p_holm` is set only where the verdict claims it."""
+    """The difference of two arms on one figure; `p_holm` is set only if the verdict claims it."""
 
     arm: Arm
     against: Arm
     figure: str
     difference: Difference
     p_holm: float | None = None
-    normality_p: float | None = None  # of normal differences over the seeds, only of the tested figure
-    beside: Difference | None = None  # of the same arms in the other protocol, of pairs in the tested figure
-    # That the two differences are one, or that the other is 0 (the larger p), corrected over every pair.
+    normality_p: float | None = None  # p of normal differences over the seeds, only for the tested figure
+    beside: Difference | None = None  # the same arms in the other protocol, for pairs on the tested figure
+    # The larger p of two tests (the differences are equal; `beside` is 0), corrected over all pairs.
     change_p_holm: float | None = None
 
     @property
     def text_standard_error(self) -> float | None:
-        """Over documents; in records without documents over segments, and only of the tested figure."""
+        """The standard error over documents; without documents, over segments of the tested figure only."""
         return None if (text := self.difference.text) is None else math.sqrt(text.variance)
 
     @property
     def ordered(self) -> tuple[str, str]:
-        """The labels of the arms, that with the lower mean first."""
+        """The labels of the two arms, the one with the lower mean first."""
         labels = self.arm.label, self.against.label
         return labels if self.difference.mean < 0 else labels[::-1]
 
@@ -51,9 +51,9 @@ class Comparison:
     def changes_places(self) -> bool:
         """Whether the protocols order the means of the two arms differently, beyond noise.
 
-        That takes opposite signs, and p < 0.05 both for the order in the other protocol and for the change
-        from one protocol to the other. The order in the tested figure may be open. If that in the other one
-        might be, too, half of all pairs which only the tested figure separates would count.
+        This requires opposite signs, and p < 0.05 both for the order in the other protocol and for the change
+        from one protocol to the other. The order in the tested figure may be undecided. If the other order
+        could be too, half of all pairs that only the tested figure separates would count.
         """
         if self.beside is None or self.change_p_holm is None:
             return False
@@ -61,9 +61,9 @@ class Comparison:
 
     @property
     def reading(self) -> str:
-        """The finding in words: "lower" or "higher" only of the tested figure, and only with an interval.
+        """The finding in words: "lower" or "higher" only if the verdict claims it, and only with an interval.
 
-        Noise is an interval that holds 0. Outside noise but without a significant p, arms are not separated.
+        Noise is an interval that contains 0. Arms outside noise without a significant p are not separated.
         """
         difference = self.difference
         if difference.half_width is None:
@@ -81,15 +81,15 @@ class Comparison:
 
 
 def comparable(run: Run, reference: Arm, in_bits: bool = False) -> bool:
-    """Return whether losses compare: of one text, in windows of as many tokens, evaluated alike.
+    """Return whether losses compare: same objective, text, training length and evaluation settings.
 
-    Nats per token also need the same tokenizer; bits per byte (`in_bits`) compare tokenizers.
+    Nats per token also require the same vocabulary. Bits per byte (`in_bits`) compare across tokenizers.
     """
     return unlike(run, reference, in_bits) is None
 
 
 def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
-    """Return why losses of a run do not compare with those of the reference; None where they do."""
+    """Return why losses of a run do not compare with those of the reference, or None if they do."""
 
     def evaluation(run: Run) -> dict[str, object]:
         options = run.config.get("evaluate") or {}
@@ -110,17 +110,17 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
 
 
 def alike(arms: Iterable[ArmFigures], reference: Arm, in_bits: bool) -> list[ArmFigures]:
-    """Return the arms of which all finished runs compare with the reference's."""
+    """Return the arms whose finished runs all compare with the reference's."""
     return [item for item in arms if all(comparable(run, reference, in_bits) for run in item.arm.finished)]
 
 
 def origin_of(run: Run, name: str = "run") -> object:
-    """Return a fact of the finished run that this one started from; None for initial weights."""
+    """Return a fact of the finished run from which this one started; None if it had initial weights."""
     return getattr(run.manifest.origin, name, None)
 
 
 def tokens_per_parameter(run: Run) -> float | None:
-    """Return training tokens per parameter, with those of the run that this one started from."""
+    """Return training tokens per parameter, including those of the run from which this one started."""
     if is_pretrained(run) or not run.manifest.parameters:
         return None
     before = origin_of(run, "tokens")
@@ -128,13 +128,13 @@ def tokens_per_parameter(run: Run) -> float | None:
 
 
 def scored_by(run: Run) -> str:
-    """Return a key that is equal for runs with losses of one objective: its kind, and what it hides."""
+    """Return a key that is equal for runs with the same objective settings, except `offset`."""
     options = {**CAUSAL, **(run.config.get("objective") or {})}
     return json.dumps({key: value for key, value in options.items() if key != "offset"}, sort_keys=True)
 
 
 def same_text(run: Run, reference: Run) -> bool:
-    """Return whether two runs read one text; across tokenizers, by its settings and documents."""
+    """Return whether two runs read the same text; across tokenizers, compare its settings and documents."""
     if run.data_fingerprint == reference.data_fingerprint:
         return True
 
@@ -153,7 +153,7 @@ def compare(
     primary: str | None,
     multiples: tuple[float, ...],
 ) -> tuple[Comparison, ...]:
-    """Return each arm's differences from the reference, where losses compare; without corrected p."""
+    """Return each arm's differences from the reference where losses compare, without corrected p."""
     tested = 1.0 if primary is None else multiple(primary)
     families = (*COMPARED, *(IN_BITS.values() if is_in_bits(primary) else ()))
     columns = [f"{family}_{name(k)}" for family in families for k in multiples if k >= min(1.0, tested)]
@@ -174,7 +174,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Rank:
-    """The possible places of an arm, 1 the lowest loss, bounded by the arms that are separated from it."""
+    """The possible ranks of an arm (1 is the lowest loss), bounded by the arms that are separated from it."""
 
     best: int
     worst: int
@@ -183,7 +183,7 @@ class Rank:
 def pairs(
     all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None
 ) -> tuple[Comparison, ...]:
-    """Return all pairs of arms with losses that compare with the reference's; without corrected p."""
+    """Return all pairs of arms with losses that compare with the reference's, without corrected p."""
     if primary is None:
         return ()
     compared = alike(all_figures, reference.arm, is_in_bits(primary))
@@ -195,9 +195,9 @@ def pairs(
 
 
 def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, float]:
-    """Return each arm's mean rank in `figure` over the seeds of all ranked arms, the lowest loss first.
+    """Return each arm's mean rank in `figure` over the seeds that all ranked arms share; the lowest is 1.
 
-    Arms without the figure have no rank; equal losses share theirs. Empty without a common seed.
+    Arms without the figure have no rank, and equal losses share one. Empty if the arms share no seed.
     """
     import pandas  # takes a second
 
@@ -207,7 +207,7 @@ def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, floa
 
 
 def ranks(pairs: Sequence[Comparison]) -> dict[str, Rank]:
-    """Return the rank of each arm that shares two seeds or more with another, by label."""
+    """Return, by label, the rank of each arm that shares at least two seeds with another."""
     compared = [pair for pair in pairs if pair.difference.n >= 2]
     labels = dict.fromkeys(arm.label for pair in compared for arm in (pair.arm, pair.against))
     below, above = dict.fromkeys(labels, 0), dict.fromkeys(labels, 0)

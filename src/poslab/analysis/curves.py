@@ -1,4 +1,4 @@
-"""Curves over the seeds: a run's losses by length and by position, and an arm's means at every x."""
+"""Curves over seeds: a run's losses by length and by position, and an arm's means at every x."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,9 +8,9 @@ from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.measures import Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 
-STEADY = 0.7  # slow over fast speed between validations, at least, of a run that has its machine to itself
+STEADY = 0.7  # least ratio of slow to fast speeds between validations of a run alone on its machine
 
-# A run's values, by x and by what the CSV calls that x.
+# A run's values, by x and by the CSV columns that describe x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]
 Values = dict[Place, float]
 
@@ -20,7 +20,7 @@ class Point(Estimate):
     """An arm's mean over its seeds at x."""
 
     x: float
-    keys: Mapping[str, Value]  # what x is, for the CSV
+    keys: Mapping[str, Value]  # the CSV columns that describe x
 
     @property
     def row(self) -> dict[str, Value]:
@@ -32,7 +32,7 @@ def point(x: float, at: Estimate, keys: Mapping[str, Value]) -> Point:
 
 
 def points(values_by_seed: Iterable[Values]) -> tuple[Point, ...]:
-    """Return means over the seeds at every x that one of them has."""
+    """Return means over the seeds at every x that at least one of them has."""
     by_seed = list(values_by_seed)
     places: list[Place] = sorted({place for values in by_seed for place in values})
     estimates = [estimate([values[place] for values in by_seed if place in values]) for place in places]
@@ -40,14 +40,14 @@ def points(values_by_seed: Iterable[Values]) -> tuple[Point, ...]:
 
 
 def by_length(run: Run, protocol: str, lengths: Sequence[float], bits: bool) -> Values:
-    """Return bits per byte, or nats per token, at each multiple of L that has them."""
+    """Return bits per byte (with `bits`) or nats per token at each multiple of L that has them."""
     measure = mean_bits if bits else mean_loss
     losses = {k: measure(run.segments.get((protocol, k), {}).values()) for k in lengths}
     return {(k, _length(run, k)): loss for k, loss in losses.items() if loss is not None}
 
 
 def row_by_length(run: Run, row: Mapping[str, Value], family: str, lengths: Sequence[float]) -> Values:
-    """Return a figure of a run's row at each multiple of L."""
+    """Return one family of figures of a run's row at each multiple of L that has it."""
     return {
         (k, _length(run, k)): value
         for k in lengths
@@ -56,7 +56,7 @@ def row_by_length(run: Run, row: Mapping[str, Value], family: str, lengths: Sequ
 
 
 def validation_losses(run: Run) -> Values:
-    """Return validation losses by the training tokens before them."""
+    """Return finite validation losses by the number of training tokens before them."""
     return {
         (float(point.tokens), (("tokens", point.tokens), ("step", point.step))): point.loss
         for point in run.validations
@@ -65,17 +65,17 @@ def validation_losses(run: Run) -> Values:
 
 
 def by_cost(curve: Sequence[Point], per_token: float, name: str) -> tuple[Point, ...]:
-    """Return a curve over the cost of its training tokens, `per_token` each, called `name` in the CSV."""
+    """Return the curve over cost, `per_token` for each training token; the CSV column is `name`."""
     return tuple(
         replace(mean, x=mean.x * per_token, keys={**mean.keys, name: mean.x * per_token}) for mean in curve
     )
 
 
 def is_steady(run: Run) -> bool:
-    """Return whether the run trained at one speed, as far as its validations show it.
+    """Return whether the run trained at a steady speed, as far as its validations show.
 
-    Beside other work, the slowest tenth of a run's stretches between validations ran at 0.3 to 0.7 of the
-    speed of the fastest tenth; on a machine of its own, at 0.73 or more.
+    With other work on the machine, the slowest tenth of the stretches between validations ran at 0.3 to 0.7
+    of the speed of the fastest tenth; without, at 0.73 or more.
     """
     timed = [(point.tokens, point.seconds) for point in run.validations if point.seconds is not None]
     speeds = sorted(
@@ -96,7 +96,7 @@ def _length(run: Run, k: float) -> tuple[tuple[str, Value], ...]:
 
 
 def by_position(run: Run, unit: int, start: float = 0) -> Values:
-    """Return the loss in each bin of positions from `start` on, by the tokens seen there over `unit`."""
+    """Return the loss in each bin of positions from `start` on; x is the tokens seen, divided by `unit`."""
     losses: Values = {}
     for item in position_bins(run):
         if item.first >= start:

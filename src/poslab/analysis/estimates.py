@@ -1,4 +1,4 @@
-"""One arm's figures over its seeds."""
+"""Figures of one arm over its seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ from poslab.record.measures import Value
 from poslab.record.reader import Run
 from poslab.record.summary import Target
 
-# Families of figures with a column per multiple of L; the first two come first in every table.
+# Families of figures with a column per multiple of L; the first two are the first in every table.
 BY_LENGTH = ("loss", "sliding", "bits_per_byte", "sliding_bits_per_byte", "early_token_curse", "context_gain")
-CHANGES = ("loss_change", "sliding_change")  # over the loss at L, also with a column per multiple of L
+CHANGES = ("loss_change", "sliding_change")  # from the loss at L, also with a column per multiple of L
 TARGETS = {0.5: "_50", 0.75: "", 0.9: "_90"}
 SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", "flops")
 
@@ -30,25 +30,25 @@ SINGLE = ("plateau", "aulc", "validation_loss", "tokens_per_second", "seconds", 
 RELATIVE, FIXED = "usable_length", "usable_length_fixed"
 
 ESTIMATE = ("n", "mean", "half_width")  # columns of a figure over the seeds
-# Columns of the times to a target over the reference's, and the fields of a Ratio in them.
+# Columns of the ratio of times to a target, arm over reference, and the fields of Ratio that they hold.
 RATIO = {"_n": "n", "": "mean", "_low": "low", "_high": "high", "_kind": "kind"}
 
-Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by its suffix and by seed
+Times = Mapping[str, Mapping[int, Time]]  # tokens to each target, by the target's suffix and by seed
 
 
 @dataclass(frozen=True)
 class ArmFigures:
-    """An arm's figures over its finished seeds, by the names of summary.csv's columns."""
+    """An arm's figures over its finished seeds, by their column names in summary.csv."""
 
     arm: Arm
     figures: Mapping[str, Estimate]
-    rows: tuple[Mapping[str, Value], ...]  # of its finished runs, by seed
-    times: Times = field(default_factory=dict)  # of its runs, those that diverged too
+    rows: tuple[Mapping[str, Value], ...]  # one per finished run, sorted by seed
+    times: Times = field(default_factory=dict)  # of its runs, including those that diverged
     ratios: Mapping[str, Ratio] = field(default_factory=dict)  # to the reference's times, by target
 
     @property
     def reached(self) -> dict[str, tuple[int, int]]:
-        """By target: how many runs reached it, of how many."""
+        """How many runs reached each target, and of how many."""
         return {
             suffix: (sum(time.reached for time in by_seed.values()), len(by_seed))
             for suffix, by_seed in self.times.items()
@@ -59,7 +59,7 @@ class ArmFigures:
         return None if at is None else at.mean
 
     def per_token(self, figure: str) -> float | None:
-        """The mean of a figure of whole runs over their training tokens, where all have the same number."""
+        """Return a whole-run figure's mean per training token; None if the runs differ in tokens."""
         mean = self.mean(figure)
         tokens = set(self.by_seed("tokens").values())
         return mean / tokens.pop() if mean is not None and len(tokens) == 1 else None
@@ -75,13 +75,13 @@ class ArmFigures:
 
 
 def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> dict[str, Estimate]:
-    """Return estimates of each figure over the rows, one per seed; a seed without a number is left out."""
+    """Return an estimate of each figure over the rows, one per seed; skip seeds without a finite number."""
     numbers = {
         column: [float(value) for row in rows if isinstance(value := row.get(column), int | float)]
         for column in columns
     }
-    found = {column: estimate([*filter(isfinite, values)]) for column, values in numbers.items()}
-    return {column: at for column, at in found.items() if at is not None}
+    estimated = {column: estimate([*filter(isfinite, values)]) for column, values in numbers.items()}
+    return {column: at for column, at in estimated.items() if at is not None}
 
 
 def arm_figures(
@@ -94,7 +94,7 @@ def arm_figures(
 ) -> ArmFigures:
     """Return the figures of `arm` from the rows of its runs; `reference` is None for the reference itself.
 
-    Times to the `targets` are of the runs with names in `comparable`.
+    Times to the `targets` cover only the runs with names in `comparable`.
     """
     finished_rows = tuple(rows[run.name] for run in arm.finished)
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]
@@ -103,7 +103,7 @@ def arm_figures(
     times = {at.suffix: {run.seed: _time(run, at.loss) for run in timed} for at in targets if timed}
     for suffix, by_seed in times.items():
         if all(time.reached for time in by_seed.values()):
-            # A mean without the runs that did not get there would flatter the arm.
+            # A mean without the runs that did not reach the target would flatter the arm.
             figures |= {f"tokens_to_target{suffix}": _mean_time(list(by_seed.values()))}
     against = {} if reference is None else reference.times
     ratios = {suffix: ratio(by_seed, against.get(suffix, {})) for suffix, by_seed in times.items()}
@@ -112,25 +112,25 @@ def arm_figures(
 
 
 def _timed(arm: Arm) -> list[Run]:
-    """Return the runs with a time to a target, by seed: those that diverged too, unless the seed finished."""
+    """Return the runs to time, sorted by seed: finished ones, and diverged ones of seeds without those."""
     finished = {run.seed for run in arm.finished}
     lost = [run for run in arm.runs if run.status == "diverged" and run.seed not in finished]
     return sorted([*lost, *arm.finished], key=lambda run: run.seed)
 
 
 def _time(run: Run, target: float) -> Time:
-    """Return the tokens to a loss; a run that diverged has reached it before, or never."""
+    """Return the tokens to a loss; a diverged run that had not reached it never does."""
     crossing = measures.crossing(run.validations, target)
     done = run.status == "done"
     if crossing is None:
         return Time(measures.tokens_without(run.validations, target) if done else float(run.budget), False)
-    # Evaluated on its way as the others are, one that diverged would have had until the end of its budget.
+    # A diverged run would have had until the end of its budget, evaluated on the way as the others are.
     limit = measures.last_crossing(run.validations) if done else float(run.budget)
     return Time(crossing.tokens, True, limit)
 
 
 def _mean_time(times: Sequence[Time]) -> Estimate:
-    """Return mean tokens to a target that all runs reached; near the budget with a wider interval."""
+    """Return mean tokens to a target that all runs reached, with a wider interval near the budget."""
     tokens = [time.tokens for time in times]
     summary = estimate(tokens)
     assert summary is not None
@@ -140,7 +140,7 @@ def _mean_time(times: Sequence[Time]) -> Estimate:
 
 
 def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> dict[str, Value]:
-    """Return the three cells of each named figure; n is 0 where no seed has it."""
+    """Return the three cells (ESTIMATE) of each named figure; n is 0 if no seed has it."""
     row: dict[str, Value] = {}
     for figure in names:
         cells = figures[figure].row if figure in figures else {"n": 0}
@@ -149,7 +149,7 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
-    """Return an arm's shortest and longest usable length (`key` RELATIVE or FIXED), or None."""
+    """Return columns of an arm's shortest and longest usable length (`key` is RELATIVE or FIXED), or None."""
     lengths = sorted(
         (value, row[f"{key}_multiple"], row[f"{key}_at_least"] is True)
         for row in rows
@@ -167,7 +167,7 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
 
 
 def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    """Return the first and the last position over an arm's runs, and how many of those measured have one."""
+    """Return the least and greatest position over an arm's runs, and how many measured runs have one."""
     measured = [row for row in rows if row[f"{key}_found"] is not None]
     positions = [value for row in measured if isinstance(value := row[key], int)]
     return {
@@ -181,16 +181,16 @@ def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str,
 def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
     """Return the highest loss, in nats per token, that usable_length_fixed counts as usable.
 
-    5 % over the mean of the reference's sliding losses at L: a model that never used its context has little
-    to lose past L and a long usable length by its own loss, but is above this one at L already. `reference`
-    is the rows of its finished runs, one per seed; None where none of them has such a loss.
+    It is 5 % above the mean of the reference's sliding losses at L. A model that never used its context loses
+    little past L, so its own loss gives it a long usable length, but it is above this limit already at L.
+    `reference` has the rows of its finished runs, one per seed. None if none of them has such a loss.
     """
     losses = [float(loss) for row in reference if isinstance(loss := row.get("sliding_1x"), int | float)]
     return (1 + measures.TOLERANCES[""]) * fmean(losses) if losses else None
 
 
 def target_columns(item: ArmFigures) -> dict[str, Value]:
-    """Return how many of an arm's runs reached each target, and their time over the reference's."""
+    """Return how many of an arm's runs reached each target, and their times as ratios to the reference's."""
     row: dict[str, Value] = {}
     for suffix in TARGETS.values():
         row[f"reached{suffix}"], row[f"reached{suffix}_of"] = item.reached.get(suffix, (None, None))

@@ -1,4 +1,4 @@
-"""Where a study's figures come from: facts.csv of its runs and settings.csv of its arms."""
+"""Provenance of a study's figures: facts.csv of its runs and settings.csv of its arms."""
 
 import json
 import shlex
@@ -20,7 +20,7 @@ ORIGIN = "study", "run", "identity", "checkpoint", "steps", "tokens", "context_l
 
 
 def _facts(run: Run) -> dict[str, object]:
-    """Return what is on record of a run, by its key in facts.csv; None for what is not."""
+    """Return the recorded facts of a run, by their keys in facts.csv; None for those not on record."""
     model, manifest = run.config.get("model") or {}, run.manifest
     source, hardware = manifest.source, manifest.hardware
     gpus = getattr(hardware, "gpus", None)
@@ -45,7 +45,7 @@ def _facts(run: Run) -> dict[str, object]:
 
 
 def facts_sheet(results: Results) -> Sheet:
-    """Return facts.csv: a row per value, several with the same key where the finished runs differ."""
+    """Return facts.csv: a row per value, so several rows for a key in which the finished runs differ."""
     known = list(map(_facts, results.finished))
     values: list[tuple[str, object]] = [
         ("study", results.study),
@@ -86,19 +86,19 @@ def _versions(results: Results) -> Iterator[tuple[str, object]]:
 
 
 def _different(values: Iterable[object]) -> list[object]:
-    """Return each value once. A boolean is not the number that it equals."""
+    """Return each distinct value once; True and 1 are distinct."""
     return list({json.dumps(_cell(value)): value for value in values}.values())
 
 
 def _cell(value: Any) -> Value:
-    """Return a raw number, or text as the report shows it."""
+    """Return a number as it is, and anything else as text in the form that the report shows."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if value is None or isinstance(value, int | float) else plain(value)
 
 
 def report_command(results: Results) -> str:
-    """Return the command line that writes this report from the records."""
+    """Return the command line that writes this report from the runs' records."""
     options = [results.subject.option, *(["earlier=true"] if results.subject.earlier else [])]
     options += [f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
@@ -106,7 +106,7 @@ def report_command(results: Results) -> str:
 
 
 def shown_configuration(results: Results) -> Any:
-    """Return the whole configuration of that run, with no path of the machine."""
+    """Return the whole configuration of the first run, without local paths."""
     return published(results.first.config)
 
 

@@ -1,4 +1,4 @@
-"""Whether the difference of two schemes depends on the other settings that a study varies."""
+"""Interactions: whether the difference of two schemes depends on the other settings that a study varies."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from poslab.record.measures import is_in_bits
 
 @dataclass(frozen=True)
 class Interaction:
-    """An arm with another scheme than the reference, and with other settings."""
+    """An arm that differs from the reference both in the scheme and in other settings."""
 
     arm: ArmFigures
     against: ArmFigures  # the reference's scheme with the other settings of `arm`
@@ -26,10 +26,10 @@ class Interaction:
 def interactions(
     all_figures: Sequence[ArmFigures], reference: ArmFigures, primary: str | None
 ) -> tuple[Interaction, ...]:
-    """Return how the differences of schemes on the tested loss change with the settings beside them.
+    """Return how differences between schemes on the tested loss change with the other settings.
 
-    Only of arms with losses that compare with the reference's, where both schemes were trained under both
-    settings. Empty where arms differ only in their rates: a difference would be one of rates, too.
+    Only arms with losses that compare with the reference's count, if both schemes were trained with both
+    settings. Empty if some arms differ only in their rates: the difference would also be one of rates.
     """
     if primary is None:
         return ()
@@ -38,7 +38,7 @@ def interactions(
     if len(by_parts) < len(compared):  # arms that differ only in their rates
         return ()
     base_scheme, base_rest = _parts(reference)
-    found = []
+    listed = []
     for (scheme, rest), item in by_parts.items():
         against, plain = by_parts.get((base_scheme, rest)), by_parts.get((scheme, base_rest))
         if scheme == base_scheme or rest == base_rest or against is None or plain is None:
@@ -47,12 +47,12 @@ def interactions(
         signs = (item, 1), (against, -1), (plain, -1), (reference, 1)
         change = contrast([(of, primary, sign) for of, sign in signs])
         if with_own is not None and with_reference is not None and change is not None:
-            found.append(Interaction(item, against, with_own, with_reference, change))
-    return tuple(found)
+            listed.append(Interaction(item, against, with_own, with_reference, change))
+    return tuple(listed)
 
 
 def _parts(item: ArmFigures) -> tuple[str, str]:
-    """Return the settings of an arm's scheme and the others that differ in its study, but for rates."""
+    """Return an arm's scheme settings, and its other settings that differ in the study, except rates."""
 
     def text(settings: Mapping[str, object]) -> str:
         return json.dumps(settings, sort_keys=True, default=str)

@@ -1,7 +1,7 @@
-"""Arms at several budgets or sizes: their gaps to the reference at each, where two change places, and trends.
+"""Arms at several budgets or sizes: their gaps to the reference at each, changes of place, and trends.
 
-A rung is one size with one budget. What the arms of a rung differ in besides, such as the scheme, is a
-contender, and a gap is its loss less the reference's in the same rung, paired by seed on the same targets.
+A rung is one size with one budget. A contender is what the arms of a rung differ in, such as the scheme. A
+gap is a contender's loss less the reference's in the same rung, paired by seed on the same targets.
 """
 
 import json
@@ -26,11 +26,11 @@ from poslab.record.reader import Run
 
 SIZE = ("model.layers", "model.width", "model.heads")
 BUDGET = ("trainer.max_steps", "trainer.batch_size")
-# What follows the size or the budget, or is chosen for each arm.
+# Settings that follow from the size or the budget, or are chosen for each arm.
 FOLLOWING = ("trainer.warmup_steps", "trainer.beta2", "evaluate.validations", *RATES)
-SAME_SHARE = 1.25  # tokens per parameter up to this factor apart are one budget: steps are whole numbers
-COLLINEAR = 0.95  # correlation of compute and tokens per parameter from which on a fit cannot part them
-FEWEST_RUNGS = 3  # of a trend
+SAME_SHARE = 1.25  # tokens per parameter within this factor count as equal, since steps are whole numbers
+COLLINEAR = 0.95  # from this correlation on, a fit cannot separate compute and tokens per parameter
+FEWEST_RUNGS = 3  # needed for a trend
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +38,14 @@ class Rung:
     """One size with one budget; its numbers are those of the reference."""
 
     reference: str  # a contender
-    arms: Mapping[str, ArmFigures]  # by contender, the reference among them
+    arms: Mapping[str, ArmFigures]  # by contender, including the reference
     parameters: int
     share: float  # training tokens per parameter
-    flops: float  # of training
+    flops: float  # training compute
     _gaps: dict[tuple[str, str, str], Difference | None] = field(default_factory=dict, repr=False)
 
     def gap(self, arm: str, against: str, figure: str) -> Difference | None:
-        """Return a contender's loss less another's, paired by seed; None where either lacks it."""
+        """Return a contender's loss less another's, paired by seed; None if either has none."""
         place = arm, against, figure
         if place not in self._gaps:
             known = arm in self.arms and against in self.arms
@@ -53,9 +53,9 @@ class Rung:
         return self._gaps[place]
 
     def order(self, figure: str) -> list[str]:
-        """Return the contenders by their mean loss, the lowest first.
+        """Return the contenders sorted by mean loss, the lowest first.
 
-        Means are over the seeds that a contender shares with the reference, as the gaps are.
+        Means are over the seeds that a contender shares with the reference, as for the gaps.
         """
         means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
         if self.reference in means:
@@ -67,12 +67,12 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The rungs of a study, the least compute first."""
+    """The rungs of a study, sorted by compute, the least first."""
 
     reference: str  # a contender
     contenders: tuple[str, ...]  # in the order of the arms
     rungs: tuple[Rung, ...]
-    figures: tuple[str, ...]  # the loss at L, and the tested one past L
+    figures: tuple[str, ...]  # the tested figure; if it is past L, the loss at L before it
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -80,24 +80,24 @@ class Ladder:
         return tuple(label for label in self.contenders if label != self.reference)
 
     def seeds(self, figure: str) -> list[int]:
-        """Return the numbers of seeds that gaps to the reference rest on, the smallest first."""
+        """Return the distinct numbers of seeds behind the gaps to the reference, the smallest first."""
         gaps = (rung.gap(arm, self.reference, figure) for rung in self.rungs for arm in self.compared)
         return sorted({gap.n for gap in gaps if gap is not None})
 
     @property
     def whole(self) -> Rung:
-        """The rung with the most compute of those with the most contenders: later ones may lack some."""
+        """The rung with the most compute among those with the most contenders: some rungs may lack some."""
         most = max(len(rung.arms) for rung in self.rungs)
         return [rung for rung in self.rungs if len(rung.arms) == most][-1]
 
     @property
     def sizes(self) -> list[int]:
-        """The parameters of each size, the smallest first."""
+        """The number of parameters of each size, the smallest first."""
         return sorted({rung.parameters for rung in self.rungs})
 
     @property
     def shares(self) -> list[list[Rung]]:
-        """The rungs by tokens per parameter, those with about the same together."""
+        """The rungs grouped by tokens per parameter, within a factor of SAME_SHARE."""
         groups: list[list[Rung]] = []
         for rung in sorted(self.rungs, key=lambda rung: rung.share):
             if groups and rung.share <= SAME_SHARE * groups[-1][0].share:
@@ -108,10 +108,10 @@ class Ladder:
 
 
 def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) -> Ladder | None:
-    """Return the rungs of arms; None of fewer than two, or where a rung has a contender twice.
+    """Return the rungs of arms; None if there are fewer than two, or a rung has a contender twice.
 
     A rung without the reference is left out, and so is an arm with losses that do not compare with the
-    reference's there. A study of learning rates has arms that differ in nothing else, so none.
+    reference's there. A study of learning rates has no rungs, since its arms differ in nothing else.
     """
     finished = [item for item in arms if item.rows]
     if not finished or not base.rows or primary is None:
@@ -135,13 +135,13 @@ def rungs_of(arms: Sequence[ArmFigures], base: ArmFigures, primary: str | None) 
 
 
 def _contenders(items: Sequence[ArmFigures]) -> dict[str, str]:
-    """Return the contender of each arm, by the arm's label."""
+    """Return each arm's contender by the arm's label."""
     named = shared_labels([_without_rung(item.arm.finished[0]) for item in items], ())
     return {item.arm.label: label for item, label in zip(items, named, strict=True)}
 
 
 def _without_rung(run: Run) -> Run:
-    """Return the run without the settings of its rung, as one of a single study."""
+    """Return the run without its rung's settings and without the name of its study."""
     left_out = {*SIZE, *BUDGET, *FOLLOWING}
     config: dict[str, Any] = {
         section: {name: value for name, value in values.items() if f"{section}.{name}" not in left_out}
@@ -153,7 +153,7 @@ def _without_rung(run: Run) -> Run:
 
 
 def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) -> Rung | None:
-    """Return the rung of these arms; None without a comparison, or where its compute is not on record."""
+    """Return the rung of these arms; None without a comparison, or if its compute is not on record."""
     if (base := arms.get(reference)) is None:
         return None
     compared = alike(arms.values(), base.arm, in_bits)
@@ -167,7 +167,7 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
 
 @dataclass(frozen=True)
 class Crossing:
-    """Two contenders with gaps of opposite signs in two rungs, and intervals that both leave 0 out."""
+    """Two contenders with gaps of opposite signs in two rungs, both with intervals that exclude 0."""
 
     arm: str
     against: str
@@ -175,16 +175,16 @@ class Crossing:
     after: Rung
     gap_before: Difference
     gap_after: Difference
-    p_holm: float  # that not both signs are so, over all pairs of contenders and of rungs
+    p_holm: float  # p that not both gaps have their sign, corrected over all pairs of contenders and of rungs
 
 
 def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
-    """Return the crossings of every pair of contenders, and how many pairs of gaps were looked at.
+    """Return the crossings of every pair of contenders, and how many pairs of gaps were examined.
 
-    A crossing lies between a rung with a decided gap and the next one with a decided gap. Its p is the larger
-    of the two (an intersection-union test, Berger 1982), corrected over all that was looked at.
+    A crossing lies between a rung with a decided gap and the next rung with one. Its p is the larger of the
+    two (an intersection-union test, Berger 1982), corrected over all examined pairs of gaps.
     """
-    found: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
+    crossed: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
     tests: dict[tuple[str, str, int, int], float] = {}
     for arm, against in combinations((*rungs.compared, rungs.reference), 2):
         known = {i: at for i, rung in enumerate(rungs.rungs) if (at := rung.gap(arm, against, figure))}
@@ -194,19 +194,19 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
             tests[arm, against, i, j] = max(p)
             between = [at for k, at in known.items() if i < k < j and at.decided]
             if opposite and first.decided and second.decided and not between:
-                found[arm, against, i, j] = first, second
+                crossed[arm, against, i, j] = first, second
     adjusted = holm(tests)
     listed = tuple(
         Crossing(arm, against, rungs.rungs[i], rungs.rungs[j], *gaps, adjusted[arm, against, i, j])
-        for (arm, against, i, j), gaps in found.items()
+        for (arm, against, i, j), gaps in crossed.items()
     )
     return listed, len(tests)
 
 
 def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
-    """Return how many pairs of contenders a rung orders by mean as `Ladder.whole` does, of how many.
+    """Count the pairs of contenders, and those that a rung orders by mean as `Ladder.whole` does.
 
-    Also of the pairs that the other rung decides.
+    Also count both among the pairs that `Ladder.whole` decides.
     """
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
@@ -221,32 +221,32 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Trend:
-    """How the gap of a contender changes as compute grows: fit 1, Delta = a + b ln(C / C0) + c ln(D / N)."""
+    """How a contender's gap Delta changes with compute C: Delta = a + b ln(C / C0) + c ln(D / N), fit 1."""
 
     arm: str
     per_tenfold: Difference  # b ln 10: nats per tenfold compute
-    per_tenfold_share: Difference | None  # c ln 10, where budgets vary beside compute
-    steady: bool  # whether b keeps its sign with any one size (of fewer than three, any one rung) left out
-    first: Difference  # the gap of the rung with the least compute, of those with one share where it varies
-    last: Difference  # and of that with the most
+    per_tenfold_share: Difference | None  # c ln 10, if the fit can separate D / N from compute
+    steady: bool  # whether b keeps its sign without any one size (with fewer than three sizes, any one rung)
+    first: Difference  # the gap at the rung with the least compute; if c is fitted, among rungs of one share
+    last: Difference  # the gap at the rung with the most compute among the same rungs
     change: Difference  # from the first to the last
-    residual: float | None  # root mean square of what the fit leaves, in nats; None of as few rungs as terms
-    flops_from: float  # compute of the first rung
+    residual: float | None  # root mean square residual of the fit, in nats; None with as many terms as rungs
+    flops_from: float  # compute of the first rung in the fit
     flops_to: float
 
     @property
     def along_a_line(self) -> bool:
-        """Whether the interval of b leaves 0 out, and b is steady."""
+        """Whether the interval of b excludes 0, and b is steady."""
         return self.steady and self.per_tenfold.decided
 
     @property
     def seen(self) -> bool:
-        """Whether there is a trend: along a line, or from the first to the last by more than their noise."""
+        """Whether there is a trend: along a line, or, if b is steady, a change that exceeds its noise."""
         return self.along_a_line or (self.steady and self.change.decided)
 
     @property
     def reading(self) -> str:
-        """The trend in a word."""
+        """The trend in words."""
         if self.per_tenfold.half_width is None:
             return "one seed"
         if not self.seen:
@@ -258,12 +258,12 @@ class Trend:
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
-    """Return the trend of a contender's gap over three rungs or more; None of fewer.
+    """Return the trend of a contender's gap over three or more rungs; None with fewer.
 
-    The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval has the
-    variance over seeds of each gap, and over documents, which all rungs score, of the sum. Where the gaps lie
-    farther from the line than these explain, each has the variance that is left besides (as studies have in
-    a meta-regression; DerSimonian and Laird 1986), so that points which are no line give no steep one. A
+    The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval includes each
+    gap's variance over seeds, and the sum's variance over documents, which all rungs score. If the gaps lie
+    farther from the line than these explain, each gap also gets the remaining variance (like studies in a
+    meta-regression; DerSimonian and Laird 1986), so that points off a line do not pass for a steep one. A
     percentile bootstrap of seeds and documents covers less than 95 % of the time (dev/trends.py).
     """
     base = rungs.reference
@@ -298,12 +298,12 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
 
 
 def shares_of(rungs: Ladder) -> dict[Rung, float]:
-    """Return tokens per parameter by rung, one number for those that are about the same."""
+    """Return tokens per parameter by rung, with one number for rungs in the same group of `Ladder.shares`."""
     return {rung: geometric_mean(near.share for near in group) for group in rungs.shares for rung in group}
 
 
 def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
-    """Return the columns 1, ln(C / C0) and, where a fit can separate it, ln(D / N), in a row per rung."""
+    """Return the columns 1, ln(C / C0) and, if a fit can separate it, ln(D / N), with a row per rung."""
     compute = np.log([rung.flops / used[-1].flops for rung in used])
     share = np.log([shares[rung] for rung in used])
     columns = [np.ones(len(used)), compute]
@@ -313,7 +313,7 @@ def design(used: Sequence[Rung], shares: Mapping[Rung, float]) -> np.ndarray:
 
 
 def _weights(columns: np.ndarray) -> np.ndarray:
-    """Return the weights of the gaps in each coefficient per tenfold, a row each."""
+    """Return the weights of the gaps in each coefficient per tenfold, with a row per coefficient."""
     return np.asarray(np.linalg.pinv(columns) * math.log(10))
 
 
@@ -330,8 +330,8 @@ def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[flo
 
 
 def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:
-    """Return how far gaps lie beside the line beyond their noise; nothing where noise explains it."""
-    apart = null_space(columns.T).T  # sums of gaps that are 0 for gaps on the line
+    """Return the variance of gaps about the line beyond their noise; empty if noise explains all of it."""
+    apart = null_space(columns.T).T  # weights of sums that are 0 for gaps on the line
     if not len(apart):
         return []
     sums = [_weighted(used, arm, figure, weights) for weights in apart]
@@ -340,7 +340,7 @@ def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) ->
 
 
 def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: float) -> bool:
-    """Return whether the slope keeps its sign without any one size, or of fewer than three any one rung."""
+    """Return whether the slope keeps its sign without any one size (with fewer than three, any one rung)."""
     sizes = {rung.parameters for rung in used}
     parts = [[rung for rung in used if rung.parameters == size] for size in sizes]
     for part in parts if len(sizes) >= FEWEST_RUNGS else [[rung] for rung in used]:

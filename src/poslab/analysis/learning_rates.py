@@ -1,7 +1,7 @@
-"""Rates tuned arm by arm: the loss at each place of the grid, and the rates with the lowest.
+"""Rates tuned arm by arm: the loss at each point of the grid, and the rates with the lowest loss.
 
-A place is a learning rate with, where the scheme has parameters of its own, the multiple that these train at.
-Tuning runs have seeds and text of their own and are in no other figure.
+A point is a learning rate and, if the scheme has parameters of its own, the multiple of it that trains them.
+Tuning runs have separate seeds and text, and count in no other figure.
 """
 
 import json
@@ -20,30 +20,30 @@ from poslab.record.reader import Rates, Run
 @dataclass(frozen=True)
 class Choice:
     rates: Rates
-    edges: tuple[str, ...]  # its fields at an end of the grid: the best may lie outside
+    edges: tuple[str, ...]  # its fields at an end of the grid: the best value may lie outside
 
 
 def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
-    """Return the rates with the lowest mean loss over their seeds, the lower ones of two that are equal.
+    """Return the rates with the lowest mean loss over their seeds; of equal losses, the lower rates.
 
-    `losses` has a final validation loss per seed, None or not finite where the seed's run did not end with
-    one. Rates with such a seed, or without seeds, are out. None where all are.
+    `losses` has a final validation loss per seed, None or not finite if the seed's run did not end with one.
+    Rates with such a seed, or without seeds, are excluded. None if all rates are.
     """
-    every = {rates: [math.nan if loss is None else loss for loss in of] for rates, of in losses.items()}
-    means = {rates: fmean(of) for rates, of in every.items() if of and all(map(math.isfinite, of))}
+    known = {rates: [math.nan if loss is None else loss for loss in seeds] for rates, seeds in losses.items()}
+    means = {rates: fmean(nll) for rates, nll in known.items() if nll and all(map(math.isfinite, nll))}
     if not means:
         return None
     chosen = min(means, key=lambda rates: (means[rates], rates))
     grid = {name: {getattr(rates, name) for rates in losses} for name in Rates._fields}
     if len(grid["scheme_rate"]) == 1:  # it was not tuned
         del grid["scheme_rate"]
-    edges = [name for name, tried in grid.items() if getattr(chosen, name) in (min(tried), max(tried))]
+    edges = [name for name, values in grid.items() if getattr(chosen, name) in (min(values), max(values))]
     return Choice(chosen, tuple(edges))
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One place of an arm's grid, over the tuning seeds."""
+    """One point of an arm's grid, over the tuning seeds."""
 
     rates: Rates
     losses: tuple[float, ...]  # final validation losses of the seeds that have one
@@ -51,7 +51,7 @@ class Tried:
 
     @property
     def seeds_started(self) -> int:
-        """Seeds of the arm's tuning."""
+        """The number of tuning seeds."""
         return len(self.losses) + len(self.without)
 
     @property
@@ -65,28 +65,28 @@ class Tuning:
     """The tuning runs of an arm, by their rates."""
 
     label: str
-    arm: int | None  # its number in the study; None where no such arm is compared
+    arm: int | None  # its number in the study; None if no such arm is compared
     runs: tuple[Run, ...]
     tried: tuple[Tried, ...]  # the grid, the lowest rates first
-    choice: Choice | None  # None where nothing has a loss for every seed
-    used: tuple[Rates, ...]  # those of the arm's runs that are compared
+    choice: Choice | None  # None if no point has a loss for every seed
+    used: tuple[Rates, ...]  # the rates of the arm's compared runs
 
     @property
     def chosen(self) -> Tried | None:
-        """The place with the chosen rates."""
+        """The point with the chosen rates."""
         choice = self.choice
         return None if choice is None else next(place for place in self.tried if place.rates == choice.rates)
 
     @property
     def spread(self) -> float | None:
-        """The highest loss of the grid less the lowest, in nats; None without a loss."""
+        """The highest mean loss of the grid less the lowest, in nats; None without a mean loss."""
         means = [place.estimate.mean for place in self.tried if place.estimate is not None]
         return max(means) - min(means) if means else None
 
     def beside(self, step: int) -> float | None:
-        """Return what the loss is above that of the chosen rates, `step` learning rates up the grid, in nats.
+        """Return the loss `step` learning rates up the grid, less that of the chosen rates, in nats.
 
-        The scheme rate is the chosen one. None past the end of the grid, or where a seed has no loss there.
+        The scheme rate is the chosen one. None past the end of the grid, or if a seed has no loss there.
         """
         if self.chosen is None or (best := self.chosen.estimate) is None:
             return None
@@ -101,13 +101,13 @@ class Tuning:
 
     @property
     def unchosen(self) -> tuple[Rates, ...]:
-        """The rates of compared runs that are not the chosen ones."""
+        """The rates of compared runs that differ from the chosen ones."""
         chosen = () if self.choice is None else self.choice.rates
         return tuple(used for used in self.used if chosen and not all(map(math.isclose, used, chosen)))
 
 
 def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
-    """Return, by arm, the rate of a scheme's own parameters over the learning rate, where that is not 1."""
+    """Return, by arm, the rate of a scheme's own parameters over the learning rate, if it is not 1."""
     firsts = [(arm.label, arm.finished[0]) for arm in arms if arm.finished]
     fixed = {label: (run.config.get("pos") or {}).get("rate", 1.0) for label, run in firsts}
     tuned = {label: 1.0 if run.rates is None else run.rates.scheme_rate for label, run in firsts}
@@ -115,7 +115,7 @@ def scheme_rates(arms: Iterable[Arm]) -> dict[str, float]:
 
 
 def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
-    """Return the tuning of each arm, then of configurations in no arm; superseded runs do not count."""
+    """Return the tuning of each arm, then of configurations without an arm; ignore superseded runs."""
     known = (run for run in runs if run.readable and run.tunes and run.status != "superseded")
     groups = grouped((_key(run), run) for run in known if run.rates is not None)
     tunings = []
@@ -135,7 +135,7 @@ def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
 def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[Rates]) -> Tuning:
     seeds = sorted({run.seed for run in runs})
     by_rates: dict[Rates, dict[int, Run]] = {}
-    # Of two runs with one seed and the same rates (by different code) the later one counts, diverged or not.
+    # Of two runs with the same seed and rates (from different code) the later counts, diverged or not.
     for run in sorted(runs, key=lambda run: (run.status in ("done", "diverged"), finished_at(run))):
         assert run.rates is not None
         by_rates.setdefault(run.rates, {})[run.seed] = run
@@ -145,14 +145,14 @@ def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[Rat
         ends = [_end(by_rates[rates].get(seed)) for seed in seeds]
         losses = tuple(end for end in ends if isinstance(end, float))
         tried.append(Tried(rates, losses, tuple(end for end in ends if isinstance(end, str))))
-    # Rates of another grid lack some of the seeds: they are no edge of the one that was chosen from.
+    # Rates from another grid lack some of the seeds: they are no edge of the grid that was searched.
     whole = [place for place in tried if "missing" not in place.without] or tried
     choice = choose({place.rates: (*place.losses, *(None for _ in place.without)) for place in whole})
     return Tuning(label, arm, tuple(counted), tuple(tried), choice, tuple(used))
 
 
 def _end(run: Run | None) -> float | str:
-    """Return the last validation loss of a seed's run, or why it has none."""
+    """Return the last validation loss of a seed's run, or the reason that it has none."""
     if run is None:
         return "missing"
     if run.status != "done":
@@ -162,7 +162,7 @@ def _end(run: Run | None) -> float | str:
 
 
 def _key(run: Run) -> str:
-    """The same for an arm's runs and for those that tune its rates."""
+    """Return a key that is equal for an arm's runs and for the runs that tune its rates."""
     sections = {name: value for name, value in arm_settings(run.config).items() if name != "evaluate"}
     trainer: Mapping[str, Any] = run.config["trainer"]
     sections["trainer"] = {name: value for name, value in trainer.items() if name not in Rates._fields}

@@ -1,4 +1,4 @@
-"""Arms beside the same scheme trained at a longer length on as many tokens: what there is to gain past L."""
+"""Arms and their controls, trained at a longer length on as many tokens: what can be gained past L."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,36 +14,36 @@ from poslab.record.losses import LossSum
 from poslab.record.measures import mean_loss
 from poslab.record.reader import Run
 
-# What another length brings with it, at one budget of tokens.
+# Settings that may change with the length at one budget of tokens.
 FOLLOWING = {"context_length", "trainer.batch_size", "trainer.warmup_steps", *RATES}
 FOLLOWING |= {"evaluate.longest", "evaluate.validations", "evaluate.validation_windows"}
 
 
 @dataclass(frozen=True)
 class Control:
-    """An arm, and the same trained at a longer length; losses at that length of the same targets."""
+    """An arm and the same trained at a longer length, with losses at that length on the same targets."""
 
     arm: ArmFigures
     longer: ArmFigures
-    length: int  # tokens, the one that `longer` is trained at
-    losses: tuple[float, float]  # mean over shared seeds, nats per token in windows side by side
+    length: int  # the training length of `longer`, in tokens
+    losses: tuple[float, float]  # means over shared seeds, nats per token in non-overlapping windows
     difference: Difference  # the arm's loss less that of `longer`
 
 
 def controls(results: Results) -> tuple[Control, ...]:
-    """Return every arm that has such a control: of one budget, alike but for what the length brings.
+    """Return every arm with such a control: same budget, and same settings except FOLLOWING.
 
-    Of several controls of an arm the one with its learning rate counts, and none where that leaves several.
+    If an arm has several controls, the one with its learning rate counts; none counts if several remain.
     """
     finished = [item for item in results.arms if item.rows]
     pairs = (_control(*pair) for pair in permutations(finished, 2))
     every = [control for control in pairs if control is not None]
     of_one_rate = [control for control in every if _rates(control.arm) == _rates(control.longer)]
 
-    def beside(control: Control, found: Sequence[Control]) -> list[Control]:
+    def beside(control: Control, candidates: Sequence[Control]) -> list[Control]:
         return [
             rival
-            for rival in found
+            for rival in candidates
             if rival.length == control.length and (rival.arm is control.arm or rival.longer is control.longer)
         ]
 
@@ -85,15 +85,15 @@ def _rates(item: ArmFigures) -> list[object]:
 
 
 def _rest(arm: Arm) -> dict[str, object]:
-    """Return the settings that two arms have to share."""
+    """Return the settings that an arm and its control must share."""
     return {key: value for key, value in settings(arm.runs[0].config).items() if key not in FOLLOWING}
 
 
 def _scored(run: Run, length: int) -> Mapping[str, LossSum]:
-    """Return the segments of a run's windows side by side of so many tokens; empty without any."""
+    """Return the segments of a run's non-overlapping windows of `length` tokens; empty if it has none."""
     return run.segments.get(("non_overlapping", length / run.context_length), {})
 
 
 def _targets(parts: Mapping[str, LossSum]) -> dict[str, tuple[int, str]]:
-    """Return how many targets each segment has, and of which document."""
+    """Return the number of targets and the document of each segment."""
     return {segment: (part.tokens, part.document) for segment, part in parts.items()}

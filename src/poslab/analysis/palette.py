@@ -1,8 +1,8 @@
-"""Colours, marks and dashes: a scheme has one colour in every figure, table and study.
+"""Colours, markers and dashes: a scheme has the same colour in every figure, table and study.
 
-The colour is the scheme's, its tint that of the variant (a base, a rescaling), the mark the scheme's and the
-variant's, so that lines differ in grey too, and the dash the attention's. RoPE has too many variants
-for one blue: they take an indigo and a cyan besides.
+The scheme determines the colour, the variant (a base, a rescaling) its tint, both the marker, so that lines
+differ in grey too, and the attention the dash. RoPE has too many variants for one blue: they also use an
+indigo and a cyan.
 """
 
 import math
@@ -10,8 +10,8 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# On white paper and on dark screens. The first seven are Okabe and Ito's, without their yellow, which white
-# paper swallows; rotations and heads are drawn in these.
+# For white paper and for dark screens. The first seven are Okabe and Ito's without yellow, which is hard to
+# see on white paper; rotations and heads use these.
 COLOURS = (
     ("#0072b2", "#5ab0ec"),
     ("#d55e00", "#f08a4b"),
@@ -25,16 +25,16 @@ COLOURS = (
     ("#5f7a1f", "#b5cc6a"),
     ("#0f7f86", "#63cdd3"),
 )
-PLAIN = 7  # of them, for lines that are no arms
+PLAIN = 7  # the number of colours for lines that are no arms
 GREY = 6
-# The schemes in the order of their colours; another scheme's follows from its name.
+# The schemes in the order of their colours; the colour of any other scheme follows from its name.
 SCHEMES = ("rope", "alibi", "t5", "learned", "sinusoidal", "xpos", "none", "fire", "fox", "kerple", "pope")
-# Variants of RoPE in the order of their looks, common ones first; another's look follows from its name.
+# Variants of RoPE in the order of their looks, common ones first; others' looks follow from their names.
 _FIRST = "pi ntk yarn llama3 500k dynamic 500 1k 2k 5k 50k 100k 1m"
 ROPES = f"{_FIRST} learned none partial p randomised sqrt log ntk_notes"
-# The colours that variants have besides.
+# Additional colours for the variants of a scheme.
 FURTHER = {SCHEMES.index("rope"): (("#4f46b8", "#a39bf0"), ("#00899a", "#4fd0de"))}
-# Of variants: how far towards white, or below 0 towards black.
+# Tints of variants: the share of white in the mix or, below 0, of black.
 TINTS = (0.0, 0.4, -0.3, 0.6, -0.5, 0.2, -0.15)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -45,9 +45,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (9, 3),
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
-# The place of each one's dash. Softmax computes what flash does: without flash beside it, it is solid too.
+# The number of each attention's dash. Softmax computes what flash does, so without flash it is solid too.
 ATTENTIONS = {"flash": 0, "linear": 1, "softmax": 2, "performer": 3, "gated_linear": 4, "gated_delta": 5}
-OF_ARMS = 1_000  # the numbers of arms' looks begin here, those of other lines lie below
+OF_ARMS = 1_000  # numbers of arms' looks start here; those of other lines are below
 VARIANTS = 1_000
 
 
@@ -56,11 +56,11 @@ class Look:
     light: str
     dark: str
     marker: str
-    dash: tuple[float, ...]  # lengths on and off in points; empty: solid
+    dash: tuple[float, ...]  # lengths on and off in points; empty if solid
 
 
 def look(number: int) -> Look:
-    """Return the look with a number: of an arm by scheme, variant and attention, of another line by place."""
+    """Return the look with this number, from OF_ARMS on for an arm, below that for another line."""
     if number < OF_ARMS:
         light, dark = COLOURS[number % PLAIN]
         return Look(light, dark, MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
@@ -73,18 +73,18 @@ def look(number: int) -> Look:
 
 
 def _tinted(colour: str, tint: float) -> str:
-    """Mix a colour with white by the share `tint`, or with black below 0."""
+    """Mix a colour with white in the share `tint`, or with black in the share `-tint` if it is negative."""
     end = 255 if tint > 0 else 0
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(part + abs(tint) * (end - part)):02x}" for part in parts)
 
 
 def arm_numbers(arms: Iterable[tuple[str, str]]) -> list[int]:
-    """Return the number of each arm's look, by its scheme's label and its attention.
+    """Return the number of each arm's look; an arm is given by its scheme's label and its attention.
 
-    The same in every study, but for arms of one scheme and attention that differ in something else: those
-    take the scheme's further variants, in their order. Schemes of other packages have a colour that no other
-    scheme of the study has, as long as there is one.
+    Numbers are the same in every study, except for arms with equal scheme and attention: these take the
+    scheme's next variants, in order. Schemes of other packages have a colour that no other scheme of the
+    study has, as long as one is free.
     """
     listed, numbers = list(arms), list[int]()
     places = _places(dict.fromkeys(pos for pos, _ in listed))
@@ -107,12 +107,12 @@ def _number(colour: int, variant: int, dash: int) -> int:
 
 
 def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Return the places of each scheme's colour and of its variant, by the scheme's label."""
+    """Return the numbers of each scheme's colour and variant, by the scheme's label."""
     known = {pos: _place(pos) for pos in schemes}
     taken = {place[0] for place in known.values() if place is not None}
     places: dict[str, tuple[int, int]] = {}
     for pos, place in known.items():
-        if place is None:  # of another package
+        if place is None:  # a scheme of another package
             first = _hashed(pos, len(COLOURS))
             around = [(first + step) % len(COLOURS) for step in range(len(COLOURS))]
             place = next((colour for colour in around if colour not in taken), first), 0
@@ -122,7 +122,7 @@ def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def _place(pos: str) -> tuple[int, int] | None:
-    """Return the places of colour and variant of a scheme of poslab: rope_500k is a variant of rope."""
+    """Return a poslab scheme's numbers of colour and variant, or None; rope_500k is a variant of rope."""
     scheme, _, variant = pos.replace(" ", "_").partition("_")
     if scheme not in SCHEMES:
         return None
@@ -138,10 +138,10 @@ def _hashed(name: str, n: int) -> int:
 
 
 def line_number(line: int) -> int:
-    """Return the number of the look of a rescaled line: the first, as trained, is grey."""
+    """Return the number of a rescaled line's look, which is grey for line 0, the model as trained."""
     return line if line > GREY else (line - 1) % (GREY + 1)
 
 
 def head_number(head: int) -> int:
-    """Return the number of the look of an attention head's line, which no rotation has."""
+    """Return the number of an attention head's look, which no rotation uses."""
     return math.lcm(PLAIN, len(MARKERS), len(DASHES)) + head

@@ -1,4 +1,4 @@
-"""How often an arm is the fastest to a target: performance profiles (Dolan and More 2002)."""
+"""How often an arm is the fastest to reach a target: performance profiles (Dolan and More 2002)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.statistics import Estimate
 from poslab.record.measures import Value
 
-Problem = tuple[str, int]  # a target, by its suffix, and a seed
+Problem = tuple[str, int]  # a target's suffix and a seed
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of the problems that each arm solves, by the factor of the fastest arm's tokens."""
+    """The share of problems that each arm solves within a factor of the fastest arm's tokens."""
 
     problems: list[Problem]
     edge: float  # the largest factor
-    solved: tuple[tuple[Point, ...], ...]  # of each arm, in their order
+    solved: tuple[tuple[Point, ...], ...]  # a curve for each arm, in the arms' order
 
 
 def profile(items: Sequence[ArmFigures]) -> Profile | None:
-    """Return the profile of two arms or more; None without a shared target that one of them reached."""
+    """Return the profile of two or more arms; None if they share no target that one of them reached."""
     tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
     solvable = sorted(set.intersection(*tried)) if tried else []
     if len(items) < 2 or not solvable:
@@ -31,7 +31,7 @@ def profile(items: Sequence[ArmFigures]) -> Profile | None:
     times = [[item.times[suffix][seed] for suffix, seed in solvable] for item in items]
     tokens = np.array([[time.tokens if time.reached else np.inf for time in of_arm] for of_arm in times])
     fastest = tokens.min(axis=0)
-    # Where the fastest arm had got there before its first step, no other is within a factor of it.
+    # If the fastest arm was at the target before its first step, no slower arm is within a factor of it.
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(fastest > 0, tokens / fastest, np.inf)
     factors[tokens == fastest] = 1.0
@@ -44,10 +44,10 @@ def profile(items: Sequence[ArmFigures]) -> Profile | None:
     return Profile(solvable, edge, tuple(_solved_within(of_arm, places) for of_arm in factors))
 
 
-def _solved_within(factors: np.ndarray, at: Sequence[float]) -> tuple[Point, ...]:
-    """Return the share of the problems that an arm with these factors solves within each of `at`."""
+def _solved_within(factors: np.ndarray, limits: Sequence[float]) -> tuple[Point, ...]:
+    """Return the share of problems that an arm with these factors solves within each of `limits`."""
     steps = []
-    for x in at:
+    for x in limits:
         solved = int((factors <= x).sum())
         share = solved / len(factors)
         keys: dict[str, Value] = {"factor": x, "solved": solved}

@@ -1,8 +1,8 @@
-"""An arm's lines: its trained model as it is, and the same model evaluated under other rotations.
+"""An arm's lines: its model as trained, and the same model evaluated under other rotations.
 
 Position interpolation (Chen et al. 2023), NTK-aware and dynamic NTK scaling and YaRN (Peng et al. 2023) and
-DroPE take a trained RoPE further without training it again. What they reach and what they cost is measured
-against the model as trained: its losses at L, not those of the rescaled model, which may be bad everywhere.
+DroPE extend a trained RoPE without training it again. Their reach and cost are measured against the model as
+trained: its losses at L, not those of the rescaled model, which may be bad everywhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from poslab.record.losses import TRAINED, RescaledMeasurement
 from poslab.record.measures import Value
 from poslab.record.reader import Run
 
-# Names for readers, in the order of tables.
+# Names for readers, in the order in which tables list them.
 NAMES = {
     TRAINED: "as trained",
     "pi": "interpolation{factor}",
@@ -29,8 +29,8 @@ NAMES = {
 FAMILIES = (*BY_LENGTH, "loss_change", "loss_change_from_trained")
 
 
-# An arm's lines, as trained first: each is the arm under one rotation, which gives it name and look. The
-# same rotation has the same look in every arm.
+# An arm's lines, as trained first. Each is the arm under one rotation, which determines its name and look;
+# the same rotation has the same look in every arm.
 Lines = tuple[ArmFigures, ...]
 
 
@@ -41,7 +41,7 @@ def label(rescale: str, config: Mapping[str, Any]) -> str:
     evaluation = config.get("evaluate") or {}
     factor, steps = evaluation.get("rescale_factor"), evaluation.get("recalibration_steps")
     if factor == "auto":
-        factor = evaluation.get("longest")  # as far as the longest length
+        factor = evaluation.get("longest")  # up to the longest length
     return NAMES[rescale].format(
         factor="" if factor is None else f" s={factor:g}",
         recalibration=f", {counted(steps, 'step')} of recalibration" if steps else "",
@@ -49,7 +49,7 @@ def label(rescale: str, config: Mapping[str, Any]) -> str:
 
 
 def measured(run: Run, rescale: str) -> Run:
-    """Return the run with its losses under one rotation, none where that was not measured."""
+    """Return the run with its losses under one rotation; it has no losses if that was not measured."""
     if rescale == TRAINED:
         return run
     losses = run.rescaled.get(rescale, RescaledMeasurement())
@@ -59,8 +59,8 @@ def measured(run: Run, rescale: str) -> Run:
 def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value]:
     """Return a run's figures under one rotation; usable length and failure are relative to it as trained.
 
-    `loss_change_from_trained` is over the loss at L as trained: at L itself, the price of the rescaling.
-    `rise_position` is measured against the line's own plateau: how far it reaches, whatever it costs.
+    `loss_change_from_trained` is the change from the loss at L as trained: at L itself, the rescaling's cost.
+    `rise_position` is measured against the line's own plateau: how far it reaches, whatever the cost.
     """
     line = measured(run, rescale)
     trained = measures.mean_loss(run.segments.get(("non_overlapping", 1.0), {}).values())
@@ -73,7 +73,7 @@ def figures(run: Run, rescale: str, lengths: Sequence[float]) -> dict[str, Value
 def rescaled_arms(
     all_figures: Sequence[ArmFigures], lengths: Sequence[float]
 ) -> tuple[tuple[ArmFigures, Lines], ...]:
-    """Return the arms with a run that was measured under other rotations, each with its lines."""
+    """Return the arms with runs that were measured under other rotations, each with its lines."""
     known = list(NAMES)
     lines = [
         (item, rescale, label(rescale, item.arm.runs[0].config))
@@ -91,7 +91,7 @@ def rescaled_arms(
 
 
 def _under(item: ArmFigures, rescale: str, text: str, look: int, lengths: Sequence[float]) -> ArmFigures:
-    """Return the arm under one rotation: its figures over its seeds, with the rows of rescaled.csv."""
+    """Return the arm under one rotation: its figures over its seeds, and its rows of rescaled.csv."""
     shared = ("study", "run", "arm", "pos", "attention", "seed", "context_length")
     rows = tuple(
         {key: row[key] for key in shared}

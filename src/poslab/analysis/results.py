@@ -1,4 +1,4 @@
-"""The figures of a report, of runs and of arms; tables, charts and pages only show them."""
+"""The figures of a report, for runs and for arms. Tables, charts and pages only show them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,42 +40,42 @@ class Subject:
 
     name: str
     option: str  # study=a,b
-    earlier: bool = False  # whether the runs of earlier commands count, not only those of the last
+    earlier: bool = False  # whether runs of earlier commands count as well as those of the last command
 
 
 @dataclass(frozen=True)
 class Results:
-    """The figures of one or several studies: rows of runs, and estimates of arms over seeds."""
+    """The figures of one or several studies: a row for each run, and estimates of arms over seeds."""
 
     studies: tuple[str, ...]
     questions: tuple[str, ...]
     commands: tuple[str, ...]
     runs: tuple[Run, ...]
-    rows: tuple[Mapping[str, Value], ...]  # beside `runs`
+    rows: tuple[Mapping[str, Value], ...]  # one per run, in the order of `runs`
     arms: tuple[ArmFigures, ...]
     reference: ArmFigures
     reference_warning: str | None
     multiples: tuple[float, ...]
     targets: tuple[Target, ...]
     aulc_interval: tuple[int, int] | None
-    primary: str | None  # the figure that is tested, such as sliding_8x
+    primary: str | None  # the tested figure, such as sliding_8x
     primary_warning: str | None
     comparisons: tuple[Comparison, ...]
-    pairs: tuple[Comparison, ...]  # of arms, on the primary figure, with the other protocol beside it
-    rungs: Ladder | None  # of a study of several sizes or budgets
+    pairs: tuple[Comparison, ...]  # pairs of arms on the primary figure, with the other protocol beside it
+    rungs: Ladder | None  # for a study of several sizes or budgets
     interactions: tuple[Interaction, ...]  # of schemes and other settings, on the primary figure
-    claims: tuple[Claim, ...]  # the tests that the verdict rests on, corrected together
+    claims: tuple[Claim, ...]  # the tests behind the verdict, corrected together
     ranks: Mapping[str, Rank]  # by the arm's label; empty with one seed or several sizes or budgets
     fixed_limit: float | None  # nats per token: the highest loss that usable_length_fixed counts as usable
-    rescaled: tuple[tuple[ArmFigures, Lines], ...]  # the arms that were measured under other rotations too
-    tunings: tuple[Tuning, ...]  # how the learning rates were chosen, where they were
-    earlier: tuple[Mapping[str, Value], ...]  # rows of runs of commands before, which no figure counts
+    rescaled: tuple[tuple[ArmFigures, Lines], ...]  # the arms that were also measured under other rotations
+    tunings: tuple[Tuning, ...]  # how the learning rates were chosen, if they were tuned
+    earlier: tuple[Mapping[str, Value], ...]  # rows of runs of earlier commands, which count in no figure
     subject: Subject
-    texts: "tuple[Results, ...]" = ()  # a study on several texts again, text by text; else empty
+    texts: "tuple[Results, ...]" = ()  # the same results text by text, if the study has several; else empty
 
     @property
     def study(self) -> str:
-        """What the report is called: the study, or all of them; chosen runs have a name of their own."""
+        """The name of the report's subject: of the study, of all studies, or of a selection of runs."""
         return self.subject.name
 
     @property
@@ -84,12 +84,12 @@ class Results:
 
     @property
     def compared(self) -> tuple[Run, ...]:
-        """Every run that was to be compared, however it ended."""
+        """All runs except those that tune learning rates, however they ended."""
         return tuple(run for run in self.runs if not run.tunes)
 
     @property
     def context_length(self) -> int | None:
-        """The training length L that all arms share, or None."""
+        """The training length L that all arms share, or None if they differ."""
         lengths = {item.arm.context_length for item in self.arms}
         return lengths.pop() if len(lengths) == 1 else None
 
@@ -100,7 +100,7 @@ class Results:
 
     @property
     def beside_reference(self) -> list[ArmFigures]:
-        """The reference and the arms of its size and budget; all arms where these are the same for all."""
+        """The reference and the arms of its size and budget; all arms of a study with one size and budget."""
         if self.rungs is None:
             return [*self.arms]
         groups = ([*rung.arms.values()] for rung in self.rungs.rungs)
@@ -108,22 +108,22 @@ class Results:
 
     @property
     def one_text(self) -> bool:
-        """Whether all finished runs read the text of the reference, in whatever tokens."""
+        """Whether all finished runs read the reference's text, whatever the tokenizer."""
         return all(same_text(run, self.first) for run in self.finished)
 
     @property
     def first(self) -> Run:
-        """The run that stands for the study: the reference's, where that finished."""
+        """The run that represents the study: the reference's first finished run, else any arm's first."""
         return (self.reference.arm.finished or self.finished)[0]
 
     @property
     def one_objective(self) -> bool:
-        """Whether the losses of all finished runs are of one objective, or task."""
+        """Whether all finished runs have losses of the same objective or task."""
         return len({scored_by(run) for run in self.finished}) <= 1
 
     @property
     def has_losses(self) -> bool:
-        """Whether the report has losses: not of several tasks, where none compares."""
+        """Whether the report has losses: not for several tasks, since their losses do not compare."""
         return self.one_objective or any(run.has_text for run in self.finished)
 
     @property
@@ -133,23 +133,23 @@ class Results:
 
     @property
     def is_about_learning(self) -> bool:
-        """Whether nothing past L is tested, but losses on the way are measured."""
+        """Whether the tested loss is at most at L, and runs have validation losses from training."""
         at_length = self.primary is not None and self.tested_multiple == 1
         return at_length and any(run.validations for run in self.finished)
 
     @property
     def tested_multiple(self) -> float:
-        """The length of the tested loss, in multiples of L; 1 where nothing is tested."""
+        """The length of the tested loss, in multiples of L; 1 if nothing is tested."""
         return 1.0 if self.primary is None else measures.multiple(self.primary)
 
     @property
     def tested(self) -> tuple[Comparison, ...]:
-        """Of the comparisons with the reference, those on the primary figure."""
+        """The comparisons with the reference on the primary figure."""
         return tuple(item for item in self.comparisons if item.figure == self.primary)
 
     @property
     def documents(self) -> list[int]:
-        """How many documents the tested intervals hold the noise of; empty where one of them holds none."""
+        """The numbers of documents whose noise is in the tested intervals; empty if one interval has none."""
         at_length = loss_at_length(self.reference, self.primary)
         tested = self.pairs or [item for item in self.comparisons if item.figure == at_length]
         counts = {pair.difference.documents for pair in tested}
@@ -157,16 +157,16 @@ class Results:
 
     @property
     def called_documents(self) -> str:
-        """What the independent draws of held-out text are: documents, or groups that were joined."""
+        """The independent draws of held-out text in words: documents, or groups of joined documents."""
         options = (run.config.get("evaluate") or {} for run in self.finished)
         together = any(section.get("documents") == "joined" for section in options)
         return "groups of joined documents" if together else "documents"
 
     @property
     def leading(self) -> list[str]:
-        """The arms that no other is separated below on the primary figure, the lowest mean first.
+        """The arms below which no other arm is separated on the primary figure, the lowest mean first.
 
-        Means are over the seeds that all of these share, where there are any.
+        Means are over the seeds that all of these arms share, or over each arm's own if they share none.
         """
         first = [label for label, rank in self.ranks.items() if rank.best == 1]
         losses = {
@@ -186,31 +186,31 @@ class Results:
 
     @property
     def fewest_seeds(self) -> int:
-        """The smallest number of seeds that a tested difference rests on; that of the arms where none is."""
+        """The smallest number of seeds behind a tested difference; without one, the largest of any arm."""
         pairs = [pair.difference.n for pair in self.pairs]
         return min(pairs, default=self.seeds)
 
 
 def gather(study: str, runs: Path, reference: str | None, primary: str | None = None) -> Results:
-    """Return all figures of a study, or of several with commas between their names.
+    """Return all figures of a study, or of several studies with commas between their names.
 
-    `reference` and `primary` (sliding_8x, loss_8x, ...) go before those of the (first) study. Raises
-    ReportError where there is nothing to report, no such reference or no such figure.
+    `reference` and `primary` (sliding_8x, loss_8x, ...) override those of the (first) study. Raise
+    ReportError if there is nothing to report, no such reference or no such figure.
     """
     return figures(load_available(study, runs, None), subject_of(study), reference, primary)
 
 
 def subject_of(study: str, earlier: bool = False) -> Subject:
-    """Return the subject of a study, or of several with commas between their names."""
+    """Return the subject for a study, or for several with commas between their names."""
     return Subject(study.replace(",", "+"), f"study={study}", earlier)
 
 
 def figures(
     records: tuple[Records, ...], subject: Subject, reference: str | None, primary: str | None = None
 ) -> Results:
-    """Return all figures of these records, and text by text where they are of several.
+    """Return all figures of these records, and also text by text if they cover several texts.
 
-    Raises ReportError as `gather` does.
+    Raise ReportError as `gather` does.
     """
     listed, every_arm = arms(records)
     finished = {run.study for run in listed if run.status == "done" and not run.tunes}
@@ -234,9 +234,9 @@ RunsAndArms = tuple[tuple[Run, ...], tuple[Arm, ...]]
 def _texts(
     records: tuple[Records, ...], every_arm: tuple[Arm, ...], reference: Arm
 ) -> list[tuple[tuple[Records, ...], RunsAndArms, Arm]]:
-    """Return the records of each text, their runs and arms, and its reference: `reference` but for the text.
+    """Return each text's records, its runs and arms, and its reference, which is `reference` on that text.
 
-    Of texts with a finished reference and another finished arm; nothing where only one text has these.
+    Only texts with a finished reference and another finished arm count; empty if only one text has these.
     """
     runs = (run for record in records for run in record.runs if run.readable and run.has_text)
     names = dict.fromkeys(map(text_of, runs))
@@ -266,7 +266,7 @@ def _figures(
     primary: str | None,
     families: int,
 ) -> Results:
-    """Return all figures of these records against one arm, as one of several `families` of tests."""
+    """Return all figures of these records against one arm, as one of `families` families of tests."""
     listed, every_arm = runs_and_arms
     finished = [run for run in listed if run.status == "done" and not run.tunes]
     multiples = measures.multiples(finished)
@@ -295,11 +295,11 @@ def _figures(
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
-    if not base.rows:  # then which losses compare is unknown
+    if not base.rows:  # without them it is unknown which losses compare
         figure = None
     compared = compare(all_figures, base, figure, multiples)
-    groups = [(all_figures, base)]  # of arms that are tested against one another, and their reference
-    if (rungs := rungs_of(all_figures, base, figure)) is not None:  # a difference in size is of no scheme
+    groups = [(all_figures, base)]  # groups of arms that are tested against one another, and their references
+    if (rungs := rungs_of(all_figures, base, figure)) is not None:  # arms of different sizes are not tested
         groups = [(tuple(rung.arms.values()), rung.arms[rung.reference]) for rung in rungs.rungs]
     between = tuple(pair for group, of_group in groups for pair in pairs(group, of_group, figure))
     tests, compared, between = claims(
@@ -335,7 +335,7 @@ def _figures(
 
 
 def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> tuple[dict[str, Value], ...]:
-    """Return the rows of the runs of earlier commands, with labels that are unique in the study."""
+    """Return the rows of runs of earlier commands, with labels that are unique in the study."""
     all_runs, every_arm = arms([record.whole() for record in records])
     names = {run.name for record in records for run in record.earlier}
     label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}

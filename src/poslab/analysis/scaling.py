@@ -1,8 +1,8 @@
-"""How many tokens and parameters an arm needs over the reference for the same loss: fit 2 of a ladder.
+"""The tokens and parameters that an arm needs for the same loss as the reference: fit 2 of a ladder.
 
-Losses of both at several sizes N and budgets D are fitted by E + A (k_N N)^-alpha + B (k_D D)^-beta, the law
-of Hoffmann et al. 2022 (arXiv:2203.15556, section 3.3) with factors k that are 1 for the reference. An arm
-with a k_D of 1.2 learns from its tokens what the reference learns from 1.2 times as many, so it needs 1 / k_D
+The losses of both at several sizes N and budgets D are fitted by E + A (k_N N)^-alpha + B (k_D D)^-beta, the
+law of Hoffmann et al. 2022 (arXiv:2203.15556, section 3.3) with factors k that are 1 for the reference. An
+arm with k_D = 1.2 learns as much from its tokens as the reference from 1.2 times as many, so it needs 1 / k_D
 of them.
 """
 
@@ -20,11 +20,11 @@ from poslab.analysis.spread import FEWEST_DOCUMENTS, added_by_documents
 from poslab.analysis.statistics import CONFIDENCE
 
 FEWEST_SIZES = 4
-STARTS = 8  # of the least squares, at random
-HALVINGS = 10  # of the step in which an interval ends
-MISFIT = 0.01  # p of what a fit leaves, by the noise: with less the law does not fit
+STARTS = 8  # random starting points of the least-squares fit
+HALVINGS = 10  # bisections of the step in which an interval ends
+MISFIT = 0.01  # the law does not fit if the p value of its residuals, given the noise, is smaller
 WIDEST = 8.0  # an interval that reaches this factor is open there
-# ln E, ln A, alpha, ln B, beta, ln k_N and ln k_D, with N and D over their geometric means.
+# Bounds of ln E, ln A, alpha, ln B, beta, ln k_N and ln k_D, with N and D over their geometric means.
 LOWEST = np.array([-5.0, -6.0, 0.02, -6.0, 0.02, -4.0, -4.0])
 HIGHEST = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0])
 K_N, K_D = 5, 6
@@ -34,15 +34,15 @@ Law = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Need:
-    """What an arm needs over the reference for the same loss, 1 being as much, and its 95 % interval."""
+    """An arm's need relative to the reference's for the same loss (1 is as much), with its 95 % interval."""
 
-    factor: float | None  # None: at a bound of the search
-    low: float | None  # None: the losses do not decide it
+    factor: float | None  # None at a bound of the search
+    low: float | None  # None if the losses do not determine it
     high: float | None
 
     @property
     def reading(self) -> str:
-        """The need in a word."""
+        """The need in words."""
         if self.low is not None and self.low > 1:
             return "more"
         return "fewer" if self.high is not None and self.high < 1 else "cannot tell"
@@ -50,25 +50,25 @@ class Need:
 
 @dataclass(frozen=True)
 class Scaling:
-    """The fit of an arm and the reference to one law."""
+    """The common fit of an arm and the reference to one law."""
 
     arm: str
     tokens: Need
     parameters: Need
-    floor: float | None  # E, the loss that neither tokens nor parameters take away; None: at a bound
+    floor: float | None  # E, the loss that neither tokens nor parameters reduce; None at a bound
     alpha: float | None
     beta: float | None
-    residual: float  # root mean square of what the fit leaves of the mean losses, in their unit
-    fits: bool  # whether noise explains what the fit leaves
+    residual: float  # root mean square residual of the mean losses, in their unit
+    fits: bool  # whether noise explains the residuals
 
 
 def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
-    """Return the fit of an arm over four sizes or more and two budgets; None of fewer, or of one seed.
+    """Return an arm's fit over four or more sizes and two or more numbers of tokens per parameter.
 
-    Least squares of the logarithm of mean losses, weighted by their covariance over seeds, pooled over the
-    rungs, and over documents, which all runs score. Intervals are those of the profile: what a factor may be
-    with all else fitted again, by Student's t with the degrees of freedom of the seeds. Where the law fits
-    worse than noise explains they are wider by as much.
+    The fit is by least squares on the logarithms of mean losses, weighted by their covariance over seeds
+    (pooled over the rungs) and over documents (which all runs score). Intervals are profile intervals: a
+    factor varies and all else is fitted again, by Student's t with the degrees of freedom of the seeds. They
+    are wider if the law fits worse than noise explains. None with fewer, or without noise (one seed each).
     """
     used = [rung for rung in rungs.rungs if rung.gap(arm, rungs.reference, figure) is not None]
     sizes = {rung.parameters for rung in used}
@@ -92,7 +92,7 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
     is_arm = np.tile([1.0, 0.0], len(used))
     try:
         whiten = np.linalg.inv(np.linalg.cholesky(covariance / np.outer(means, means)))
-    except np.linalg.LinAlgError:  # too few seeds and documents for the noise of two arms
+    except np.linalg.LinAlgError:  # too few seeds and documents to estimate the noise of two arms
         return None
 
     def fitted(at: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
 
 
 def _inside(at: np.ndarray, index: int) -> float | None:
-    """Return a parameter of the law; None at a bound of the search, which is no estimate."""
+    """Return a parameter of the law; None if it is at a bound of the search, so not an estimate."""
     near = 1e-3 * (HIGHEST[index] - LOWEST[index])
     return float(at[index]) if LOWEST[index] + near < at[index] < HIGHEST[index] - near else None
 
@@ -129,7 +129,7 @@ def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarra
 
 
 def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarray, int] | None:
-    """Return that of the mean losses over seeds, in shares of a loss alike in all rungs, and its freedom."""
+    """Return the mean losses' covariance over seeds, with one relative noise for all rungs; its freedom."""
     freedom = sum(losses.shape[1] - 1 for _, losses in values)
     if not freedom:
         return None
@@ -146,7 +146,7 @@ def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarr
 def _over_documents(
     used: Sequence[Rung], arms: tuple[str, str], figure: str, seeds: Sequence[set[int]]
 ) -> np.ndarray:
-    """Return the covariance of the mean losses over documents; 0 where the records name none."""
+    """Return the covariance of the mean losses over documents; 0 if records name none, or fewer than two."""
     added = [
         added_by_documents(rung.arms[label], figure, of)
         for rung, of in zip(used, seeds, strict=True)
@@ -160,7 +160,7 @@ def _over_documents(
 
 
 def _least(left: Law, start: np.ndarray, fixed: int | None = None) -> tuple[np.ndarray, float]:
-    """Return where the sum of squares is least, with one parameter `fixed` as it is, and that sum."""
+    """Return the point with the least sum of squares, and that sum; parameter `fixed` does not change."""
     free = [i for i in range(start.size) if i != fixed]
 
     def part(at: np.ndarray) -> np.ndarray:
@@ -176,7 +176,7 @@ def _least(left: Law, start: np.ndarray, fixed: int | None = None) -> tuple[np.n
 
 
 def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
-    """Return 1 / k and its profile interval, open where the sum of squares stays within what is `allowed`."""
+    """Return 1 / k and its profile interval, in which the sum of squares rises by at most `allowed`."""
     ends: list[float | None] = []
     for side in (1, -1):
         near = best
@@ -194,12 +194,12 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
                 beyond = step
                 break
             within = step
-            if side * best[index] + within > math.log(WIDEST):  # open, wherever the interval ends
+            if side * best[index] + within > math.log(WIDEST):  # already past WIDEST, so open
                 break
         if beyond is None:
             ends.append(None)
             continue
-        for _ in range(HALVINGS):  # and no root finder, since a fit from another start may end elsewhere
+        for _ in range(HALVINGS):  # not a root finder, since a fit from another start may end elsewhere
             middle = (within + beyond) / 2
             within, beyond = (within, middle) if over(middle) > 0 else (middle, beyond)
         at = best[index] + side * beyond

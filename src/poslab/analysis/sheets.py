@@ -1,4 +1,4 @@
-"""The CSV files of a study: its figures in full precision, of which every table of a report is a view."""
+"""The CSV files of a study: its figures in full precision. Every table of a report is a view of them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.statistics import Difference
 from poslab.record.measures import Value, name
 
-Row = Mapping[str, Value]  # of a CSV file, by the names of its columns
+Row = Mapping[str, Value]  # a row of a CSV file, by column name
 Rows = list[dict[str, Value]]
 Sheet = tuple[list[str], Rows]  # a CSV file: its columns and rows
 
@@ -19,13 +19,13 @@ POSITIONS = ("failure_position", "rise_position")
 
 
 def sheet(rows: Iterable[Row]) -> Sheet:
-    """Return a CSV file with the columns of its rows."""
+    """Return a CSV file with all columns of its rows."""
     listed = [dict(row) for row in rows]
     return list(dict.fromkeys(key for row in listed for key in row)), listed
 
 
 def arms_sheet(results: Results) -> Sheet:
-    """arms.csv: a row per arm, with mean, half the 95 % interval and number of seeds of every figure."""
+    """Return arms.csv: a row per arm, with mean, half 95 % interval and number of seeds of every figure."""
     figures = [
         f"{family}_{name(k)}"
         for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
@@ -55,7 +55,7 @@ def arms_sheet(results: Results) -> Sheet:
 
 
 def differences_sheet(results: Results) -> Sheet:
-    """differences.csv: an arm less the reference, paired by seed, on each figure that is compared."""
+    """Return differences.csv: each arm less the reference, paired by seed, on each compared figure."""
     columns = ["arm", "reference", "figure", "primary", "n", "mean", "half_width", "p", "p_holm"]
     columns += ["seed_deviations", "text_standard_error", "normality_p", "reading"]
     known = any(item.difference.documents for item in results.comparisons)
@@ -67,7 +67,7 @@ def differences_sheet(results: Results) -> Sheet:
             "figure": item.figure,
             "primary": item.figure == results.primary,
             **_paired(item.difference),
-            # A p beside each of the figures that are not tested would be a hunt for a small one.
+            # A p beside figures that are not tested would invite a hunt for a small one.
             "p": None if item.p_holm is None else item.difference.p,
             "seed_deviations": item.difference.deviations,
             "p_holm": item.p_holm,
@@ -82,7 +82,7 @@ def differences_sheet(results: Results) -> Sheet:
 
 
 def interactions_sheet(results: Results) -> Sheet:
-    """interactions.csv: how the difference of two schemes changes with the settings beside them."""
+    """Return interactions.csv: how the difference of two schemes changes with the other settings."""
     return sheet(
         flat(item) | {"figure": results.primary, "documents": item.change.documents}
         for item in results.interactions
@@ -90,9 +90,9 @@ def interactions_sheet(results: Results) -> Sheet:
 
 
 def pairs_sheet(results: Results) -> Sheet:
-    """pairs.csv: an arm less another, paired by seed, on the primary figure; ranks follow from it.
+    """Return pairs.csv: an arm less another, paired by seed, on the primary figure; ranks follow from it.
 
-    Beside it the same two arms in the other protocol, and whether they change places between the two.
+    It also has the same two arms' difference in the other protocol, and whether they change places.
     """
     columns = ["arm", "other", "figure", "n", "mean", "half_width", "p", "p_holm", "separated"]
     columns += [f"counterpart{end}" for end in ("", "_n", "_mean", "_half_width")]
@@ -121,7 +121,7 @@ def _paired(between: Difference) -> Row:
 
 
 def flat(item: object) -> dict[str, Value]:
-    """Return the fields of a dataclass that are cells: of arms the label, of differences three cells each."""
+    """Return the fields of a dataclass as cells: for an arm its label, for a difference three cells."""
     row: dict[str, Value] = {}
     for field, value in vars(item).items():
         if isinstance(value, Difference):
@@ -134,33 +134,33 @@ def flat(item: object) -> dict[str, Value]:
 
 
 def difference_columns(name: str, between: Difference | None) -> dict[str, Value]:
-    """Return the cells of a paired difference, in columns that begin with `name`; empty ones for None."""
+    """Return the cells of a paired difference, in columns that start with `name`; for None they are empty."""
     return {f"{name}_{end}": getattr(between, end, None) for end in estimates.ESTIMATE}
 
 
 def claims_sheet(results: Results) -> Sheet:
-    """claims.csv: a row per test that the verdict rests on, with its share of the family's false alarms."""
+    """Return claims.csv: a row per test behind the verdict, with its share of the family's false alarms."""
     columns = ["part", "figure", "arm", "other", "n", "p", "weight", "p_holm", "claimed"]
     every = [{**vars(test), "other": test.against, "claimed": test.holds} for test in results.claims]
     return columns, [{key: row[key] for key in columns} for row in every]
 
 
 def summary_sheet(results: Results) -> Sheet:
-    """summary.csv: a row per run. Figures are empty where not defined and for runs that do not count."""
+    """Return summary.csv: a row per run. Undefined figures and those of runs that do not count are empty."""
     return sheet(results.rows)
 
 
 def rescaled_sheet(results: Results) -> Sheet:
-    """rescaled.csv: a row per run and rotation, as trained among them; the figures are those of summary.csv.
+    """Return rescaled.csv: a row per run and rotation, including as trained, with the figures of summary.csv.
 
-    Usable length and failure position are measured against the run as trained, and so is
-    `loss_change_from_trained`, over its loss at L.
+    Usable length and failure position are measured against the run as trained. So is
+    `loss_change_from_trained`, the change from its loss at L.
     """
     return sheet(row for _, lines in results.rescaled for line in lines for row in line.rows)
 
 
 def rescaled_arms_sheet(results: Results) -> Sheet:
-    """rescaled_arms.csv: a row per arm and rotation, over the seeds as in arms.csv."""
+    """Return rescaled_arms.csv: a row per arm and rotation, over the seeds as in arms.csv."""
     figures = [f"{family}_{name(k)}" for family in FAMILIES for k in results.multiples] + ["plateau"]
     shared = ("study", "arm", "pos", "attention", "context_length", "rescale", "line")
     return sheet(
@@ -174,7 +174,7 @@ def rescaled_arms_sheet(results: Results) -> Sheet:
 
 
 def reach_columns(item: ArmFigures) -> dict[str, Value]:
-    """Return the columns of a line's usable lengths, and of its cost at L."""
+    """Return the columns of a line's usable lengths, its cost at L, and its failure and rise positions."""
     row = usable_columns(item.rows) | estimate_columns(item.figures, [PRICE])
     for key in POSITIONS:
         row |= position_columns(item.rows, key)
@@ -182,7 +182,7 @@ def reach_columns(item: ArmFigures) -> dict[str, Value]:
 
 
 def rates_sheet(results: Results) -> Sheet:
-    """rates.csv: a row per arm and rate. The loss is empty unless every seed has one."""
+    """Return rates.csv: a row per arm and pair of rates. The loss is empty unless every seed has one."""
     no_loss = dict.fromkeys(("mean", "half_width", "lowest", "highest"))
     return sheet(
         {

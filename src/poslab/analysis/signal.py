@@ -1,7 +1,7 @@
-"""Signal and noise of each figure: how far arms lie apart, beside what seeds and the last checkpoints do.
+"""Signal and noise of each figure: how far arms lie apart, compared with seeds and with the last checkpoints.
 
 Heineman et al. 2025 (Signal and Noise) divide the range over models by the standard deviation over the last
-checkpoints of one; over seeds it is that of runs that differ in nothing else.
+checkpoints of one model. The noise over seeds is that of runs that differ in nothing else.
 """
 
 import math
@@ -17,30 +17,30 @@ from poslab.analysis.spread import difference
 from poslab.analysis.statistics import FALSE_ALARMS, holm
 from poslab.record.measures import is_in_bits, name
 
-CHECKPOINTS = 5  # the last validations of a run
-VALIDATION = "validation_loss"  # the one figure that is measured at every checkpoint
+CHECKPOINTS = 5  # how many of a run's last validations count
+VALIDATION = "validation_loss"  # the only figure that is measured at every checkpoint
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A row of signal.csv: what a figure shows of the arms of a study, or of those of one size and budget."""
+    """A row of signal.csv: signal and noise of a figure over a study's arms, or over those of one rung."""
 
-    parameters: int | None  # of the reference there; None where a study has one size and budget
-    share: float | None  # training tokens per parameter, likewise
+    parameters: int | None  # of the reference at that size; None if the study has one size and budget
+    share: float | None  # its training tokens per parameter, likewise
     figure: str
-    spread: float  # of the arms' means, the highest less the lowest
-    seeds: float | None  # standard deviation over seeds, pooled over arms; None of one seed
-    checkpoints: float | None  # over the last validations of a run, pooled over runs; only of VALIDATION
-    half_width: float | None  # the median of half the 95 % intervals of differences from the reference
-    apart: int  # arms that differ from the reference, with Holm's correction over the arms of the figure
-    compared: int  # with it, from two seeds on
-    over_seeds: float | None  # the range over the noise of seeds
-    over_checkpoints: float | None
+    spread: float  # range of the arms' means: the highest less the lowest
+    seeds: float | None  # standard deviation over seeds, pooled over arms; None with one seed
+    checkpoints: float | None  # likewise over a run's last validations, pooled over runs; only for VALIDATION
+    half_width: float | None  # median half width of the 95 % intervals of differences from the reference
+    apart: int  # arms that differ from the reference, with Holm's correction over the figure's arms
+    compared: int  # arms that are tested against the reference, which takes two seeds
+    over_seeds: float | None  # `spread` divided by `seeds`
+    over_checkpoints: float | None  # `spread` divided by `checkpoints`
     decides: bool  # whether any arm differs
 
 
 def signals(results: Results) -> tuple[Signal, ...]:
-    """Return signal and noise of the losses that a report compares, at each size and budget of a ladder."""
+    """Return signal and noise of the losses that a report compares, separately for each rung of a ladder."""
     primary, tested = results.primary, results.tested_multiple
     if primary is None or not results.reference.rows:
         return ()
@@ -51,9 +51,9 @@ def signals(results: Results) -> tuple[Signal, ...]:
         finished = [item for item in results.arms if item.rows]
         return tuple(_of(figures, finished, results.reference, None, None))
     return tuple(
-        found
+        signal
         for rung in rungs.rungs
-        for found in _of(
+        for signal in _of(
             figures, [*rung.arms.values()], rung.arms[rungs.reference], rung.parameters, rung.share
         )
     )
@@ -68,10 +68,10 @@ def _of(
 ) -> Iterator[Signal]:
     for figure in figures:
         arms = alike(every_arm, reference.arm, is_in_bits(figure))
-        values = {item.arm.label: found for item in arms if (found := item.by_seed(figure))}
+        values = {item.arm.label: by_seed for item in arms if (by_seed := item.by_seed(figure))}
         if len(values) < 2 or reference.arm.label not in values:
             continue
-        means = [fmean(found.values()) for found in values.values()]
+        means = [fmean(by_seed.values()) for by_seed in values.values()]
         gaps = {
             item.arm.label: gap
             for item in arms
@@ -79,7 +79,7 @@ def _of(
         }
         tests = {label: gap.p for label, gap in gaps.items() if gap.p is not None}
         halves = [gap.half_width for gap in gaps.values() if gap.half_width is not None]
-        spread, seeds = max(means) - min(means), pooled(found.values() for found in values.values())
+        spread, seeds = max(means) - min(means), pooled(by_seed.values() for by_seed in values.values())
         checkpoints = _checkpoints(arms) if figure == VALIDATION else None
         apart = sum(p < FALSE_ALARMS for p in holm(tests).values())
         yield Signal(
@@ -99,7 +99,7 @@ def _of(
 
 
 def pooled(groups: Iterable[Iterable[float]]) -> float | None:
-    """Return the standard deviation inside groups, pooled; None where no group has two values."""
+    """Return the pooled standard deviation within groups; None if no group has two values."""
     listed = [list(values) for values in groups]
     freedom = sum(len(values) - 1 for values in listed)
     squares = ((value - fmean(values)) ** 2 for values in listed for value in values)

@@ -1,4 +1,4 @@
-"""Differences of two arms in a loss by length, with the noise of seeds and of the text that is scored."""
+"""Differences of two arms in a loss by length, with the noise of seeds and of the scored text."""
 
 import math
 from collections import defaultdict
@@ -12,15 +12,15 @@ from poslab.record.measures import IN_BITS, family, is_in_bits, multiple, name
 from poslab.record.reader import Run
 
 FEWEST_DOCUMENTS = 2  # the interval shows how uncertain so few are
-FEWEST_SEGMENTS = 8  # of fewer, a standard error is as uncertain as the loss itself
-PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # that a family of losses is measured in
+FEWEST_SEGMENTS = 8  # with fewer, a standard error is as uncertain as the loss itself
+PROTOCOLS = {"loss": "non_overlapping", "sliding": "sliding"}  # the protocol that measures each loss family
 PROTOCOLS |= {IN_BITS[nats]: protocol for nats, protocol in PROTOCOLS.items()}
 
 
 def difference(
     arm: ArmFigures, against: ArmFigures, figure: str, less: str | None = None, by_segment: bool = False
 ) -> Difference | None:
-    """Return an arm less another in a figure, or in that figure less a loss; None without shared seeds."""
+    """Return an arm less another on `figure`, or on `figure` minus `less`; None without shared seeds."""
     signs = {figure: 1} if less is None else {figure: 1, less: -1}
     terms = [
         (item, loss, side * sign) for loss, sign in signs.items() for item, side in ((arm, 1), (against, -1))
@@ -29,10 +29,10 @@ def difference(
 
 
 def contrast(terms: Sequence[tuple[ArmFigures, str, int]], by_segment: bool = False) -> Difference | None:
-    """Return the sum of arms' figures with their signs, paired over the seeds that all have; None of none.
+    """Return the signed sum of arms' figures, paired over the seeds that all arms have; None without any.
 
-    `by_segment` asks for the noise of the text also in records without documents; such noise is in no
-    interval. Figures other than losses by length and context gains have only the noise of seeds.
+    With `by_segment`, compute the noise of the text also for records without documents; no interval includes
+    that noise. Figures other than losses by length and context gains have only the noise of seeds.
     """
     by_seed = [(item.by_seed(figure), sign) for item, figure, sign in terms]
     seeds = set.intersection(*(set(values) for values, _ in by_seed))
@@ -47,7 +47,7 @@ def contrast(terms: Sequence[tuple[ArmFigures, str, int]], by_segment: bool = Fa
 def text_noise(
     terms: Iterable[tuple[ArmFigures, str, float, Set[int]]], by_segment: bool = False
 ) -> TextNoise | None:
-    """Return how far other text would change a sum of arms' figures, each with its weight and seeds."""
+    """Return how much other text would change a sum of arms' figures, each with its weight and seeds."""
     signed = [
         (_measured(run, loss), weight * sign / len(seeds), is_in_bits(loss))
         for item, figure, weight, seeds in terms
@@ -59,7 +59,7 @@ def text_noise(
 
 
 def _losses(figure: str) -> dict[str, int]:
-    """Return the losses by length that a figure is the sum of, with their signs."""
+    """Return the losses by length, with their signs, that sum to a figure."""
     if family(figure) == "context_gain":
         longer = multiple(figure)  # at L it is 0, whatever the text
         return {} if longer == 1 else {f"sliding_{name(1)}": 1, f"sliding_{name(longer)}": -1}
@@ -69,12 +69,12 @@ def _losses(figure: str) -> dict[str, int]:
 def noise_of_losses(
     signed: Sequence[tuple[Mapping[str, LossSum], float, bool]], by_segment: bool = False
 ) -> TextNoise | None:
-    """Return how far other text would change a sum of losses, each with its weight and whether in bits.
+    """Return how much other text would change a sum of losses, each with its weight and "in bits" or not.
 
-    The draws are documents; in records without them, segments, if all runs have scored the same. A loss is a
-    ratio of sums, nats over tokens, so a draw adds what it loses beyond its share of the mean (Cochran,
-    Sampling Techniques, 1977, section 2.11); what one draw adds in all runs is summed, which pairs the arms.
-    None of too few draws.
+    The draws are documents or, `by_segment` in records without documents, segments if all runs scored the
+    same. A loss is a ratio of sums, nats over tokens, so a draw adds its nats beyond its share of the mean
+    (Cochran, Sampling Techniques, 1977, section 2.11). Summing a draw's additions over all runs pairs the
+    arms. None with too few draws.
     """
     of_documents = all(part.document for scored, *_ in signed for part in scored.values())
     alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1
@@ -105,7 +105,7 @@ def _draws(scored: Mapping[str, LossSum], in_bits: bool) -> dict[str, tuple[floa
 
 
 def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[str, float]:
-    """Return what each document adds to the mean loss of an arm over `seeds`; empty without documents."""
+    """Return what each document adds to an arm's mean loss over `seeds`; empty without documents."""
     added = defaultdict[str, float](float)
     for run in item.arm.finished:
         if run.seed in seeds:
@@ -120,10 +120,10 @@ def added_by_documents(item: ArmFigures, figure: str, seeds: Set[int]) -> dict[s
 def noise_of_draws(
     added: Collection[float], shares: Collection[float], fewest: int = FEWEST_DOCUMENTS
 ) -> TextNoise | None:
-    """Return the noise of a mean by what each document adds to it and its share; None of too few.
+    """Return the noise of a mean from what each document adds to it and its share; None with too few.
 
     Degrees of freedom are one less than the effective number of documents, 1 over the sum of squared shares
-    (Kish, Survey Sampling, 1965, section 11.7). The variance is unbiased where documents vary alike.
+    (Kish, Survey Sampling, 1965, section 11.7). The variance is unbiased if documents vary equally.
     """
     whole = math.fsum(shares)
     squares, cubes = (math.fsum((share / whole) ** power for share in shares) for power in (2, 3))
@@ -135,5 +135,5 @@ def noise_of_draws(
 
 
 def _measured(run: Run, figure: str) -> Mapping[str, LossSum]:
-    """Return the segments of a run that a loss is the mean of."""
+    """Return the segments of a run over which a loss is the mean."""
     return run.segments.get((PROTOCOLS[family(figure)], multiple(figure)), {})

@@ -1,6 +1,6 @@
 """Student-t intervals over seeds and text, paired comparisons, times to a target and Holm's correction.
 
-No bootstrap: a percentile bootstrap of three to five seeds covers about 80 % instead of 95 %.
+There is no bootstrap: a percentile bootstrap of three to five seeds covers about 80 % instead of 95 %.
 """
 
 import math
@@ -15,15 +15,15 @@ from poslab.record.measures import Value
 CONFIDENCE = 0.95
 CONFIDENCE_OF_BOUND = 0.99
 CONFIDENCE_NEAR_BUDGET = 0.98
-FALSE_ALARMS = 0.05  # alpha: how often a family of tests may find something where there is nothing
-EXPLORATORY = 5  # a study of fewer seeds is called exploratory
+FALSE_ALARMS = 0.05  # alpha: how often a family of tests may find something although there is nothing
+EXPLORATORY = 5  # a study with fewer seeds is called exploratory
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
 
 def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
-    """Return the second of each pair by the first, all in their order."""
+    """Group the second item of each pair by the first, in the given order."""
     groups: dict[Key, list[Item]] = {}
     for key, item in pairs:
         groups.setdefault(key, []).append(item)
@@ -32,39 +32,39 @@ def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and half its 95 % interval, None for a single seed."""
+    """A mean over seeds, and half its 95 % interval (None for a single seed)."""
 
     n: int
     mean: float
     half_width: float | None
-    lowest: float  # of the seeds, not of the interval
+    lowest: float  # over the seeds, not the end of the interval
     highest: float
 
     @property
     def row(self) -> dict[str, Value]:
-        """Its cells in a CSV file."""
+        """The estimate as cells of a CSV file."""
         return {field.name: getattr(self, field.name) for field in fields(Estimate)}
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Return mean and Student-t interval of one value per seed, or None without any value."""
-    if len(values) == 0:  # `not values` is an error of an array
+    """Return the mean and Student-t interval of one value per seed, or None if there are no values."""
+    if len(values) == 0:  # `not values` is an error for an array
         return None
     half = None if len(values) < 2 else _half_width(values, CONFIDENCE)
     return Estimate(len(values), math.fsum(values) / len(values), half, min(values), max(values))
 
 
 def _half_width(values: Sequence[float], confidence: float) -> float:
-    """Return half the Student-t interval about the mean of two values or more."""
+    """Return half the Student-t interval about the mean of two or more values."""
     n = len(values)
     return float(stdtrit(n - 1, (1 + confidence) / 2)) * _deviation(values) / math.sqrt(n)
 
 
 def p_value(values: Sequence[float], confidence: float = CONFIDENCE, scale: float = 1.0) -> float | None:
-    """Return the two-sided p of a mean of 0, or None without spread.
+    """Return the two-sided p value of a mean of 0, or None if the values have no spread.
 
-    Where the interval is of a higher `confidence` than it claims, or wider by `scale`, the p value is higher
-    by as much, so that it is under 0.05 where that interval leaves 0 out.
+    If the interval has a higher `confidence` than the 95 % that it claims, or is wider by the factor `scale`,
+    p is larger accordingly: it is below 0.05 exactly if that interval excludes 0.
     """
     spread = _deviation(values)
     if spread == 0:
@@ -86,37 +86,37 @@ class Variance:
 class TextNoise(Variance):
     """How far other text of the same kind would change a mean difference."""
 
-    documents: int | None  # that were drawn; None: segments were, which several to a document are no draws
+    documents: int | None  # how many were drawn; None for noise over segments, which are not independent
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Arm minus reference over the seeds that both have, and over documents where `text` is of these."""
+    """Arm minus reference over the seeds that both have, and over documents if `text` is over documents."""
 
     n: int
     mean: float
     half_width: float | None
     p: float | None  # two-sided paired t test; None with one seed or no spread
-    deviations: float | None  # the mean in standard deviations of the reference over its seeds, three or more
+    deviations: float | None  # mean in standard deviations of the reference over seeds; needs three seeds
     text: TextNoise | None = None
 
     @property
     def decided(self) -> bool:
-        """Whether the 95 % interval leaves 0 out."""
+        """Whether the 95 % interval excludes 0."""
         return self.half_width is not None and abs(self.mean) > self.half_width
 
     @property
     def documents(self) -> int | None:
-        """How many documents add noise to the interval; None where only the seeds do."""
+        """How many documents add noise to the interval; None if only the seeds do."""
         return None if self.text is None else self.text.documents
 
 
 def paired(
     arm: Mapping[int, float], reference: Mapping[int, float], text: TextNoise | None = None
 ) -> Difference | None:
-    """Return the difference of two arms, each with values by seed; None where they share no seed.
+    """Return the difference of two arms, each with values by seed; None if they share no seed.
 
-    The interval is one for the mean over all seeds; with `text` by documents, over all seeds and documents.
+    The interval is for the mean over all seeds; if `text` is over documents, over all seeds and documents.
     """
     shared = sorted(arm.keys() & reference.keys())
     differences = [arm[seed] - reference[seed] for seed in shared]
@@ -129,18 +129,18 @@ def paired(
     if text is not None and text.documents:
         half, p = _over_seeds_and_text(differences, text)
     noise = _deviation([reference[seed] for seed in shared])
-    deviations = summary.mean / noise if noise > 0 and summary.n > 2 else None  # two may be alike by chance
+    deviations = summary.mean / noise if noise > 0 and summary.n > 2 else None  # two may agree by chance
     return Difference(summary.n, summary.mean, half, p, deviations, text)
 
 
 def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple[float, float | None]:
-    """Half the 95 % interval and p of a mean over seeds that are crossed with documents: all score the same.
+    """Return half the 95 % interval and p of a mean over seeds crossed with documents: all score the same.
 
-    The variance is that over seeds plus that over documents. Both hold the interaction of seed and document,
-    so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
-    Statistics 2007, has the same for crossed factors). Degrees of freedom are those of Satterthwaite (1946).
-    He trusts two or three seeds that happen to be alike, and covers 88 % where they decide; so the interval
-    is never narrower, nor p smaller, than over the seeds only (tests/analysis/test_text_noise.py).
+    The variance is that over seeds plus that over documents. Both contain the interaction of seed and
+    document, so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
+    Statistics 2007, has the same for crossed factors). Degrees of freedom follow Satterthwaite (1946). They
+    trust two or three seeds that happen to agree, and cover only 88 % if those decide. So the interval is
+    never narrower, and p never smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
     n = len(differences)
     seeds = Variance(_deviation(differences) ** 2 / n, n - 1)
@@ -151,9 +151,9 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
 
 
 def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float | None]:
-    """Return half the 95 % interval of a mean with the sum of these variances, and its p; None without any.
+    """Return half the 95 % interval and the p of a mean; its variance is the sum of `parts` (p is None if 0).
 
-    Degrees of freedom are those of Satterthwaite (1946).
+    Degrees of freedom follow Satterthwaite (1946).
     """
     variance = math.fsum(part.variance for part in parts)
     if variance == 0:
@@ -167,14 +167,14 @@ def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float |
 class Sum:
     """A weighted sum of the means of groups that share no run, such as of the gaps at several budgets."""
 
-    n: int  # seeds of the group with the fewest
+    n: int  # the number of seeds in the smallest group
     mean: float
-    seeds: Sequence[Variance]  # of each group; empty where no group has two seeds
-    text: TextNoise | None  # of the whole sum
+    seeds: Sequence[Variance]  # one per group with two seeds or more; empty if there is none
+    text: TextNoise | None  # noise of the whole sum
 
     @property
     def parts(self) -> list[Variance]:
-        """The variances of the mean, over seeds and documents."""
+        """The variances of the sum, over seeds and documents."""
         return [*self.seeds, *([self.text] if self.text is not None and self.text.documents else [])]
 
     @property
@@ -182,10 +182,10 @@ class Sum:
         return math.fsum(part.variance for part in self.parts)
 
     def difference(self, *further: Variance) -> Difference:
-        """Return the sum with its interval, to which `further` adds its variance; without one of one seed.
+        """Return the sum with its interval, which includes the variances `further`; one seed has no interval.
 
-        It may be narrower than over the seeds only, unlike the interval of one difference: of two groups and
-        more it covers what it should (dev/trends.py).
+        It may be narrower than over the seeds only, unlike the interval of one difference: with two or more
+        groups its coverage is right (dev/trends.py).
         """
         if not self.seeds:
             return Difference(self.n, self.mean, None, None, None, self.text)
@@ -194,9 +194,9 @@ class Sum:
 
 
 def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNoise | None) -> Sum:
-    """Return the weighted sum of the means of groups, each with its weight and a value by seed.
+    """Return the weighted sum of group means; a group is a weight and one value per seed.
 
-    A group of one seed has the variance of the others, pooled; `text` is the noise of documents in the sum.
+    A group with one seed has the pooled variance of the others. `text` is the noise of documents in the sum.
     """
     mean = math.fsum(weight * math.fsum(values) / len(values) for weight, values in groups)
     freedom = sum(len(values) - 1 for _, values in groups)
@@ -216,11 +216,11 @@ def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNois
 
 @dataclass(frozen=True)
 class Time:
-    """How long a run took to a target in tokens; where it did not get there, how long it certainly took."""
+    """How many tokens a run took to reach a target; if it did not reach it, a lower bound."""
 
     tokens: float
     reached: bool
-    limit: float = math.inf  # in tokens: a run that takes longer would have been cut off
+    limit: float = math.inf  # in tokens: a run that took longer would have been cut off
 
 
 Times = Mapping[int, Time]  # by seed
@@ -229,9 +229,9 @@ Kind = Literal["exact", "at_least", "at_most", "none"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time to target over the reference's, a geometric mean over `n` shared seeds, or what bounds it.
+    """The ratio of times to a target, arm over reference: a geometric mean over `n` shared seeds, or a bound.
 
-    `exact` has a mean and, from two seeds on, an interval; `at_least` has `low`, `at_most` has `high`.
+    `exact` has a mean and, from two seeds on, an interval; `at_least` has only `low`, `at_most` only `high`.
     """
 
     n: int
@@ -239,25 +239,25 @@ class Ratio:
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    p: float | None = None  # of no difference: under 0.05 where the interval or the bound leaves 1 out
+    p: float | None = None  # p of no difference: below 0.05 exactly if the interval or bound excludes 1
 
 
 def ratio(arm: Times, reference: Times) -> Ratio | None:
-    """Return arm over reference on their shared seeds, or None where they share no seed.
+    """Return the ratio of times, arm over reference, on their shared seeds; None if they share no seed.
 
-    The estimate is the ratio of geometric means over all seeds, with those that the budget would cut off: a
-    Student-t interval on the logarithms of the ratios. Where runs came near to their budget, other seeds may
-    miss the target, so there the interval is that of the ratio of a further seed: see `near_budget`.
+    It estimates the ratio of geometric means over all seeds, including those that the budget would cut off,
+    with a Student-t interval on the logarithms of the ratios. If runs came near their budget, other seeds may
+    miss the target, so the interval is then that of the ratio of one more seed: see `near_budget`.
 
     A run that did not reach the target enters with its whole time, so its ratio is a bound: below the true
-    one where the arm's run is cut off, above it where the reference's is; with both there is neither. No seed
-    is dropped.
+    ratio if the arm's run is cut off, above it if the reference's is. If both have such runs there is no
+    bound. No seed is dropped.
 
-    Simulated with 0 to 60 % of the runs of either or both cut off, and either up to five times as steady as
-    the other, each of the three forms is true in at least 93.5 % of the studies that print it. Two limits: of
-    two to four seeds that are all cut off, a bound rests on the spread of the reference, and is too sharp
-    where that is more than ten times as steady; and where most runs are cut off, a study with times that all
-    look far from the budget misleads by any rule.
+    In simulations with 0 to 60 % of the runs of either or both cut off, and either up to five times as steady
+    as the other, each of the three forms is true in at least 93.5 % of the studies that print it. There are
+    two limits. With two to four seeds that are all cut off, a bound rests on the spread of the reference, and
+    is too sharp if that is more than ten times as steady. And if most runs are cut off, a study whose times
+    all look far from the budget misleads by any rule.
     """
     shared = sorted(arm.keys() & reference.keys())
     if not shared:
@@ -277,10 +277,10 @@ def ratio(arm: Times, reference: Times) -> Ratio | None:
 
 
 def near_budget(times: Sequence[Time]) -> bool:
-    """Return whether a further run might be cut off: its budget lies within the 98 % prediction interval.
+    """Return whether one more run might be cut off: the 98 % prediction interval extends past the budget.
 
     That is Student's t interval for one more logarithm of a time (Hahn and Meeker, Statistical Intervals,
-    1991, section 4.2). True where a run was cut off; False of one run, which shows no spread.
+    1991, section 4.2). True if a run was cut off; False for a single run, which shows no spread.
     """
     if not all(time.reached for time in times):
         return True
@@ -292,12 +292,12 @@ def near_budget(times: Sequence[Time]) -> bool:
 
 
 def half_width_of_next(values: Sequence[float]) -> float:
-    """Return half the 98 % Student-t interval in which one more value would lie; of two values or more."""
+    """Return half the 98 % Student-t prediction interval for one more value, from two or more values."""
     return math.sqrt(len(values) + 1) * _half_width(values, CONFIDENCE_NEAR_BUDGET)
 
 
 def _exact(logs: Sequence[float], near: bool) -> Ratio:
-    """Return the ratio where no run was cut off."""
+    """Return the ratio for runs that were not cut off."""
     n, mean = len(logs), math.fsum(logs) / len(logs)
     if n < 2:
         return Ratio(n, "exact", math.exp(mean))
@@ -307,19 +307,19 @@ def _exact(logs: Sequence[float], near: bool) -> Ratio:
 
 
 def _bound(values: Sequence[float], near: bool) -> tuple[float, float | None]:
-    """Return a lower bound of the mean of values, some too low by an unknown amount, and its p value.
+    """Return a lower bound for the mean of values, some of them too low by an unknown amount, and its p.
 
-    Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: of two
-    or three seeds, up to 8 % of the studies that print it are false. The lower end of a 99 % interval keeps
-    to 5 % (tests/analysis/test_times.py). `near`: the times on the other side may be too short as well,
-    because they came near to their budget.
+    Cutting values off hides their spread, so the lower end of a 95 % interval is too high too often: with two
+    or three seeds, up to 8 % of the studies that print it are false. With the lower end of a 99 % interval at
+    most 5 % are (tests/analysis/test_times.py). With `near`, the other arm's times may be too short as well,
+    because they came near their budget.
     """
     if len(values) < 2:
         return values[0], None
     half = half_width_of_next(values) if near else _half_width(values, CONFIDENCE_OF_BOUND)
     p = _p_near_budget(values) if near else p_value(values, CONFIDENCE_OF_BOUND)
     mean = math.fsum(values) / len(values)
-    return mean - half, p if mean > 0 else 1.0  # below 0, nothing is claimed
+    return mean - half, p if mean > 0 else 1.0  # from 0 down, nothing is claimed
 
 
 def _p_near_budget(values: Sequence[float]) -> float | None:
@@ -327,32 +327,32 @@ def _p_near_budget(values: Sequence[float]) -> float | None:
 
 
 def holm(values: Mapping[Key, float], weights: Mapping[Key, float] | None = None) -> dict[Key, float]:
-    """Adjusted p values of a family of tests, by the same keys (Holm 1979; with weights, his section 4).
+    """Return adjusted p values of a family of tests by the same keys (Holm 1979; with weights, section 4).
 
-    A test of twice the weight has twice the share of the false alarms; without weights all are equal.
+    A test with twice the weight has twice the share of the false alarms; without weights, shares are equal.
     """
-    given = dict.fromkeys(values, 1.0) if weights is None else weights
-    order = sorted(values, key=lambda key: values[key] / given[key])  # of equals the first stays first
+    shares = dict.fromkeys(values, 1.0) if weights is None else weights
+    order = sorted(values, key=lambda key: values[key] / shares[key])  # equal tests keep their order
     adjusted, floor = {}, 0.0
     for rank, key in enumerate(order):
-        left = math.fsum(given[later] for later in order[rank:])
-        floor = max(floor, min(1.0, left / given[key] * values[key]))
+        left = math.fsum(shares[later] for later in order[rank:])
+        floor = max(floor, min(1.0, left / shares[key] * values[key]))
         adjusted[key] = floor
     return adjusted
 
 
 def normality(values: Sequence[float]) -> float | None:
-    """The p value of normal values by Shapiro and Wilk (1965); None of fewer than 5, or without spread."""
+    """Return the p value of normality (Shapiro and Wilk 1965); None for fewer than 5 values or no spread."""
     if len(values) < EXPLORATORY or _deviation(values) == 0:
         return None
-    # Half a second to import, only for studies of five seeds and more.
+    # The import takes half a second, so it runs only for studies with five or more seeds.
     from scipy.stats import shapiro
 
     return float(shapiro(values).pvalue)
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Return the standard deviation over seeds; a remainder of rounding counts as 0."""
+    """Return the standard deviation over seeds; one that is only rounding error counts as 0."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return 0.0 if deviation <= 1e-12 * max(map(abs, values)) else deviation

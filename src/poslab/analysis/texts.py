@@ -1,7 +1,7 @@
 """A study on several texts: how far they agree on each arm's difference from the reference, and on the order.
 
-Losses of different texts do not compare, in nats or in bits; differences of arms on one text do, paired by
-seed. Nothing here is a mean over texts, which takes five or more to have an interval worth printing.
+Losses on different texts do not compare, in nats or in bits; differences of arms on one text do, paired by
+seed. Nothing here is a mean over texts: its interval is worth printing only from five texts on.
 """
 
 from collections.abc import Sequence
@@ -15,58 +15,58 @@ from poslab.record.measures import is_in_bits
 
 @dataclass(frozen=True)
 class Agreement:
-    """An arm's differences from the reference in one figure, on each text that has them."""
+    """An arm's difference from the reference on one figure, for each text that has it."""
 
     arm: str
     figure: str
-    comparisons: tuple[Comparison | None, ...]  # beside the texts of the study
+    comparisons: tuple[Comparison | None, ...]  # one for each text of the study, in order
 
     @property
     def means(self) -> list[float]:
-        """Nats, in the order of size."""
+        """The mean differences, sorted."""
         return sorted(item.difference.mean for item in self.comparisons if item is not None)
 
     @property
     def lower(self) -> int:
-        """Count the texts with a mean below 0."""
+        """The number of texts with a mean difference below 0."""
         return sum(mean < 0 for mean in self.means)
 
     def separated(self, side: str) -> int:
-        """Count the texts with a test that reads `lower` or `higher`, corrected over all texts' claims."""
+        """Return on how many texts the test, corrected over all texts' claims, reads "lower" or "higher"."""
         return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 
 def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:
-    """Return how far the texts agree in a figure, for each arm that is compared on one of them.
+    """Return how far the texts agree on a figure, for each arm that is compared on at least one of them.
 
-    Arms of another size or budget than the reference's are left out.
+    Arms with another size or budget than the reference are left out.
     """
     labels = dict.fromkeys(item.arm.label for text in texts for item in text.comparisons)
     by_text = []
     for text in texts:
         beside = {item.arm.label for item in text.beside_reference}
-        found = (item for item in text.comparisons if item.figure == figure and item.arm.label in beside)
-        by_text.append({item.arm.label: item for item in found})
+        chosen = (item for item in text.comparisons if item.figure == figure and item.arm.label in beside)
+        by_text.append({item.arm.label: item for item in chosen})
     beside_texts = {label: tuple(compared.get(label) for compared in by_text) for label in labels}
     return [Agreement(label, figure, compared) for label, compared in beside_texts.items() if any(compared)]
 
 
 @dataclass(frozen=True)
 class Order:
-    """How far two texts order the arms alike, by mean loss over the seeds."""
+    """How far two texts agree on the order of the arms, by mean loss over the seeds."""
 
     texts: tuple[str, str]
     arms: int
-    tau: float  # Kendall's: 1 the same order, -1 the reverse
+    tau: float  # Kendall's tau: 1 for the same order, -1 for the reverse
     changed: tuple[tuple[str, str], ...]  # the first is lower on the first text, and higher on the second
 
 
 def orders(texts: Sequence[Results], figure: str) -> list[Order]:
-    """Return the agreement of each pair of texts that share two arms with this figure, comparable on each.
+    """Return the agreement of each pair of texts that share two or more comparable arms with this figure.
 
-    Kendall's tau (1938) is concordant less discordant pairs of arms, over all pairs.
+    Kendall's tau (1938) is the number of concordant less discordant pairs of arms, over that of all pairs.
     """
-    found = []
+    listed = []
     for first, second in combinations(texts, 2):
         losses = [
             {
@@ -85,5 +85,5 @@ def orders(texts: Sequence[Results], figure: str) -> list[Order]:
         }
         signs = [(product > 0) - (product < 0) for product in products.values()]
         changed = tuple(pair for pair, product in products.items() if product < 0)
-        found.append(Order((first.text, second.text), len(shared), sum(signs) / len(signs), changed))
-    return found
+        listed.append(Order((first.text, second.text), len(shared), sum(signs) / len(signs), changed))
+    return listed

@@ -1,15 +1,15 @@
-"""The title of a report: the study's question or name, or what its runs compare."""
+"""The title of a report: the study's question, its name, or a description of the comparison."""
 
 from poslab.analysis.results import Results
 from poslab.config.text import listing
 from poslab.record.study_list import UNNAMED
 
-NAMED = 3  # schemes up to which all are in a title; of more the first two
-FITTED = {"evaluate.": "context_length", "trainer.warmup_steps": "trainer.max_steps"}  # to the other
+NAMED = 3  # a title names up to three schemes; if there are more, the first two
+FITTED = {"evaluate.": "context_length", "trainer.warmup_steps": "trainer.max_steps"}  # follower: leader
 
 
 def title(results: Results) -> str:
-    """Return the study's question or its name; of a study without either, what is compared."""
+    """Return the study's only question, else its name; for a study without either, what is compared."""
     if len(results.questions) == 1:
         return results.questions[0]
     return compared(results) if results.study == UNNAMED else results.study
@@ -35,7 +35,7 @@ def compared(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    """Return how many finished runs the arms have, in words."""
+    """Return the arms' number of finished runs in words."""
     counts = [len(item.rows) for item in results.arms]
     runs = "one run" if max(counts) == 1 else f"{max(counts)} seeds"
     return f"{'at most ' if min(counts) < max(counts) else ''}{runs}{' each' if len(counts) > 1 else ''}"
