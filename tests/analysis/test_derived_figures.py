@@ -1,16 +1,20 @@
 """A figure of a table that runs have already: one file, and no run is measured again."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 import poslab.measures
 from poslab.analysis.results import gather
+from poslab.analysis.sheets import sheet
 from poslab.config.schema import ConfigError
+from poslab.loggers.send.charts import chart_rows
 from poslab.measures import Measurement, figures_of
-from poslab.record.reader import load
+from poslab.record.reader import ReportError, load
 from poslab.record.schema import EXTRAPOLATION
 from poslab.report.study_tables import StudyTables
+from poslab.report.write import write_report
 from support.records import write_run
 
 
@@ -49,6 +53,85 @@ def test_a_figure_with_the_name_of_another_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(poslab.measures, "measurements", lambda: (WorstSegment(), WorstSegment()))
     with pytest.raises(ConfigError, match="worst_segment"):
         gather("made_up", tmp_path, None)
+
+
+@pytest.mark.parametrize("shape", ["squeeze", "reset_index"])
+def test_figures_that_are_not_a_row_per_run_are_refused(tmp_path, monkeypatch, shape):
+    """In one line: a Series, and a DataFrame without the runs as its index, ended in a traceback."""
+
+    class Shaped(WorstSegment):
+        table = EXTRAPOLATION
+
+        def summarise(self, table):
+            figures = super().summarise(table)
+            return figures["worst_segment"] if shape == "squeeze" else figures.reset_index()
+
+    write_run(tmp_path, "run")
+    monkeypatch.setattr(poslab.measures, "measurements", lambda: (Shaped(),))
+    with pytest.raises(ConfigError, match=r"test_derived_figures: `summarise` returned a .*row per run"):
+        gather("made_up", tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (lambda curve: curve.set_axis(map("place {}".format, curve.index)), "'place 0' in its index"),
+        (lambda curve: curve.astype(str), "in a column"),
+        (lambda curve: curve["sum"], "a Series"),
+    ],
+)
+def test_a_curve_that_is_not_of_numbers_is_refused(tmp_path, monkeypatch, wrong, named):
+    """In one line, in the report and by loggers; text in the index ended in a traceback."""
+
+    class Wrong(WorstSegment):
+        table = EXTRAPOLATION
+        axis = "segment"
+
+        def curve(self, table):
+            return wrong(table.groupby("segment").nll.sum().to_frame("sum"))
+
+    write_run(tmp_path, "run")
+    monkeypatch.setattr(poslab.measures, "measurements", lambda: (Wrong(),))
+    monkeypatch.setattr("poslab.loggers.send.charts.measurements", lambda: (Wrong(),))
+    with pytest.raises(ConfigError, match=f"test_derived_figures: `curve` returned .*{named}") as error:
+        StudyTables(gather("made_up", tmp_path, None)).default_section(Wrong())
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=named):
+        [*chart_rows(load("made_up", tmp_path).runs[0])]
+
+
+def test_a_slash_in_the_name_of_a_line_makes_no_folder(tmp_path, monkeypatch):
+    """Nor do two lines with names that differ only in what a file name cannot have share a file."""
+
+    class Slashed(WorstSegment):
+        table = EXTRAPOLATION
+        axis = "segment"
+        family = "worst/segment"
+
+        def curve(self, table):
+            sums = table.groupby("segment").nll.sum()
+            return sums.to_frame("sum/all").assign(sum_all=2 * sums)
+
+    write_run(tmp_path, "run")
+    monkeypatch.setattr(poslab.measures, "measurements", lambda: (Slashed(),))
+    section = StudyTables(gather("made_up", tmp_path, None)).default_section(Slashed())
+    assert [chart.name for chart in section.charts] == ["worst_segment_sum_all", "worst_segment_sum_all_1"]
+    assert [*section.sheets] == ["worst_segment_arms", "worst_segment"]
+
+
+def test_a_section_with_a_name_that_is_no_file_name_is_refused(tmp_path, monkeypatch):
+    class Own(WorstSegment):
+        table = EXTRAPOLATION
+
+        def section(self, study):
+            section = study.default_section(self)
+            return replace(section, sheets={"a/b": sheet([{"x": 1}])})
+
+    write_run(tmp_path / "runs", "run")
+    for module in ("poslab.measures", "poslab.report.sections.contents", "poslab.report.sections.answer"):
+        monkeypatch.setattr(f"{module}.measurements", lambda: (Own(),))
+    with pytest.raises(ReportError, match="named 'a/b'"):
+        write_report("made_up", tmp_path / "runs", tmp_path / "reports")
 
 
 def test_a_line_without_a_number_has_no_figure(tmp_path):

@@ -137,9 +137,7 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert rope["0.5x_mean"] == pytest.approx(-0.2, abs=0.15)
     assert "lower for rope" in section.findings[0]
     assert "not shown for none" in section.findings[0]
-    floors = [
-        said.partition("(")[2].partition(" nats where it is copied exactly")[0] for said in section.findings
-    ]
+    floors = [said.partition("(")[2].partition(" nats if copied exactly")[0] for said in section.findings]
     assert floors == ["−2.00", "−3.00"]
 
 

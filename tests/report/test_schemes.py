@@ -43,7 +43,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     alibi, t5 = chart.panels
     assert (alibi.title, t5.title) == ("alibi", "t5")
     steep, gentle = alibi.series
-    # Past 12 nats under its highest nothing is drawn, and all of it is in the CSV.
+    # More than 12 nats below its highest point nothing is drawn; the CSV has the whole line.
     assert [point.x for point in steep.points] == [1, 2, 3, 5, 9]
     assert [point.x for point in gentle.points] == [1, 2, 3, 5, 9, 17, 64]
     assert all(point.half_width is None and point.n == 2 for point in steep.points)
@@ -53,7 +53,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     far = next(row for row in chart.rows if (row["arm"], row["head"], row["distance"]) == ("alibi", 0, 63))
     assert (far["mean"], far["half_width"], far["drawn"]) == (-63.0, None, False)
     assert {number for number, _ in chart.legend} == {series.arm for series in alibi.series}
-    assert "A line ends where it falls 12 nats under its highest." in chart.caption
+    assert "12 nats below its highest point." in chart.caption
 
 
 def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_the_mean_bound(tmp_path):
@@ -77,7 +77,7 @@ def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_
         pytest.approx(0.4),
         pytest.approx(T_1 * 0.1),
     )
-    assert "the mean over layers that have one of their own" in line.caption
+    assert "the mean over layers with a bound of their own" in line.caption
 
 
 def test_attention_distance_is_held_against_even_attention(tmp_path):

@@ -1,11 +1,11 @@
-"""What trained models are measured for: one file a measurement, found by its name.
+"""Measurements of trained models, each in a file of its own and found by that file's name.
 
 A measurement is a module of this package, or of an installed package that declares it (entry points of the
-group `poslab.measures`), with one public subclass of `Measurement`. Its table lies beside the others of a
-run, its figures stand in summary.csv, its section in the report and its curve in W&B, without another edit.
-docs/extending.md has an example.
+group `poslab.measures`), with one public subclass of `Measurement`. Its table is stored with a run's other
+tables. Its figures appear in summary.csv, its section in the report and its curve in W&B, without any other
+edit. docs/extending.md has an example.
 
-PyTorch is imported inside `measure`: a report reads and shows the tables without it.
+Import PyTorch inside `measure`: a report reads and shows the tables without it.
 """
 
 import math
@@ -38,29 +38,29 @@ Result = TypeVar("Result")
 
 
 class Progress(Protocol):
-    """Where the state of the work is shown."""
+    """The display of how far the work is."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """A part of the work, which lasts as long as the context."""
+        """Return a context manager for a phase of the work, which lasts as long as the context."""
 
     def share(self, name: str, share: float) -> None:
-        """`share` of the phase is done, between 0 and 1; `name` is what is being done."""
+        """Show that a `share` of the phase (0 to 1) is done; `name` describes the current work."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model as a measurement finds it, under its resolved configuration and with its text."""
+    """A trained model for a measurement, with its resolved configuration and its text."""
 
     gpt: "GPT"
     config: RunConfig
     corpus: "Corpus"
     progress: Progress
-    # The model trained on without its rotation, or None where that training diverged.
+    # Trains the model further without its rotation, and returns it, or None if that training diverged.
     without_positions: "Callable[[], GPT | None]"
     _results: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, compute: "Callable[[Trained], Result]") -> Result:
-        """What `compute` returns for this model, computed once for all measurements that ask for it."""
+        """Return what `compute` returns for this model, computed once for all measurements that call it."""
         if compute not in self._results:
             self._results[compute] = compute(self)
         return self._results[compute]
@@ -69,15 +69,15 @@ class Trained:
 class Measurement:
     """The contract of a measurement. `columns` or `table` is required, the rest is optional."""
 
-    name: ClassVar[str]  # that of its module
-    columns: ClassVar[tuple[str, ...]]  # of its table, NAME.csv in a run's folder
-    table: ClassVar[TableSchema]  # in place of `columns`, where the file has another name
-    order: ClassVar[int] = 100  # among the measurements, of measuring and in a chapter of the report
-    chapter: ClassVar[str] = "past"  # of the report: past, learning or what
-    # The charts of loggers are `family`/<line> over `family`/<axis>; by default the module's name.
+    name: ClassVar[str]  # the last part of its module's name
+    columns: ClassVar[tuple[str, ...]]  # the columns of its table, NAME.csv in a run's folder
+    table: ClassVar[TableSchema]  # instead of `columns`, if the file has another name
+    order: ClassVar[int] = 100  # its place in the order of measuring and within its chapter of the report
+    chapter: ClassVar[str] = "past"  # its chapter of the report: past, learning or what
+    # Loggers name its charts `family`/<line> over `family`/<axis>; the default is `name`.
     family: ClassVar[str]
-    axis: ClassVar[str] = ""  # the name of their x; none: no charts
-    reads_text: ClassVar[bool] = True  # False: models that trained without text have it, too
+    axis: ClassVar[str] = ""  # the name of the charts' x; without it there are no charts
+    reads_text: ClassVar[bool] = True  # False if models that trained without text are measured too
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__module__.rpartition(".")[2]
@@ -86,54 +86,54 @@ class Measurement:
             cls.table = TableSchema(f"{cls.name}.csv", cls.columns)
 
     def wanted(self, config: RunConfig) -> bool:
-        """Return whether runs of a configuration are measured."""
+        """Return whether runs with this configuration are measured."""
         return True
 
     def measure(self, trained: Trained) -> Iterable[Row] | None:
-        """Return the rows of the table; None where the model has nothing of the kind, which writes no table.
+        """Return the rows of the table, or None if the model has nothing to measure: no table is written.
 
-        Sums beside their counts, not means, so that figures can be pooled. A measurement that only adds
-        figures of another one's table, such as `table = EXTRAPOLATION`, does not override it.
+        Record sums with their counts, not means, so that figures can be pooled. A measurement that only adds
+        figures from another one's table, such as `table = EXTRAPOLATION`, does not override this method.
         """
         return None
 
     def summarise(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
-        """Return the figures of runs, a row per run, as columns of summary.csv that it does not have yet.
+        """Return a DataFrame of figures, a row per run, indexed by run; its columns are added to summary.csv.
 
-        `table` holds the rows of all finished runs of a study, with the columns run, pos, attention and seed
-        before its own.
+        `table` has the rows of all finished runs of a study, with the columns run, pos, attention and seed
+        before its own. summary.csv must not have columns of these names already.
         """
         return table[["run"]].drop_duplicates().set_index("run")
 
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return a line per column of one run, over the index: numbers, each x once.
+        """Return the curve of one run, a DataFrame of numbers: a line per column over x, the index.
 
-        Loggers draw it, and the default `section` its means over the seeds by arm.
+        Each x occurs once. Loggers draw the curve, the default `section` its means over the seeds by arm.
         """
         return None
 
     def sheet(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-        """Return the table that W&B has of one run, by default the whole table where there is a curve."""
+        """Return one run's table for W&B: by default the whole table if there is an `axis`, else None."""
         return table[[*self.table.columns]] if self.axis else None
 
     def answer(self, study: "StudyTables") -> Iterable[str]:
-        """Return sentences for the answer that a report begins with."""
+        """Return sentences for the answer at the start of a report."""
         return ()
 
     def lead(self, study: "StudyTables") -> "tuple[LineChart | PanelChart, Table] | None":
-        """Return the figure and the table that a report begins with, where its study tests no loss."""
+        """Return the figure and the table at the start of a report on a study that tests no loss."""
         return None
 
     def section(self, study: "StudyTables") -> "Section | None":
-        """Return what the report shows, by default each figure of `summarise` by arm; None for nothing.
+        """Return the section of the report, by default each figure of `summarise` by arm; None for none.
 
-        Sections of one name, of several measurements, stand under one heading, which is that of the first.
+        Sections of several measurements with the same name are joined under the heading of the first.
         """
         return study.default_section(self)
 
 
 def wanted(config: RunConfig) -> list["Measurement"]:
-    """Return the measurements of runs of a configuration."""
+    """Return the measurements for runs with this configuration."""
     has_text = build_objective(config.objective).reads_text
     return [
         measurement
@@ -144,57 +144,92 @@ def wanted(config: RunConfig) -> list["Measurement"]:
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    """Return every measurement of poslab and of installed packages, in their order.
+    """Return all measurements of poslab and of installed packages, sorted by `order`.
 
-    Raises ConfigError where an installed package declares one that cannot be imported.
+    Raise ConfigError if an installed package declares one that cannot be imported.
     """
     names = part_names(__name__)
-    found = [find(name, Measurement, __name__, "measurement")() for name in names]
-    return tuple(sorted(found, key=lambda measurement: measurement.order))
+    unordered = [find(name, Measurement, __name__, "measurement")() for name in names]
+    return tuple(sorted(unordered, key=lambda measurement: measurement.order))
 
 
 def table_files() -> frozenset[str]:
-    """Return the names of the tables of all measurements. Raises ConfigError as `measurements` does."""
+    """Return the file names of all measurements' tables. Raise ConfigError as `measurements` does."""
     return frozenset(measurement.table.file for measurement in measurements())
 
 
 def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
-    """Return the figures of each run, by its name, of all measurements that summarise their table."""
-    found: dict[str, dict[str, Value]] = {run.name: {} for run in runs}
+    """Return the figures of each run, by its name, from all measurements that summarise their table."""
+    by_run: dict[str, dict[str, Value]] = {run.name: {} for run in runs}
     for measurement in measurements():
         for name, row in figures_of(measurement, runs).items():
-            found[name] = joined(found[name], row)
-    return found
+            by_run[name] = joined(by_run[name], row)
+    return by_run
 
 
 def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a row of summary.csv and a measurement's figures. Raises ConfigError where it has one."""
+    """Return a row of summary.csv with a measurement's figures. Raise ConfigError if it has one already."""
     if taken := row.keys() & figures.keys():
         raise ConfigError(
-            f"a measurement gives the figures {', '.join(sorted(taken))}, which summary.csv has from "
+            f"a measurement returns the figures {', '.join(sorted(taken))}, which summary.csv has from "
             "elsewhere: choose other names in its `summarise`"
         )
     return {**row, **figures}
 
 
 def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
-    """Return the figures of each run that has the measurement's table, by its name, None where one is NaN."""
+    """Return the figures of each run that has the measurement's table, by its name; NaN becomes None.
+
+    Raise ConfigError if `summarise` does not return what the contract says.
+    """
     if type(measurement).summarise is Measurement.summarise:
         return {}
     if (table := frame(runs, measurement.table)) is None:
         return {}
-    rows = measurement.summarise(table).to_dict("index")
+    figures: Any = measurement.summarise(table)
+    if not isinstance(figures, type(table)):
+        raise _wrong(measurement, "summarise", f"a {type(figures).__name__}")
+    index = figures.index.tolist()
+    if len({*index}) < len(index) or not {run.name for run in runs}.issuperset(index):
+        raise _wrong(measurement, "summarise", f"a DataFrame with the index {index!r:.60}")
+    rows = figures.to_dict("index")
     return {
         str(name): {str(column): cell(value) for column, value in row.items()} for name, row in rows.items()
     }
 
 
+def curve_of(measurement: Measurement, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
+    """Return the curve of one run. Raise ConfigError if `curve` does not return what the contract says."""
+    curve: Any = measurement.curve(table)
+    if curve is None:
+        return None
+    if not isinstance(curve, type(table)):
+        raise _wrong(measurement, "curve", f"a {type(curve).__name__}")
+    for place, values in ("its index", curve.index), ("a column", curve.to_numpy().ravel()):
+        for value in values.tolist():
+            if not isinstance(plain_value(value), int | float):
+                raise _wrong(measurement, "curve", f"a DataFrame with {value!r:.60} in {place}")
+    return curve
+
+
+CONTRACTS = {
+    "summarise": "one row per run and the runs' names as its index",
+    "curve": "numbers only, in its index as well",
+}
+
+
+def _wrong(measurement: Measurement, hook: str, returned: str) -> ConfigError:
+    """Return the error for a hook that returned something else than its contract says."""
+    wanted = f"return a DataFrame with {CONTRACTS[hook]}"
+    return ConfigError(f"measurement {measurement.name}: `{hook}` returned {returned}: {wanted}")
+
+
 def cell(value: Any) -> Value:
-    """Return a cell of a DataFrame as a plain value, None where it is no number."""
+    """Return a cell of a DataFrame as a plain value; a number that is not finite becomes None."""
     plain: Value = plain_value(value)
     return None if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 def plain_value(value: Any) -> Any:
-    """Return a number of NumPy, pandas or PyTorch as one of Python."""
+    """Return a number of NumPy, pandas or PyTorch as a Python number; anything else as it is."""
     return value.item() if hasattr(value, "item") else value

@@ -1,4 +1,4 @@
-"""How far each head of the trained model attends, on validation windows of length L."""
+"""Attention distance: how far each head of the trained model attends, on validation windows of length L."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -57,8 +57,8 @@ class AttentionDistance(Measurement):
             Column("uniform_distance", "Even attention", rounded(number), "Tokens"),
         )
         caption = (
-            "Over all layers and heads; the nearest and the farthest are those of each seed, whichever they "
-            "are. Even attention is spread alike over all tokens that a query sees."
+            "Over all layers and heads. The nearest and the farthest head are those of each seed, and may be "
+            "others in another seed. Even attention is spread equally over all tokens that a query sees."
         )
         by_head = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
         by_run = study.records(heads[by_head])
@@ -68,13 +68,13 @@ class AttentionDistance(Measurement):
 
 
 def _heads(table: DataFrame) -> DataFrame:
-    """The heads that attend to anything, with their mean distance in tokens."""
+    """Return the rows of heads that attend to anything, with their mean distance in tokens."""
     means = table.distance / table.queries.where(table.queries > 0)
     return table.assign(mean_distance=means).dropna(subset="mean_distance")
 
 
 def uniform(length: int, causal: bool = True) -> float:
-    """Mean distance in tokens of attention spread evenly, over the queries of a window's second half."""
+    """Return the mean distance, in tokens, of evenly spread attention, for queries in the second half."""
     queries = range(length // 2, length)
     if causal:
         return sum(i / 2 for i in queries) / len(queries)
@@ -82,7 +82,7 @@ def uniform(length: int, causal: bool = True) -> float:
 
 
 def _even(study: StudyTables) -> dict[str, float | None]:
-    """The mean distance of attention spread evenly, by arm; None where some layer sees only a window."""
+    """Return the mean distance of evenly spread attention by arm; None if a layer attends within a window."""
     even: dict[str, float | None] = {}
     for item in study.results.arms:
         for run in item.arm.finished[:1]:
@@ -100,7 +100,7 @@ def _has_window(section: Any) -> bool:
 
 
 def _by_arm(study: StudyTables, heads: DataFrame) -> Rows:
-    """attention_distance_arms.csv: a row per arm."""
+    """Return attention_distance_arms.csv: a row per arm."""
     even = _even(study)
     distances = heads.groupby("run").mean_distance
     rows = study.by_arm(distances.agg(mean="mean", nearest="min", farthest="max"))
@@ -108,15 +108,15 @@ def _by_arm(study: StudyTables, heads: DataFrame) -> Rows:
 
 
 def _heat(study: StudyTables, heads: DataFrame) -> HeatPanels:
-    """Layers by heads, a panel per arm."""
+    """Return the chart of mean distances by layer and head, with a panel per arm."""
     even = _even(study)
     values = heads.set_index(["arm", "layer", "head"]).mean_distance
     means = {even[arm] for arm in values.index.unique("arm")}
-    spread = "What attention spread evenly would have is in the CSV, by arm. "
+    spread = "The mean of evenly spread attention is in the CSV, by arm. "
     if len(means) == 1 and None not in means:
         spread = f"Attention spread evenly would have a mean of {number(means.pop())} tokens. "
     caption = (
-        "Mean distance in tokens that the trained heads attend to, from the queries of the second half of "
+        "Mean distance, in tokens, at which the trained heads attend, for queries in the second half of "
         f"validation windows of length L. {spread}{half_widths(study.results)}"
     )
     words = "attention_distance", "Attention distance by layer and head", caption

@@ -1,4 +1,4 @@
-"""How much context a trained model uses: the loss of the same targets with L/32 to L tokens before them."""
+"""How much context a trained model uses: the loss on the same targets with L/32 to L tokens before them."""
 
 import math
 from collections.abc import Iterator
@@ -17,24 +17,24 @@ from poslab.report.formatting import multiple
 from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Column
 
-WINDOWS = 256  # of validation text, each with its last L/8 targets: 4,096 at L = 128
-SHORTEST = 1 / 32  # of L
+WINDOWS = 256  # windows of validation text; each scores its last L/8 targets, in all 4,096 at L = 128
+SHORTEST = 1 / 32  # the shortest context, as a fraction of L
 TOLERANCE = 0.01  # nats per token above the loss at L
 
 
 class ContextUsed(Measurement):
     """The shortest context, in tokens, with a loss at most 0.01 nats above that at L."""
 
-    columns = "context", "nll", "tokens"  # sums over the same targets in every context
+    columns = "context", "nll", "tokens"  # sums over the same targets for every context
     order = 15
     axis = "context"
 
     def wanted(self, config: RunConfig) -> bool:
-        """Return whether a target has only what stands before it, so that there is less of it to give."""
+        """Return whether the objective is causal, so that shortening a window shortens the context."""
         return build_objective(config.objective).causal
 
     def measure(self, trained: Trained) -> Iterator[Row]:
-        """Score the last L/8 targets of each window, in sliding windows of c tokens with a stride of c/8."""
+        """Score the last L/8 targets of each window, in sliding windows of c tokens (see `ends`)."""
         from poslab.data.windows import validation_windows
         from poslab.evaluation.losses import in_precision, token_losses
 
@@ -42,16 +42,16 @@ class ContextUsed(Measurement):
         windows = validation_windows(trained.corpus, WINDOWS, length)
         objective = build_objective(trained.config.objective)
         tokens, targets = objective.of_evaluation(windows, trained.corpus.vocabulary)
-        asked = targets[:, -max(1, length // 8) :]
+        last = targets[:, -max(1, length // 8) :]
         with trained.progress.phase("evaluating shorter contexts"), in_precision(trained.config):
             for context in contexts(length):
                 places = [slice(end - context, end) for end in ends(length, context)]
-                given, scored = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
-                losses = token_losses(trained.gpt, given, scored, asked.shape[1] // len(places))
+                shorter = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
+                losses = token_losses(trained.gpt, *shorter, last.shape[1] // len(places))
                 yield {
                     "context": context,
                     "nll": float(losses.sum()),
-                    "tokens": int((asked != UNSCORED).sum()),
+                    "tokens": int((last != UNSCORED).sum()),
                 }
 
     def summarise(self, table: DataFrame) -> DataFrame:
@@ -62,7 +62,7 @@ class ContextUsed(Measurement):
         return (table.nll / table.tokens).to_frame("nats").set_index(table.context)
 
     def section(self, study: StudyTables) -> Section | None:
-        """Return the context that each arm uses, and what it loses with less."""
+        """Return the context that each arm uses, and how much higher its loss is with less."""
         if (table := study.table(self)) is None:
             return None
         table["above"] = _above(table)
@@ -76,8 +76,8 @@ class ContextUsed(Measurement):
             *(Column(f"above_{name(k)}", multiple(k), nats, "Nats above the loss at L") for k in shorter),
         )
         caption = (
-            "The same targets, the last of validation windows, with fewer tokens before them. Used is the "
-            f"shortest tested context with a loss at most {TOLERANCE:g} nats above that with L tokens."
+            "The same targets, the last of validation windows, with fewer tokens before them. Context used "
+            f"is the shortest tested context with a loss at most {TOLERANCE:g} nats above that with L tokens."
         )
         by_run = study.records(table[["arm", "run", "seed", *self.columns, "above"]])
         names = "context_used_arms", "context_used"
@@ -86,20 +86,20 @@ class ContextUsed(Measurement):
 
 
 def contexts(length: int) -> list[int]:
-    """Return L/32, L/16, ... L in tokens, without those that are no whole number."""
+    """Return L/32, L/16, ... L in tokens, without those that are not whole numbers."""
     halvings = round(-math.log2(SHORTEST))
     return [length >> i for i in reversed(range(halvings + 1)) if length % 2**i == 0]
 
 
 def ends(length: int, context: int) -> Int[np.ndarray, "E"]:
-    """Return where windows of `context` tokens end that score the last L/8 targets of one of L, each once."""
+    """Return the ends of windows of `context` tokens that score each of the last L/8 targets of L once."""
     scored = max(1, length // 8)
     step = math.gcd(scored, max(1, context // 8))
     return np.arange(length - scored + step, length + 1, step)
 
 
 def _above(table: DataFrame) -> Numbers:
-    """Return the loss of each row less that of its run with the longest context."""
+    """Return the loss of each row less that of the same run with the longest context."""
     losses = table.nll / table.tokens
     longest = table.groupby("run").context.transform("max") == table.context
     at_length = losses[longest].set_axis(table.run[longest])

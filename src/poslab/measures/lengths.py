@@ -1,4 +1,4 @@
-"""Loss at the training length and past it, over windows side by side and over sliding ones."""
+"""Loss at the training length and past it, in non-overlapping and in sliding windows."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -22,7 +22,7 @@ class Lengths(Measurement):
 
 
 def extrapolated(trained: Trained) -> "Extrapolation":
-    """The losses of the trained model by length, and by position in the longest windows."""
+    """Return the losses of the trained model by length, and by position in the longest windows."""
     from poslab.evaluation.extrapolation import evaluate
 
     progress = trained.progress

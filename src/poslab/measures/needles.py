@@ -23,13 +23,13 @@ from poslab.report.document import Section
 from poslab.report.study_tables import StudyTables
 
 LENGTH = "Length of the window"
-DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0  # of the fact in the window
+DEPTHS = 0.0, 0.25, 0.5, 0.75, 1.0  # depths of the fact in the window
 CHANCE = 1 / CANDIDATES
 TITLES = {"one": "One fact", "several": f"{CANDIDATES} facts, one asked for"}
 
 
 class Needles(Measurement):
-    """Share of questions for which the right answer, of four, is the likeliest; guessing gives a quarter."""
+    """The share of questions for which the right one of four answers is the likeliest; chance is 1/4."""
 
     columns = "kind", "multiple", "length", "depth", "samples", "right"
     order = 31
@@ -39,10 +39,10 @@ class Needles(Measurement):
         return config.evaluate.needles > 0
 
     def measure(self, trained: Trained) -> Iterator[Row]:
-        """Yield a row per kind, length and depth; lengths without room for the facts are left out.
+        """Yield a row per kind, length and depth, for the lengths with room for the facts.
 
-        The answers of a question may differ in tokens; each begins at the same place, and is scored by the
-        sum of its tokens' losses. Raise ConfigError where no length has room.
+        The answers to a question may have different numbers of tokens. All start at the same place, and each
+        is scored by the sum of its tokens' losses. Raise ConfigError if no length has room.
         """
         from poslab.data.segments import extrapolation_segments
         from poslab.data.tokenizer_file import read_tokenizer
@@ -54,25 +54,25 @@ class Needles(Measurement):
         segments, _ = extrapolation_segments(trained.corpus, count, longest, config.evaluate.documents)
         vocabulary = config.data["vocabulary"]
         tokenizer = Bytes() if vocabulary == "bytes" else read_tokenizer(Path(vocabulary))
-        asked = {kind: needles(kind, len(segments), tokenizer) for kind in KINDS}
-        needed = max(map(room, asked.values()))
+        questions = {kind: needles(kind, len(segments), tokenizer) for kind in KINDS}
+        needed = max(map(room, questions.values()))
         reached = lengths_up_to(longest, config.context_length, gpt.scheme.max_length)
         lengths = [(multiple, length) for multiple, length in reached if length >= needed]
         if not lengths:
             raise ConfigError(
-                f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window has "
-                "them: leave it out, or choose longer windows"
+                f"evaluate.needles: facts, question and answer take {needed:,} tokens, and no window is that "
+                "long: leave it out, or choose longer windows"
             )
         gpt.to(config.trainer.accelerator)
         for kind, multiple, length, depth in at_depths(trained, "needles", KINDS, lengths, DEPTHS):
-            right, *wrong = answer_losses(trained, segments[:, -length:], asked[kind], depth).T
+            right, *wrong = answer_losses(trained, segments[:, -length:], questions[kind], depth).T
             yield {
                 "kind": kind,
                 "multiple": f"{multiple:g}",
                 "length": length,
                 "depth": depth,
                 "samples": len(right),
-                "right": int((right < np.min(wrong, axis=0)).sum()),  # a draw is wrong
+                "right": int((right < np.min(wrong, axis=0)).sum()),  # a tie counts as wrong
             }
 
     def summarise(self, table: DataFrame) -> DataFrame:
@@ -95,48 +95,47 @@ class Needles(Measurement):
             section,
             about="A line of the text states a key of five digits for a name, and the end of the window "
             "repeats that line. The model, which never trained on such questions, chooses the likeliest of "
-            f"{CANDIDATES} keys. With one fact the others stand nowhere, with several they are those of "
-            "other names. "
-            f"Guessing is right in {100 * CHANCE:g} % of the questions; that an arm is right more often is "
-            "not corrected for the number of arms and lengths.",
+            f"{CANDIDATES} keys. With one fact, the others are not in the text; with several, they belong to "
+            f"other names. Guessing is right in {100 * CHANCE:g} % of the questions. Tests of whether an arm "
+            "is right more often are not corrected for the number of arms and lengths.",
             findings=tuple(_finding(study, table, kind, multiple) for kind in KINDS for multiple in lengths),
             charts=tuple(_heat(study, table[table.kind == kind], TITLES[kind]) for kind in KINDS),
         )
 
 
 def _name(kind: str, multiple: float) -> str:
-    """Return the figure of summary.csv."""
+    """Return the name of the figure in summary.csv."""
     return f"needles_{kind}_{multiple:g}x"
 
 
 def _finding(study: StudyTables, table: DataFrame, kind: str, multiple: float) -> str:
-    """Return which arms find more than guessing does."""
-    asked = int(table[(table.kind == kind) & (table.multiple == multiple)].samples.min())
+    """Return a sentence on which arms are right more often than guessing."""
+    count = int(table[(table.kind == kind) & (table.multiple == multiple)].samples.min())
     figure = _name(kind, multiple)
     sides = grouped(
-        (is_above_guessing(found, asked), f"{item.arm.label} ({formatting.share(found.mean)} %)")
+        (is_above_guessing(share, count), f"{item.arm.label} ({formatting.share(share.mean)} %)")
         for item in study.results.arms
-        if (found := estimates(item.rows, [figure]).get(figure)) is not None
+        if (share := estimates(item.rows, [figure]).get(figure)) is not None
     )
     above, rest = (sides.get(side, []) for side in (True, False))
-    at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(asked, 'question')} at each depth"
+    at = f"{TITLES[kind]}, at {formatting.multiple(multiple)}, {counted(count, 'question')} at each depth"
     if study.results.seeds < 2 and rest:
-        return f"{at}: {listing(rest)}. One seed: no interval, so none is separated from guessing."
+        return f"{at}: {listing(rest)}. One seed: no interval, so no arm is separated from guessing."
     more = f"right more often than guessing: {listing(above)}" if above else ""
     same = f"not separated from guessing: {listing(rest)}" if rest else ""
     return f"{at}, {'; '.join(filter(None, (more, same))) or 'nothing was measured'}."
 
 
-def is_above_guessing(share: Estimate, asked: int) -> bool:
-    """Return whether neither the noise of seeds nor that of `asked` questions can explain a share.
+def is_above_guessing(share: Estimate, questions: int) -> bool:
+    """Return whether neither the noise of seeds nor that of `questions` questions can explain a share.
 
-    The questions of one depth count: at the other depths the same keys are asked for.
+    `questions` is the number at one depth, since all depths ask for the same keys.
     """
     from scipy.stats import binomtest
 
     if share.half_width is None or share.mean - share.half_width <= CHANCE:
         return False
-    by_guessing = binomtest(math.floor(share.mean * asked), asked, CHANCE, alternative="greater")
+    by_guessing = binomtest(math.floor(share.mean * questions), questions, CHANCE, alternative="greater")
     return bool(by_guessing.pvalue < 1 - CONFIDENCE)
 
 
@@ -144,7 +143,7 @@ def _heat(study: StudyTables, table: DataFrame, title: str) -> HeatPanels:
     cells = table.set_index(["arm", "depth", "multiple"])
     caption = (
         f"In percent of the questions; guessing gives {100 * CHANCE:g}. Depth 0 is the start of the window, "
-        f"1 right before the question. {half_widths(study.results)}"
+        f"1 is right before the question. {half_widths(study.results)}"
     )
     words = f"needles_{table.kind.iloc[0]}", f"{title}: right answers by length and depth", caption
     axes, titles = ("Depth", LENGTH, "Percent of answers right"), ("{:g}".format, formatting.multiple)
@@ -171,16 +170,16 @@ def at_depths(
 
 
 def answer_losses(
-    trained: Trained, texts: Int[np.ndarray, "N T"], asked: Sequence[Needle], depth: float
+    trained: Trained, texts: Int[np.ndarray, "N T"], questions: Sequence[Needle], depth: float
 ) -> Float[np.ndarray, "N C"]:
-    """Return the loss in nats of each answer to the question in each text, that of the right one first."""
+    """Return the loss in nats of each answer to the question in each text, the right answer first."""
     from poslab.evaluation.losses import token_losses
     from poslab.objectives import build_objective
 
-    given, scored = (side.reshape(-1, texts.shape[1]) for side in hidden(texts, asked, depth))
+    tokens, targets = (side.reshape(-1, texts.shape[1]) for side in hidden(texts, questions, depth))
     if build_objective(trained.config.objective).causal:
-        given, scored = given[:, :-1], scored[:, 1:]
-    else:  # the answer is hidden, as tokens are in training
-        given = np.where(scored == UNSCORED, given, trained.corpus.vocabulary)
-    losses = token_losses(trained.gpt, given, scored, widest(asked))
+        tokens, targets = tokens[:, :-1], targets[:, 1:]
+    else:  # the answer is hidden, like tokens in training
+        tokens = np.where(targets == UNSCORED, tokens, trained.corpus.vocabulary)
+    losses = token_losses(trained.gpt, tokens, targets, widest(questions))
     return losses.sum(axis=1).reshape(-1, CANDIDATES)

@@ -1,4 +1,4 @@
-"""How well a linear probe reads a token's position from the hidden state after each layer."""
+"""Position probe: how well a linear probe reads a token's position from the hidden state after each layer."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,11 +13,11 @@ from poslab.report.tables import Column
 
 
 class PositionProbe(Measurement):
-    # Sums over the tokens of windows that the probe was not fitted on; positions in tokens.
+    # Sums over the tokens of windows to which the probe was not fitted; positions are in tokens.
     table = TableSchema(
         "position_probe.csv",
         ("layer", "tokens", "squared_error", "squared_deviation"),
-        # Older probes are least squares on half of the validation windows, without a control.
+        # Older probes were fitted by least squares to half of the validation windows, without a control.
         ("fitted_windows", "penalty", "shuffled_error"),
     )
     order = 45
@@ -32,9 +32,9 @@ class PositionProbe(Measurement):
             return read_positions(trained.gpt, windows)
 
     def section(self, study: StudyTables) -> Section | None:
-        """Return each arm's share of the position's variance in the layer where most of it is read.
+        """Return each arm's explained share of the position's variance, in the layer where it is largest.
 
-        Older probes, which have no control, are only in position_probe.csv.
+        Older probes, without a control, are only in position_probe.csv.
         """
         if (table := study.table(self)) is None:
             return None
@@ -52,8 +52,8 @@ class PositionProbe(Measurement):
             Column("shuffled", "Shuffled", percent, "Percent of the variance"),
         )
         caption = (
-            "What ridge regression reads of a token's position in its window from hidden states, in the best "
-            "layer, and of shuffled positions, where there is nothing to read."
+            "How much of a token's position in its window ridge regression reads from hidden states, in the "
+            "best layer, and how much of shuffled positions, where there is nothing to read."
         )
         names = "position_probe_arms", "position_probe"
         return study.view(SCHEMES, columns, by_arm, by_layer, names, "Position in hidden states", caption)

@@ -1,9 +1,9 @@
-"""Whether a model reads a passage again where the text repeats it, by the distance back to its first copy.
+"""Whether a model reads an earlier copy of a repeated passage, by the distance back to that copy.
 
-The last tokens of a held-out window are a passage. Put in place of the tokens so many before it, it is a
-repeat; without that it is the same passage behind other text there. The difference of its losses is what the
-copy is worth, less what the text was that it replaced. Copying is how induction heads show (Olsson et al.
-2022, arXiv 2209.11895); the repeats of a text itself lie where its author put them, these at every distance.
+The passage is the last tokens of a held-out window. It is scored with a copy of it in place of the text at
+some distance before it, and with the original text there. The difference of the two losses is the value of
+the copy less that of the text that it replaces. Copying reveals induction heads (Olsson et al. 2022, arXiv
+2209.11895). Natural repeats lie where the author put them; these can lie at every distance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,34 +31,34 @@ from poslab.report.study_tables import StudyTables
 from poslab.report.tables import Column
 from poslab.report.verdict import phrases
 
-SEGMENTS = 32  # of those that are evaluated at most, each with one passage
+SEGMENTS = 32  # at most so many of the evaluation segments count, each with one passage
 PASSAGE = 32  # tokens
 LOWER, NOT_LOWER = "the loss is lower for", "a lower loss is not shown for"
 SINGLE = "one seed shows nothing for"
-CUE = 8  # of these, by which a repeat can be known: not scored
+CUE = 8  # first tokens of a passage, by which a repeat can be recognised: not scored
 
 
 class RepeatedText(Measurement):
-    """What a copy of 32 tokens, so far before them, changes in their loss: nats per token."""
+    """The change of the loss on a passage, in nats per token, if a copy of it is some distance before it."""
 
-    # Sums over the same targets, with the first copy and without it.
+    # Sums over the same targets, with the copy and without it.
     columns = "multiple", "distance", "window", "document", "nll", "nll_without", "tokens"
     order = 25
     axis = "distance"
 
     def wanted(self, config: RunConfig) -> bool:
-        """Return whether tokens see only what stands before them, so that there is a way back."""
+        """Return whether the objective is causal, so that a distance back is defined."""
         return build_objective(config.objective).causal
 
     def measure(self, trained: Trained) -> Iterator[Row] | None:
-        """Return the rows; None where no window has room for a copy."""
+        """Return the rows; None if no window has room for a copy."""
         longest = longest_length(trained.config)
         limit = trained.gpt.scheme.max_length or longest
         places = windows(trained.config.context_length, min(longest, limit))
         return _rows(trained, places) if places else None
 
     def summarise(self, table: DataFrame) -> DataFrame:
-        """Return the change at the longest distance in a window of L, and at the longest of all."""
+        """Return the change at the longest distance within a window of L, and at the longest of all."""
         multiple = table.multiple.astype(float)
         reported = multiple.isin(_reported(multiple))
         changes = _change(table[reported].groupby(["run", multiple[reported]])).unstack()
@@ -68,7 +68,7 @@ class RepeatedText(Measurement):
         return _change(table.groupby("distance")).to_frame("change")
 
     def section(self, study: StudyTables) -> Section | None:
-        """Return the change by distance of each arm, with intervals over seeds and documents."""
+        """Return each arm's change by distance, with intervals over seeds and documents."""
         if (whole := study.table(self)) is None:
             return None
         whole = whole.astype({"multiple": float})
@@ -84,13 +84,13 @@ class RepeatedText(Measurement):
         columns = (
             Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples
         )
-        intervals = "95 % intervals over seeds and documents, none corrected for their number."
+        intervals = "95 % intervals are over seeds and documents, and not corrected for their number."
         sure = intervals if results.seeds > 1 else "One seed: no interval."
         caption = (
-            f"The loss of the last {PASSAGE - CUE} of {PASSAGE} tokens, with a copy of all {PASSAGE} in "
-            "place of other text before them, less their loss with that text. Below 0 the copy helps; "
-            "where it is copied exactly the change is all of that loss, which the CSV of runs has. Windows "
-            f"are L long for distances up to L/2, and twice the distance for longer ones. {sure}"
+            f"The loss on the last {PASSAGE - CUE} of {PASSAGE} tokens with a copy of all {PASSAGE} in place "
+            "of other text before them, less their loss with that text. Below 0 the copy helps. If they are "
+            "copied exactly, the change is minus that loss, which is in the CSV of runs. Windows are L long "
+            f"for distances up to L/2, and twice the distance for longer ones. {sure}"
         )
         chart = LineChart(
             "repeated_text_by_distance",
@@ -124,8 +124,8 @@ def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iter
     def losses(text: Int[np.ndarray, "N T"]) -> tuple[Float[np.ndarray, "N"], Int[np.ndarray, "N"]]:
         """Return the nats and the number of the targets of each row."""
         tokens, targets = objective.of_evaluation(text, corpus.vocabulary)
-        found = token_losses(trained.gpt, tokens, targets, scored)
-        return found.sum(axis=1), (targets[:, -scored:] != UNSCORED).sum(axis=1)
+        nll = token_losses(trained.gpt, tokens, targets, scored)
+        return nll.sum(axis=1), (targets[:, -scored:] != UNSCORED).sum(axis=1)
 
     with trained.progress.phase("evaluating repeated text"), in_precision(config):
         for window, distances in places:
@@ -149,7 +149,7 @@ def _rows(trained: Trained, places: Sequence[tuple[int, Sequence[int]]]) -> Iter
 def windows(length: int, longest: int) -> list[tuple[int, list[int]]]:
     """Return the windows up to `longest`, in tokens, and the distances from copy to passage in each.
 
-    In a window of L that is L/2 and its halves down to the length of a passage, in a longer one half of it.
+    A window of L has L/2, L/4, ... down to the length of a passage; a longer window has half its length.
     """
     halves = [length >> i for i in range(1, length.bit_length()) if length % 2**i == 0]
     places = [(length, [half for half in halves if half >= PASSAGE])]
@@ -160,20 +160,20 @@ def windows(length: int, longest: int) -> list[tuple[int, list[int]]]:
 
 
 def repeated(text: Int[np.ndarray, "N T"], distance: int) -> Int[np.ndarray, "N T"]:
-    """Return rows with a copy of their last PASSAGE tokens so many tokens before these."""
+    """Return the rows with a copy of their last PASSAGE tokens `distance` tokens before these."""
     copied = text.copy()
     copied[:, -distance - PASSAGE : copied.shape[1] - distance] = text[:, -PASSAGE:]
     return copied
 
 
 def _change(grouped: Any) -> Numbers:
-    """Return the loss with the copy less that without it, of groups of rows."""
+    """Return the loss with the copy less that without it, in nats per token, for each group of rows."""
     sums = grouped[["nll", "nll_without", "tokens"]].sum(skipna=False)
     return (sums.nll - sums.nll_without) / sums.tokens
 
 
 def _reported(multiples: Iterable[float]) -> list[float]:
-    """Return the longest distance in a window of L, where there is one, and the longest of all."""
+    """Return the longest distance within a window of L, if there is one, and the longest of all."""
     ordered = sorted(set(multiples))
     return [*dict.fromkeys([*[k for k in ordered if k < 1][-1:], *ordered[-1:]])]
 
@@ -187,37 +187,37 @@ def _points(of_arm: DataFrame) -> Iterator[Point]:
         added = (at.nll - at.nll_without) / at.tokens - at.seed.map(change)
         by_document = [(part * share).groupby(at.document).sum().tolist() for part in (added, 1)]
         with_copy, without = ((side / sums.tokens).to_dict() for side in (sums.nll, sums.nll_without))
-        found = paired(with_copy, without, noise_of_draws(*by_document))
-        assert found is not None
-        keys = {"multiple": k, "documents": found.documents}
-        yield Point(found.n, found.mean, found.half_width, change.min(), change.max(), k, keys)
+        gap = paired(with_copy, without, noise_of_draws(*by_document))
+        assert gap is not None
+        keys = {"multiple": k, "documents": gap.documents}
+        yield Point(gap.n, gap.mean, gap.half_width, change.min(), change.max(), k, keys)
 
 
 def _floor(table: DataFrame) -> str:
-    """Return what the change would be if the loss with the copy were 0: the arms' range."""
+    """Return the range over arms of the change if the loss with the copy were 0."""
     sums = table.groupby("arm")[["nll_without", "tokens"]].sum()
     losses = -sums.nll_without / sums.tokens
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
 def _findings(series: Sequence[Series], table: DataFrame, broken: DataFrame) -> Iterator[str]:
-    """Yield for which arms a copy lowers the loss at the reported distances, and by how much it could.
+    """Yield a sentence per reported distance: for which arms a copy lowers the loss, and how much it could.
 
-    `broken` has the rows of runs with losses that are no numbers at a distance; `table` lacks them.
+    `broken` has the rows of runs with losses that are not finite at a distance; `table` lacks them.
     """
     for k in _reported(table.multiple):
         at = {line.label: point for line in series for point in line.points if point.x == k}
-        found = ((_reading(point), f"{arm} ({number(point.mean, 3)})") for arm, point in at.items())
+        readings = ((_reading(point), f"{arm} ({number(point.mean, 3)})") for arm, point in at.items())
         left_out = broken[broken.multiple == k].groupby("arm").run.nunique()
         parts = [
-            *phrases((LOWER, NOT_LOWER, SINGLE), found),
+            *phrases((LOWER, NOT_LOWER, SINGLE), readings),
             *(
-                f"{counted(runs, 'run')} of {arm} left out: losses that are no numbers"
+                f"{counted(runs, 'run')} of {arm} left out: the losses are not finite"
                 for arm, runs in left_out.items()
             ),
         ]
-        most = f"{_floor(table[table.multiple == k])} nats where it is copied exactly"
-        yield f"With a copy {multiple(k)} back ({most}), {'; '.join(parts)}."
+        exact = f"{_floor(table[table.multiple == k])} nats if copied exactly"
+        yield f"With a copy {multiple(k)} back ({exact}), {'; '.join(parts)}."
 
 
 def _reading(change: Point) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 class Rescaled(Measurement):
     table = RESCALED
-    order = 90  # `drop` trains on, and is the last to use the model
+    order = 90  # last, since `drop` trains the model further
 
     def wanted(self, config: RunConfig) -> bool:
         return bool(rescaled_by(config))
@@ -24,15 +24,15 @@ class Rescaled(Measurement):
 
 
 def rows(trained: Trained, table: str) -> list[dict[str, Any]]:
-    """The rows of one table of every rescaling, `lengths` or `positions`."""
+    """Return the rows of one table, `lengths` or `positions`, of every rescaling."""
     measured = trained.once(rescaled)
     return [{"rescale": method, **row} for method, sums in measured.items() for row in getattr(sums, table)]
 
 
 def rescaled(trained: Trained) -> "dict[str, Extrapolation]":
-    """The losses of the trained model under each other rotation.
+    """Return the losses of the trained model under each other rotation.
 
-    `drop` has none where training on without the rotation diverged.
+    `drop` is missing if training further without the rotation diverged.
     """
     from poslab.evaluation.extrapolation import evaluate, rescalings
 

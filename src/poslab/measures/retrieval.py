@@ -1,8 +1,8 @@
-"""How well a model that trained on questions retrieves their answers, by window length and depth in it.
+"""How well a model that trained on questions retrieves their answers, by window length and depth.
 
 A low perplexity past the training length does not show that a model uses the longer context (Kazemnejad et
-al. 2023): a flat loss may come from the last few tokens. So this is measured beside the losses, in runs with
-a `probe`, with questions for something that stands at a given depth of the window.
+al. 2023): a flat loss may come from the last few tokens. So runs with a `probe` are also tested, beside the
+losses, on questions about something at a given depth of the window.
 """
 
 import math
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from poslab.model.gpt import GPT
 
 TITLES = {"passkey": "Pass-key", "copy": "Copy"}
-SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # that an answer is drawn from
+SYMBOLS = {task: len(kind.symbols) for task, kind in QUESTIONS.items()}  # size of each answer's alphabet
 COUNTS = ["samples", "exact", "correct", "nll", "tokens"]
 FIGURES = ("exact_share", "token_share", "nats_per_token")
-SHOWN = ("exact_share", "nats_per_token")  # of the figures, in the table
-LEARNED = 0.05  # of all samples at L, exact: with less, an arm has not learned the task
+SHOWN = ("exact_share", "nats_per_token")  # the figures in the table
+LEARNED = 0.05  # an arm with a smaller share of exact samples at L has not learned the task
 WINDOW_START, BEFORE_QUESTION = 0.0, 1.0  # depths
 
 
@@ -52,10 +52,10 @@ class Retrieval(Measurement):
             "length",
             "depth",  # of the statement in the window: 0 at its start, 1 right before the question
             "samples",
-            "exact",  # samples with only most likely tokens in the answer
-            "correct",  # answer tokens that were
-            "nll",  # of the answer tokens
-            "tokens",  # of the answers
+            "exact",  # samples in which every answer token was the most likely one
+            "correct",  # answer tokens that were the most likely ones
+            "nll",  # sum over the answer tokens
+            "tokens",  # answer tokens
         ),
     )
     order = 30
@@ -65,10 +65,10 @@ class Retrieval(Measurement):
         return bool(config.probe.tasks)
 
     def measure(self, trained: Trained) -> Iterator[Row]:
-        """Yield a row per task, length and depth.
+        """Yield a row per task, length and depth, for lengths up to the scheme's `max_length`.
 
-        `exact` counts the samples that greedy decoding would answer: every answer token was the most likely.
-        Lengths past the scheme's `max_length` are left out.
+        `exact` counts the samples that greedy decoding would answer correctly: every answer token was the
+        most likely one.
         """
         from poslab.data.questions import questions
         from poslab.data.segments import extrapolation_segments
@@ -109,24 +109,24 @@ class Retrieval(Measurement):
         if table is None:
             return None
         table = table.astype({"multiple": float, "depth": float})
-        held = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
-        shares = {held[name] for name in table.run.unique()}
+        by_name = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
+        shares = {by_name[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
         trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
         tasks = {task: table[table.task == task] for task in TITLES if (table.task == task).any()}
-        figures = {task: _over_depths(asked) for task, asked in tasks.items()}
+        figures = {task: _over_depths(rows) for task, rows in tasks.items()}
         by_arm = [row for task, of_task in figures.items() for row in _by_length(study, task, of_task)]
-        by_run = table.assign(training_share=table.run.map(held), **_figures(table))
+        by_run = table.assign(training_share=table.run.map(by_name), **_figures(table))
         columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
         columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
         return Section(
             "retrieval",
             "Retrieval",
-            "What the trained model finds again: an answer that stands at a given depth of the window, asked "
-            "for at its end. An answer is exact if every token of it was the most likely one. Lengths are "
+            "Whether the trained model finds an answer at a given depth of the window, if asked for it at "
+            "the window's end. An answer is exact if each of its tokens was the most likely one. Lengths are "
             f"those of the whole window; L is the training length.{trained_on}",
             _findings(study, by_arm),
-            tuple(_heat(study, task, asked) for task, asked in tasks.items()),
+            tuple(_heat(study, task, rows) for task, rows in tasks.items()),
             (_table(study, figures),),
             {"retrieval": sheet(study.records(by_run[columns])), "retrieval_arms": sheet(by_arm)},
         )
@@ -135,7 +135,7 @@ class Retrieval(Measurement):
 def answers(
     gpt: "GPT", windows: Int[np.ndarray, "N T+1"], last: int
 ) -> tuple[Float[np.ndarray, "N last"], Bool[np.ndarray, "N last"]]:
-    """The loss in nats of each of the `last` targets, and whether it was the most likely token."""
+    """Return the loss in nats of each of the `last` targets, and whether it was the most likely token."""
     import torch
 
     from poslab.evaluation.losses import of_logits
@@ -145,12 +145,12 @@ def answers(
         losses = -wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
         return torch.stack([losses, wide.argmax(dim=-1) == targets], dim=-1)
 
-    found = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
-    return found[..., 0], found[..., 1] == 1
+    both = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
+    return both[..., 0], both[..., 1] == 1
 
 
 def _figures(sums: DataFrame) -> dict[str, Any]:
-    """The columns FIGURES, from sums of COUNTS."""
+    """Return the columns FIGURES, computed from sums of COUNTS."""
     return {
         "exact_share": sums.exact / sums.samples,
         "token_share": sums.correct / sums.tokens,
@@ -158,24 +158,24 @@ def _figures(sums: DataFrame) -> dict[str, Any]:
     }
 
 
-def _over_depths(asked: DataFrame) -> DataFrame:
-    """FIGURES of each length and run."""
-    sums = asked.groupby(["multiple", "run"])[COUNTS].sum(skipna=False)
+def _over_depths(table: DataFrame) -> DataFrame:
+    """Return FIGURES of each length and run, over all depths."""
+    sums = table.groupby(["multiple", "run"])[COUNTS].sum(skipna=False)
     return sums[[]].assign(**_figures(sums))
 
 
 def _by_length(study: StudyTables, task: str, figures: DataFrame) -> Rows:
-    """retrieval_arms.csv: a row per length and arm, over all depths and seeds."""
+    """Return a task's rows of retrieval_arms.csv: one per length and arm, over all depths and seeds."""
     guess = {"guess_nats": math.log(SYMBOLS[task])}
     return [
         {"task": TITLES[task], "arm": row["arm"], "multiple": length, **guess, **row}
-        for length, of in figures.groupby(level="multiple")
-        for row in study.by_arm(of.droplevel("multiple"))
+        for length, by_run in figures.groupby(level="multiple")
+        for row in study.by_arm(by_run.droplevel("multiple"))
     ]
 
 
 def _table(study: StudyTables, tasks: Mapping[str, DataFrame]) -> Table:
-    """A row per task and arm, with the figures of all lengths beside each other."""
+    """Return a table with a row per task and arm, and the figures of all lengths side by side."""
     lengths = sorted({length for figures in tasks.values() for length in figures.index.unique("multiple")})
     exact, answer = "Exact, percent", "Answer, nats per token"
     columns = (
@@ -191,26 +191,26 @@ def _table(study: StudyTables, tasks: Mapping[str, DataFrame]) -> Table:
         records += [{"task": TITLES[task], **row} for row in study.by_arm(wide)]
     losses = [f"{formatting.number(math.log(SYMBOLS[task]))} ({TITLES[task].lower()})" for task in tasks]
     caption = (
-        "Over all depths. Nats per token is the loss on the answer only, which moves before an answer "
-        f"becomes exact; guessing among the symbols of the answer loses {listing(losses)}. A dash: the "
-        "scheme is not defined at that length, or it was not measured."
+        "Over all depths. Nats per token is the loss on the answer only, which falls before answers become "
+        f"exact; guessing among the symbols of the answer loses {listing(losses)}. A dash means that the "
+        "scheme is not defined at that length, or was not measured there."
     )
     sources = "retrieval_arms.csv", "retrieval.csv"
     return Table("By task and arm", caption, columns, records, sources, grouped=True)
 
 
-def _heat(study: StudyTables, task: str, asked: DataFrame) -> HeatPanels:
-    answer = int((asked.tokens // asked.samples).min())
+def _heat(study: StudyTables, task: str, table: DataFrame) -> HeatPanels:
+    answer = int((table.tokens // table.samples).min())
     chance = SYMBOLS[task] ** -answer
-    cells = asked.set_index(["arm", "depth", "multiple"])
+    cells = table.set_index(["arm", "depth", "multiple"])
     least = cells.groupby(level=[0, 1, 2])[["length", "samples"]].min().to_dict("index")
     of_task = {"task": TITLES[task], "answer_tokens": answer, "chance": chance}
-    samples = sorted(asked.samples.unique().tolist())
+    samples = sorted(table.samples.unique().tolist())
     unit = "sample" if samples[-1] == 1 else "samples"
     caption = (
-        f"Answers that are exact, in percent of the samples. Depth {WINDOW_START:g} is the start of the "
-        f"window, {BEFORE_QUESTION:g} right before the question. {span(samples)} {unit} a cell and seed. An "
-        f"answer has {answer} {'token' if answer == 1 else 'tokens'}: guessed, each among "
+        f"Exact answers, in percent of the samples. Depth {WINDOW_START:g} is the start of the window, "
+        f"{BEFORE_QUESTION:g} is right before the question. {span(samples)} {unit} per cell and seed. An "
+        f"answer has {answer} {'token' if answer == 1 else 'tokens'}; with each guessed among "
         f"{SYMBOLS[task]} symbols, it is exact with a chance of {chance:.2g}. {half_widths(study.results)}"
     )
     return study.heat(
@@ -239,7 +239,7 @@ def _findings(study: StudyTables, rows: Rows) -> tuple[str, ...]:
 
 
 def _finding(title: str, rows: Rows) -> str:
-    """How much of a task each arm has exact, at L and at the longest length."""
+    """Return a sentence with each arm's share of exact answers in a task, at L and at the longest length."""
     shares = {(row["arm"], row["multiple"]): figure(row, "exact_share_mean") for row in rows}
     lengths = dict.fromkeys((1.0, max(float(str(row["multiple"])) for row in rows)))
     exact = [
@@ -248,7 +248,7 @@ def _finding(title: str, rows: Rows) -> str:
     ]
     return (
         f"{title}, percent exact at {' and at '.join(map(formatting.multiple, lengths))}: {listing(exact)}. "
-        f"An arm with less than {100 * LEARNED:g} % at L has not learned the task, and says nothing past L."
+        f"An arm with less than {100 * LEARNED:g} % at L has not learned the task, and shows nothing past L."
     )
 
 

@@ -1,4 +1,4 @@
-"""What linear attention's weights would be divided by, had its denominator been rotated too."""
+"""The denominators of linear attention's weights if they, too, were rotated."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,13 +15,13 @@ COUNTS = ["queries", "vanished", "lowest", "weights", "negative"]
 
 
 class RotatedDenominators(Measurement):
-    # Over validation windows of length L: each query's sum of weights, rotated as well.
+    # Counts over validation windows of length L; a rotated denominator is a query's sum of rotated weights.
     columns = (
         "layer",
         "head",
         "queries",
         "vanished",  # queries with a rotated denominator at or below 0
-        "lowest",  # rotated denominator over the plain one
+        "lowest",  # the lowest ratio of a rotated denominator to the plain one
         "weights",  # pairs of a query and a key up to it
         "negative",  # weights below 0
     )
@@ -29,20 +29,20 @@ class RotatedDenominators(Measurement):
     chapter = "what"
 
     def measure(self, trained: Trained) -> Iterable[Row] | None:
-        return trained.once(inspected).denominators or None  # few models have any
+        return trained.once(inspected).denominators or None  # few models have linear attention that rotates
 
     def answer(self, study: StudyTables) -> Iterator[str]:
-        """Of a study of one arm, which compares no losses: whether its denominators would vanish."""
+        """Yield, for a study of one arm, which compares no losses, how many denominators would vanish."""
         table = study.table(self) if len(study.results.arms) == 1 else None
         for row in [] if table is None else _by_arm(study, table):
             share = percent(row, "vanished_worst_layer").text
             yield (
-                f"If {row['arm']} rotated its denominators, too, {share} % of the queries of its worst layer "
+                f"If {row['arm']} also rotated its denominators, {share} % of the queries of its worst layer "
                 "would divide by a number at or below 0."
             )
 
     def section(self, study: StudyTables) -> Section | None:
-        """Return a section with a row per arm with linear attention under a rotation."""
+        """Return a section with a row for each arm that has linear attention under a rotation."""
         if (table := study.table(self)) is None:
             return None
         columns = (
@@ -51,7 +51,7 @@ class RotatedDenominators(Measurement):
             Column("lowest", "Lowest over plain", loss),
             Column("negative", "Weights below 0", percent, "Percent"),
         )
-        caption = "Linear attention rotates only its numerator; here its denominator is rotated as well."
+        caption = "Linear attention rotates only its numerator. Here its denominator is rotated as well."
         by_arm = _by_arm(study, table)
         by_head = study.records(table[["arm", "run", "seed", "layer", "head", *COUNTS]])
         names = "rotated_denominators_arms", "rotated_denominators"
@@ -59,7 +59,7 @@ class RotatedDenominators(Measurement):
 
 
 def _by_arm(study: StudyTables, table: DataFrame) -> Rows:
-    """rotated_denominators_arms.csv: over all layers and heads, and of the layer with most of it."""
+    """Return rotated_denominators_arms.csv: over all layers and heads, and for each run's worst layer."""
     heads = table.groupby("run")
     sums, layers = heads[COUNTS].sum(), table.groupby(["run", "layer"])[COUNTS].sum()
     worst = (layers.vanished / layers.queries).groupby("run").max()

@@ -1,4 +1,4 @@
-"""What the trained scheme adds to a logit, by layer, head and distance."""
+"""The bias that the trained scheme adds to a logit, by layer, head and distance."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,11 +20,11 @@ from poslab.report.study_tables import SCHEMES, StudyTables, over_seeds
 if TYPE_CHECKING:
     from poslab.evaluation.inspection import Inspection
 
-DEPTH = 12.0  # nats under its highest bias where a head's line ends: such a key weighs e^-12 of the other
+DEPTH = 12.0  # a head's line ends so many nats below its highest bias: such a key weighs e^-12 as much
 
 
 class Bias(Measurement):
-    columns = "layer", "head", "distance", "bias"  # layers that share a scheme stand there once
+    columns = "layer", "head", "distance", "bias"  # layers that share a scheme have rows only once
     order = 40
     chapter = "what"
     family = "scheme"
@@ -45,7 +45,7 @@ class Bias(Measurement):
 
 
 def inspected(trained: Trained) -> "Inspection":
-    """What a pass over the validation windows shows of the trained scheme and its attention."""
+    """Inspect the trained scheme and its attention in one pass over the validation windows."""
     from poslab.data.windows import validation_windows
     from poslab.evaluation.inspection import inspect
 
@@ -55,7 +55,7 @@ def inspected(trained: Trained) -> "Inspection":
 
 
 def _without_effect(study: StudyTables, biases: DataFrame | None) -> tuple[str, ...]:
-    """A sentence on the arms that add and turn nothing."""
+    """Return a sentence on the arms whose scheme neither adds a bias nor rotates, if there are any."""
     from poslab.measures.scheme_rotation import Rotation
 
     tables = [(Bias.table.file, biases), (Rotation.table.file, study.table(Rotation()))]
@@ -74,7 +74,7 @@ def _without_effect(study: StudyTables, biases: DataFrame | None) -> tuple[str, 
 
 
 def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
-    """Bias by distance, a panel per arm and a line per head, or None where no scheme adds one."""
+    """Return the chart of bias by distance, with lines of heads in a panel per arm; None without a bias."""
     results = study.results
     drawn: list[tuple[str, tuple[Series, ...]]] = []
     rows: Rows = []
@@ -108,9 +108,9 @@ def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
     panels = tuple(replace(whole_chart, title=title, series=lines) for title, lines in drawn)
     ends = not all(row["drawn"] for row in rows)
     caption = (
-        "What the trained scheme adds to the logit of a key so many tokens before the query, a line per "
-        "head; layers that share one scheme are shown once, of others the first and the last. "
-        + (f"A line ends where it falls {DEPTH:g} nats under its highest. " if ends else "")
+        "What the trained scheme adds to the logit of a key at a distance before the query, with a line per "
+        "head. Layers that share one scheme are shown once; of others, the first and the last are shown. "
+        + (f"A line ends where it falls {DEPTH:g} nats below its highest point. " if ends else "")
         + scale(panels)
         + bars(results)
     )
@@ -118,7 +118,7 @@ def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
 
 
 def drawn_part(line: tuple[Point, ...]) -> tuple[Point, ...]:
-    """The part of a head's line that is drawn: from its highest point on to where it is DEPTH under it."""
+    """Return the part of a head's line around its highest point, up to where it is DEPTH nats lower."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
     low = line[top].mean - DEPTH
     first = next((i + 1 for i in range(top, -1, -1) if line[i].mean < low), 0)

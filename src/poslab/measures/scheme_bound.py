@@ -13,7 +13,7 @@ from poslab.report.formatting import count
 from poslab.report.study_tables import SCHEMES, StudyTables
 
 SOURCE = "Su et al. 2021, section 3.4.3"
-OVER = 0  # tokens: bounds are divided by the one at this distance
+OVER = 0  # bounds are divided by the bound at this distance, in tokens
 
 
 class Bound(Measurement):
@@ -42,17 +42,17 @@ class Bound(Measurement):
 
 
 def _chart(study: StudyTables, table: DataFrame) -> LineChart | None:
-    """Return a line per arm that turns queries and keys, or None where none does."""
+    """Return a chart with a line for each arm that rotates queries and keys; None if none does."""
     results = study.results
     several = (table.groupby("run").layer.nunique() > 1).any()
     means = table.groupby(["arm", "run", "distance"], sort=False).bound.mean().reset_index()
     if not (series := study.means(means, "bound")):
         return None
     caption = (
-        "How large the part of a logit that rotation leaves can be at a distance, over that at distance "
-        f"{OVER}: the mean over pairs of |S_j|, S_j being the sum of the first j pairs' "
-        f"exp(i t theta) ({SOURCE})"
-        + ("; the mean over layers that have one of their own. " if several else ". ")
+        "The upper bound on the rotated part of a logit at a distance, divided by that at distance "
+        f"{OVER}: the mean over pairs of |S_j|, where S_j is the sum of exp(i t theta) over the first j "
+        f"pairs ({SOURCE})"
+        + ("; here the mean over layers with a bound of their own. " if several else ". ")
         + bars(results)
     )
     return LineChart(

@@ -1,4 +1,4 @@
-"""In how many tokens each pair of the trained scheme turns once."""
+"""Wavelengths: the number of tokens in which each pair of the trained scheme turns once."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from poslab.report.tables import Cell, Column
 
 
 class Rotation(Measurement):
-    columns = "layer", "pair", "wavelength"  # in tokens a turn; empty where the pair does not turn
+    columns = "layer", "pair", "wavelength"  # tokens per turn; empty if the pair does not turn
     order = 41
     chapter = "what"
 
@@ -27,12 +27,12 @@ class Rotation(Measurement):
         findings = study.not_on_record(self, "rotations")
         if (pairs := study.table(self)) is None:
             return replace(SCHEMES, findings=findings)
-        pairs = pairs.replace(math.inf, math.nan)  # one turn in endlessly many tokens is no turn
+        pairs = pairs.replace(math.inf, math.nan)  # a pair with an infinite wavelength does not turn
         return _view(study, pairs, replace(SCHEMES, findings=findings))
 
 
 def _figures(study: StudyTables, pairs: DataFrame) -> DataFrame:
-    """Return a row per run with pairs, over all layers on record."""
+    """Return a row of figures for each run with pairs, over all recorded layers."""
     lengths = {run.name: run.context_length for run in study.results.finished}
     longest = {
         run.name: run.context_length * max((k for _, k in run.segments), default=1.0)
@@ -46,7 +46,7 @@ def _figures(study: StudyTables, pairs: DataFrame) -> DataFrame:
 
 
 def _view(study: StudyTables, pairs: DataFrame, section: Section) -> Section:
-    """Return the section with a table of a row per arm that turns, and its CSV files."""
+    """Return the section with a table, which has a row for each arm with rotations, and its CSV files."""
     columns = (
         Column("pairs", "Pairs", _turns),
         Column("turning", "that turn", _turns),
@@ -57,9 +57,9 @@ def _view(study: StudyTables, pairs: DataFrame, section: Section) -> Section:
     )
     several = (pairs.groupby("run").layer.nunique() > 1).any()
     caption = (
-        "A pair of a query's or key's features turns once in as many tokens as its wavelength. One that "
-        "turns less than once within the training length L was never seen through a whole turn and meets new "
-        "angles past L; the longest is the longest length evaluated."
+        "A pair of a query's or key's features turns once in as many tokens as its wavelength. A pair that "
+        "turns less than once within the training length L never made a whole turn in training and meets new "
+        "angles past L. The longest is the longest evaluated length."
         + (" Pairs are counted over all layers that have rotations of their own." if several else "")
     )
     by_arm = study.by_arm(_figures(study, pairs))
@@ -72,5 +72,5 @@ def _turns(row: SheetRow, key: str) -> Cell:
     value = figure(row, f"{key}_mean")
     if value is None or row[f"{key}_half_width"]:
         return loss(row, key)
-    # The same in every seed: no interval, and a count is whole.
+    # Equal in every seed, so there is no interval, and a count is a whole number.
     return Cell((f"{value:g}" if value.is_integer() else number(value)) + fewer(row, key), value)

@@ -1,7 +1,7 @@
 """How much of a task a trained model gets right, by the size of the samples.
 
-An answer is exact where every token of it is the likeliest one, given the right ones before: it is then what
-greedy decoding would write.
+An answer is exact if each of its tokens is the likeliest one, given the right tokens before it: greedy
+decoding would then write this answer.
 """
 
 import math
@@ -20,8 +20,8 @@ from poslab.report.tables import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-SIZES = 24  # about as many are tested
-LEARNED = 0.95  # exact at the longest size of training: with less, a run says nothing of longer ones
+SIZES = 24  # about so many sizes are tested
+LEARNED = 0.95  # a run with a smaller share exact at the longest size of training has not learned the task
 HALF = 0.5
 
 
@@ -35,7 +35,7 @@ class Task(Measurement):
         return not build_objective(config.objective).reads_text
 
     def measure(self, trained: Trained) -> Iterable[Row]:
-        """Return a row per size, up to the scheme's `max_length`, of counts of samples and tokens."""
+        """Yield a row of counts of samples and tokens for each size, up to the scheme's `max_length`."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -48,10 +48,10 @@ class Task(Measurement):
         limit = gpt.scheme.max_length
         sizes = sizes_of(options.shortest, options.longest, options.tested)
 
-        def counted(logits: "Tensor", asked: "Tensor") -> "Tensor":
-            """Whether a sample is exact, its right tokens, all of them, and their loss in nats."""
-            scored, right = asked != UNSCORED, logits.argmax(dim=-1) == asked
-            losses = cross_entropy(logits.mT.double(), asked, ignore_index=UNSCORED, reduction="none")
+        def counted(logits: "Tensor", targets: "Tensor") -> "Tensor":
+            """Return for each sample: whether it is exact, its right and its scored tokens, their nats."""
+            scored, right = targets != UNSCORED, logits.argmax(dim=-1) == targets
+            losses = cross_entropy(logits.mT.double(), targets, ignore_index=UNSCORED, reduction="none")
             columns = (right == scored).all(dim=1), right.sum(dim=1), scored.sum(dim=1), losses.sum(dim=1)
             return torch.stack([column.double() for column in columns], dim=1)
 
@@ -76,18 +76,18 @@ class Task(Measurement):
     def summarise(self, table: DataFrame) -> DataFrame:
         import pandas
 
-        found = {}
+        figures = {}
         for run, rows in table.groupby("run", sort=False):
             exact = dict(zip(rows["size"].astype(int), rows.exact / rows.samples, strict=True))
             longest = int(rows.longest.iloc[0])
             right = rows[rows["size"] == longest]
-            found[run] = {
+            figures[run] = {
                 "task_exact": exact.get(longest),
                 "task_tokens": float((right.correct / right.tokens).mean()) if len(right) else None,
                 "task_exact_2x": exact.get(2 * longest),
                 "task_l50": l50(exact, longest),
             }
-        return pandas.DataFrame.from_dict(found, orient="index").astype(float)
+        return pandas.DataFrame.from_dict(figures, orient="index").astype(float)
 
     def curve(self, table: DataFrame) -> DataFrame:
         shares = table.assign(exact=table.exact / table.samples, tokens=table.correct / table.tokens)
@@ -110,14 +110,14 @@ class Task(Measurement):
 
 
 def sizes_of(shortest: int, longest: int, tested: int) -> list[int]:
-    """Return the sizes that are tested: evenly spaced, with the ends of training and of twice its longest."""
+    """Return the tested sizes: evenly spaced ones, the longest of training, its double and `tested`."""
     step = max(1, round((tested - shortest) / SIZES))
     always = {longest, 2 * longest, tested}
     return sorted(size for size in {*range(shortest, tested + 1, step), *always} if size <= tested)
 
 
 def l50(exact: dict[int, float], longest: int) -> float | None:
-    """Return L50 of one run over the longest size of training; None where it has not learned the task."""
+    """Return a run's L50 over the longest size of training; None if the run has not learned the task."""
     if exact.get(longest, 0.0) < LEARNED:
         return None
     reached = longest
@@ -129,7 +129,7 @@ def l50(exact: dict[int, float], longest: int) -> float | None:
 
 
 def wilson(right: float, samples: float) -> tuple[float, float]:
-    """Return the 95 % interval of a share by Wilson 1927."""
+    """Return the 95 % interval of a share (Wilson 1927)."""
     z = 1.959963984540054
     share, spread = right / samples, z * z / samples
     middle = (share + spread / 2) / (1 + spread)

@@ -1,6 +1,7 @@
 """The tables of a study's finished runs, for the sections that measurements show of them."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, sheet
 from poslab.analysis.statistics import Estimate, estimate
 from poslab.config.text import listing, plain
-from poslab.measures import Measurement, cell, figures_of
+from poslab.measures import Measurement, cell, curve_of, figures_of
 from poslab.record.frames import DataFrame, Numbers, frame
 from poslab.record.measures import Value
 from poslab.report.cells import arm_column, bars, lines, loss
@@ -160,7 +161,8 @@ class StudyTables:
         about = plain((type(measurement).__doc__ or "").partition("\n")[0], 300)
         views = (Column(column, column.replace("_", " "), loss) for column in columns)
         section = Section(name, title, charts=self.lines(measurement))
-        return self.view(section, views, by_arm, by_run, (f"{name}_arms", name), caption=about)
+        files = file_name(f"{name}_arms"), file_name(name)
+        return self.view(section, views, by_arm, by_run, files, caption=about)
 
     def means(
         self, rows: DataFrame, column: str, shift: int = 0, axis: str = "distance"
@@ -179,7 +181,8 @@ class StudyTables:
 
         if not measurement.axis or (table := self.table(measurement)) is None:
             return ()
-        by_run = {run: measurement.curve(rows) for run, rows in table.groupby(["arm", "run"], sort=False)}
+        groups = table.groupby(["arm", "run"], sort=False)
+        by_run = {run: curve_of(measurement, rows) for run, rows in groups}
         curves = {run: curve for run, curve in by_run.items() if curve is not None}
         if not curves:
             return ()
@@ -191,9 +194,12 @@ class StudyTables:
             if not (series := self.means(whole, column, shift, measurement.axis)):
                 continue  # no run has a number
             line = str(column).replace("_", " ")
+            name = file_name(f"{measurement.family}_{column}")
+            if name in [chart.name for chart in charts]:
+                name += f"_{len(charts)}"
             charts.append(
                 LineChart(
-                    f"{measurement.family}_{column}",
+                    name,
                     f"{title}: {line}",
                     bars(self.results),
                     f"{axis} + 1" if shift else axis,
@@ -203,6 +209,11 @@ class StudyTables:
                 )
             )
         return tuple(charts)
+
+
+def file_name(name: str) -> str:
+    """Return a name for a figure or table, which is also that of its files: `a/b` is a_b."""
+    return re.sub(r"[^\w-]", "_", name)
 
 
 def over_seeds(rows: DataFrame, column: str, shift: int = 0, axis: str = "distance") -> tuple[Point, ...]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from poslab.measures import curve_of, joined, measurements
 from poslab.measures import figures as measured_figures
-from poslab.measures import joined, measurements
 from poslab.record import measures
 from poslab.record.frames import frame
 from poslab.record.measures import Value, name
@@ -98,7 +98,7 @@ def _curves(run: Run) -> Iterator[Iterable[Row]]:
     for measurement in measurements():
         if not measurement.axis or (table := frame([run], measurement.table)) is None:
             continue
-        if (curve := measurement.curve(table)) is None:
+        if (curve := curve_of(measurement, table)) is None:
             continue
         family, points = measurement.family, families.setdefault(measurement.family, {})
         for x, row in zip(curve.index, curve.to_dict("records"), strict=True):
