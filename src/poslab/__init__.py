@@ -1,7 +1,7 @@
-"""poslab: what a positional scheme does to a small GPT, measured so that it can be believed.
+"""poslab: measure reliably what a positional scheme does to a small GPT.
 
-In a program of your own `import poslab` gives the names below. Each is imported where it is first used:
-PyTorch takes seconds to load, and neither the import nor the commands wait for what they do not need.
+In your own program, `import poslab` provides the names below. Each is imported at its first use, since
+PyTorch takes seconds to load: neither the import nor the commands wait for modules that they do not need.
 """
 
 import importlib
@@ -72,7 +72,7 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 
-if not TYPE_CHECKING:  # type checkers know the names above, and no others
+if not TYPE_CHECKING:  # so that type checkers know only the names above
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""`python -m poslab train` is `poslab train`."""
+"""Run `python -m poslab train` as `poslab train`."""
 
 from poslab.commands.command_line import main
 

@@ -2,8 +2,8 @@
 
     python -m poslab.lm_eval --model poslab --model_args run=runs/STUDY/RUN --tasks TASK
 
-That is the harness's own command with one more model; it has no other way to find one. `max_length=N` is the
-longest window in tokens, by default the training length: longer contexts lose their beginning.
+This is the harness's own command with one more model, which it cannot find by itself. `max_length=N` is the
+longest window in tokens, by default the training length; longer contexts lose their beginning.
 """
 
 import sys
@@ -39,27 +39,27 @@ if TYPE_CHECKING:
 
 @register_model("poslab")
 class PoslabLM(TemplateLM):  # type: ignore[misc]
-    """A finished run's model, for the requests of a task."""
+    """The model of a finished run, as a model of the harness."""
 
     def __init__(
         self, run: str, max_length: int | None = None, device: str | None = None, **kwargs: Any
     ) -> None:
-        """Load the run in a directory. Raise ConfigError where it is not finished or predicts no next token.
+        """Load the run in a directory. Raise ConfigError if it is unfinished or does not predict next tokens.
 
-        The harness's batch sizes have no effect here.
+        The harness's batch sizes have no effect.
         """
         from tokenizers import Tokenizer
 
         super().__init__()
         if unknown := kwargs.keys() - {"batch_size", "max_batch_size"}:
-            raise ConfigError(f"model_args has run and max_length, and no {', '.join(sorted(unknown))}")
+            raise ConfigError(f"model_args takes run and max_length, not {', '.join(sorted(unknown))}")
         directory = run_directory(run)
         trained = read_trained_model(directory)
         config = check(Config, trained.settings, "")
         check_next_token(config.objective)
-        # The harness asks for CUDA by default, whatever the machine has.
-        has_it = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
-        self._device = torch.device(str(device) if has_it else "cpu")
+        # The harness requests CUDA by default, even on machines without it.
+        usable = device is not None and (torch.cuda.is_available() or not str(device).startswith("cuda"))
+        self._device = torch.device(str(device) if usable else "cpu")
         self.gpt = trained.gpt(config).to(self._device)
         self.max_length = config.context_length if max_length is None else int(max_length)
         if self.max_length < 1:
@@ -73,11 +73,11 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        """The token that stands between documents, before which an empty context is scored."""
+        """The token that separates documents, and the context of a request without one."""
         return self.separator
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Return the tokens of a text; there are no special ones to add."""
+        """Return the tokens of a text; there are no special tokens to add."""
         return list(self.encoder.encode(string, add_special_tokens=False).ids)
 
     def _loglikelihood_tokens(
@@ -85,9 +85,9 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         answers = []
         for pair, context, continuation in requests:
-            found = self._scored(context, continuation)
-            answers.append(found)
-            self.cache_hook.add_partial("loglikelihood", pair, found)
+            answer = self._scored(context, continuation)
+            answers.append(answer)
+            self.cache_hook.add_partial("loglikelihood", pair, answer)
         return answers
 
     def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
@@ -96,24 +96,24 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         for request in requests:
             (text,) = request.args
             windows = get_rolling_token_windows(self.tok_encode(text), self.separator, self.max_length, 1)
-            parts = (self._scored(given[: len(given) - len(asked) + 1], asked) for given, asked in windows)
-            totals.append(sum(total for total, _ in parts))
+            scores = (self._scored(inputs[: len(inputs) - len(end) + 1], end) for inputs, end in windows)
+            totals.append(sum(total for total, _ in scores))
         return totals
 
     def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[str]:
-        """Return the likeliest token after the other, up to one of the texts at which a request ends."""
+        """Return the greedy continuation of each context, up to one of the strings that end it."""
         answers = []
         for request in requests:
-            context, asked = request.args
-            options = normalize_gen_kwargs(asked)
+            context, arguments = request.args
+            options = normalize_gen_kwargs(arguments)
             if options["do_sample"]:
-                raise ConfigError("poslab answers with the likeliest tokens: leave do_sample out")
+                raise ConfigError("poslab generates the likeliest tokens only: leave do_sample out")
             tokens, text = self.tok_encode(context) or [self.separator], ""
             written: list[int] = []
             while len(written) < options["max_gen_toks"] and not any(end in text for end in options["until"]):
-                given = torch.tensor([[*tokens, *written][-self.max_length :]], device=self._device)
+                window = torch.tensor([[*tokens, *written][-self.max_length :]], device=self._device)
                 with torch.inference_mode():
-                    written.append(int(self.gpt(given, 1)[0, -1].argmax()))
+                    written.append(int(self.gpt(window, 1)[0, -1].argmax()))
                 if written[-1] == self.separator:
                     break
                 text = self.encoder.decode(written)
@@ -123,18 +123,18 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         return answers
 
     def _scored(self, context: list[int], continuation: list[int]) -> tuple[float, bool]:
-        """Return the log-likelihood in nats, and whether every token was the likeliest.
+        """Return the continuation's log-likelihood in nats, and whether each of its tokens was the likeliest.
 
-        Half a window of the continuation is scored at a time, after as many tokens as a window has room for.
+        Half a window of the continuation is scored at a time, with as much context as fits into the window.
         """
         whole, size = [*context, *continuation], max(1, self.max_length // 2)
         total, greedy = 0.0, True
         for begin in range(len(context), len(whole), size):
             targets = torch.tensor(whole[begin : begin + size], device=self._device)
             end = begin + len(targets) - 1
-            given = torch.tensor([whole[max(0, end - self.max_length) : end]], device=self._device)
+            window = torch.tensor([whole[max(0, end - self.max_length) : end]], device=self._device)
             with torch.inference_mode():
-                logits = self.gpt(given, len(targets))[0].double()
+                logits = self.gpt(window, len(targets))[0].double()
             total -= float(cross_entropy(logits, targets, reduction="sum"))
             greedy &= bool((logits.argmax(dim=-1) == targets).all())
         return total, greedy

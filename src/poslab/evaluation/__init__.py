@@ -1,1 +1,1 @@
-"""Trained weights into sums of losses, by length and position."""
+"""Evaluate trained weights: sums of losses by length and position."""

@@ -1,24 +1,24 @@
-"""How good a model is at its training length and past it; lengths are multiples of L.
+"""Losses at the training length and past it; lengths are multiples of L.
 
-Three protocols, all recorded as sums of token negative log-likelihoods (nats) with token and byte counts:
+Three protocols are recorded, as sums of token negative log-likelihoods (nats) with token and byte counts:
 
 - non_overlapping: windows of length l side by side (Press et al. 2022, section 2);
-- sliding: windows of length l, stride L/8, with only the last stride of tokens scored (their appendix B), so
-  that every scored token has at least l - L/8 tokens before it; a sample of such windows;
-- matched: the non-overlapping losses of those targets that the sliding windows score.
+- sliding: a sample of windows of length l at stride L/8, scoring only the last stride of tokens (their
+  appendix B), so that every scored token has at least l - L/8 tokens before it;
+- matched: the non-overlapping losses of the targets that the sliding windows score.
 
-Of windows of the longest length the loss is also recorded by position: of the non-overlapping windows, and of
-every fourth sliding one, which is scored over its whole length for that.
+In windows of the longest length, the loss is also recorded by position: in the non-overlapping windows, and
+in every fourth sliding window, which is scored over its whole length for this.
 
-Where tokens see later ones, as under a masked objective, there is no sliding protocol: it is for targets
-that have only what stands before them. The targets of a segment are chosen once, for all lengths.
+If tokens see later ones, as under a masked objective, there is no sliding protocol: it is meant for targets
+with only earlier tokens as context. The targets of a segment are chosen once, for all lengths.
 
-The scored targets are the same at every length: the second half of each segment; the first half is only
-context. So two lengths differ in nothing but the context, and no target lacks context because the data begin.
+The scored targets are the same at every length: the second half of each segment. The first half is only
+context. So two lengths differ only in the context, and no target lacks context because the data begin there.
 
-No window is run twice: the first half of a non-overlapping window is one of half its length, wherever no
-token sees later ones nor their number (`length_dependent`), and a sliding window may be a non-overlapping
-one.
+No window is run twice. The first half of a non-overlapping window is itself a window of half the length, if
+no token depends on later ones or on their number (`length_dependent`). A sliding window may be a
+non-overlapping one.
 """
 
 from collections.abc import Callable
@@ -39,8 +39,8 @@ from poslab.model.positions import Scheme
 from poslab.model.rescaling import Rescaling
 from poslab.objectives import UNSCORED, build_objective
 
-EVALUATED = (0.5, *MULTIPLES)  # of L, each twice the one before
-# Every fourth of the longest sliding windows adds to the loss by position. They begin at other places than
+EVALUATED = (0.5, *MULTIPLES)  # multiples of L, each twice the previous one
+# Every fourth of the longest sliding windows adds to the loss by position. They start at other places than
 # the non-overlapping ones, so a hard stretch of text weighs less on a single position.
 WHOLE = 4
 
@@ -60,9 +60,9 @@ def evaluate(
     progress: Callable[[float], None] = lambda share: None,
     rescaling: Rescaling | None = None,
 ) -> Extrapolation:
-    """Extrapolate a trained model as a resolved configuration chooses, in `trainer.precision`.
+    """Evaluate a trained model by length, as a resolved configuration specifies, in `trainer.precision`.
 
-    With a `rescaling`, its rotations turn by other frequencies meanwhile.
+    With a `rescaling`, the scheme rotates by other frequencies during the evaluation.
     """
     segments, documents = extrapolation_segments(
         corpus, config.evaluate.segments, longest_length(config), config.evaluate.documents
@@ -88,13 +88,13 @@ def evaluate(
 
 
 def rescalings(config: RunConfig) -> list[Rescaling]:
-    """The other rotations under which a resolved configuration evaluates a trained model."""
+    """Return the other rotations under which a resolved configuration evaluates a trained model."""
     factor = config.evaluate.rescale_factor
     return [Rescaling(method, 1.0 if factor == "auto" else factor) for method in rescaled_by(config)]
 
 
 def changes_rotation(scheme: Scheme, rescaling: Rescaling, longest: int) -> bool:
-    """Whether a rescaling changes queries in any layer, in windows of up to `longest` tokens."""
+    """Return whether a rescaling changes queries in any layer, in windows of up to `longest` tokens."""
     geometry = scheme.geometry
     positions = scheme.place(min(longest, scheme.max_length or longest), None)
     probe = torch.ones(1, geometry.heads, len(positions), geometry.head_width)
@@ -121,10 +121,10 @@ def extrapolate(
 ) -> Extrapolation:
     """Score the targets of segments, each twice the longest length, at every length that fits.
 
-    Lengths past the scheme's `max_length` are left out. Scoring every target by sliding windows would cost 8
-    l / L times as much as tiling, so only `sliding_windows` windows are scored, spread over all segments; the
+    Lengths past the scheme's `max_length` are left out. Scoring every target in sliding windows would cost 8
+    l / L times as much as tiling, so only `sliding_windows` windows are scored, spread over all segments. The
     tiled losses of the same targets are recorded as "matched", so that the two protocols can be compared on
-    the same tokens. `progress` is called with the share of the work that is done.
+    the same tokens. `progress` is called with the completed share of the work.
     """
     count, longest = len(tokens), tokens.shape[1] // 2
     second = targets[:, longest:]
@@ -153,16 +153,16 @@ def extrapolate(
         longer = None if every_tile or length == top else tiled
         tiled = _tiled_losses(model, tokens, targets, length, longer, on_batch)
         sliding = tiled[slid]
-        single = np.flatnonzero(ends % length)  # the others end where a tile ends, and are that tile
+        single = np.flatnonzero(ends % length)  # the other windows end where a tile ends, and equal that tile
         whole = single[::WHOLE] if length == top else single[:0]
         rest = np.setdiff1d(single, whole)
-        given, asked = _windows(tokens, targets, segment[whole], ends[whole], length)
-        losses = token_losses(model, given, asked, on_batch=on_batch)
+        inputs, scored = _windows(tokens, targets, segment[whole], ends[whole], length)
+        losses = token_losses(model, inputs, scored, on_batch=on_batch)
         sliding[whole] = losses[:, -stride:]
         remaining = _windows(tokens, targets, segment[rest], ends[rest], length)
         sliding[rest] = token_losses(model, *remaining, stride, on_batch)
         at = f"{multiple:g}", length
-        result.lengths[:0] = [  # shorter ones stand first
+        result.lengths[:0] = [  # shorter lengths come first
             *_rows("non_overlapping", *at, np.arange(count), tiled, second, token_bytes),
             *_rows("sliding", *at, segment, sliding, second[slid], token_bytes),
             *_rows("matched", *at, segment, tiled[slid], second[slid], token_bytes),
@@ -170,7 +170,7 @@ def extrapolate(
         if length == top:
             result.positions = _position_rows(
                 np.concatenate([tiled.reshape(-1, length), losses]),
-                np.concatenate([second.reshape(-1, length), asked]),
+                np.concatenate([second.reshape(-1, length), scored]),
                 token_bytes,
             )
     return result
@@ -184,10 +184,10 @@ def _tiled_losses(
     longer: Float[np.ndarray, "N l"] | None,
     on_batch: Callable[[int], None],
 ) -> Float[np.ndarray, "N l"]:
-    """The losses of all targets in windows of `length` tokens side by side.
+    """Return the losses of all targets in windows of `length` tokens side by side.
 
-    `longer` are those in windows twice as long, given where the first half of such a window has the losses
-    of the window that it is: then only every second window is run.
+    `longer` has the losses in windows twice as long. Pass it if the first half of such a window has the same
+    losses as a window of `length`: then only every second window is run.
     """
     count, longest = len(tokens), tokens.shape[1] // 2
     step = length if longer is None else 2 * length
@@ -201,7 +201,7 @@ def _tiled_losses(
 
 
 def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[tuple[float, int]]:
-    """The evaluation lengths as multiples of L and in tokens, up to `limit` where the scheme has one."""
+    """Return the evaluation lengths as multiples of L and in tokens, up to the scheme's `limit`, if any."""
     return [
         (multiple, int(multiple * context_length))
         for multiple in EVALUATED
@@ -213,10 +213,10 @@ def lengths_up_to(longest: int, context_length: int, limit: int | None) -> list[
 def spread(
     segments: int, blocks: int, count: int
 ) -> tuple[Int[np.ndarray, "count"], Int[np.ndarray, "count"]]:
-    """`count` (segment, block) pairs, no two alike, evenly over segments and over places in them.
+    """Return `count` different (segment, block) pairs, spread evenly over segments and over places in them.
 
     Multiples of the golden ratio modulo 1 fill an interval evenly at every count. Pairs that coincide are
-    taken once, so there may be a few less than `count`; all pairs where `count` is more than these.
+    taken once, so there may be slightly fewer than `count`. Return all pairs if `count` is at least as many.
     """
     total = segments * blocks
     if count >= total:
@@ -234,7 +234,7 @@ def _windows(
     ends: Int[np.ndarray, "E"],
     length: int,
 ) -> tuple[Int[np.ndarray, "E length"], Int[np.ndarray, "E length"]]:
-    """Return the tokens and targets of windows of these segments that end at `ends` in the scored half."""
+    """Return the tokens and targets of windows in these segments that end at `ends` in the scored half."""
     starts = tokens.shape[1] // 2 + ends - length
     window = segment[:, None], starts[:, None] + np.arange(length)
     return tokens[window], targets[window]
@@ -249,9 +249,9 @@ def _rows(
     targets: Int[np.ndarray, "N T"],
     token_bytes: Int[np.ndarray, "V"],
 ) -> list[dict[str, Any]]:
-    """Return rows of extrapolation.csv, one per segment; `segment` is that of each row of `losses`."""
+    """Return rows of extrapolation.csv, one per segment; `segment` has the segment of each row of losses."""
     scored = {number: targets[segment == number] for number in np.unique(segment)}
-    scored = {number: found[found != UNSCORED] for number, found in scored.items()}
+    scored = {number: tokens[tokens != UNSCORED] for number, tokens in scored.items()}
     return [
         {
             "protocol": protocol,
@@ -259,10 +259,10 @@ def _rows(
             "length": length,
             "segment": int(number),
             "nll": float(losses[segment == number].sum()),
-            "tokens": found.size,
-            "bytes": int(token_bytes[found].sum()),
+            "tokens": tokens.size,
+            "bytes": int(token_bytes[tokens].sum()),
         }
-        for number, found in scored.items()
+        for number, tokens in scored.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a scheme does in a trained model: what it adds to logits, how its pairs turn, how far heads attend."""
+"""Inspect a scheme in a trained model: its bias on logits, how its pairs turn, how far heads attend."""
 
 import math
 from collections import defaultdict
@@ -30,20 +30,20 @@ class Inspection(NamedTuple):
     rotation: Rows  # scheme_rotation.csv
     bound: Rows  # scheme_bound.csv
     attention_distance: Rows  # attention_distance.csv
-    denominators: Rows  # rotated_denominators.csv, of linear attention under a rotation
+    denominators: Rows  # rotated_denominators.csv, for linear attention under a rotation
 
 
 def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspection:
-    """Look at the scheme of a trained model and at its attention in `windows`, text of length L.
+    """Inspect the scheme of a trained model, and its attention in `windows` of text of length L.
 
-    Distances go up to `longest` tokens, or to where the scheme ends. Attention is measured on the queries of
-    each window's second half.
+    Distances go up to `longest` tokens, or up to the scheme's `max_length`. Attention is measured for the
+    queries in each window's second half.
     """
     limit = min(longest, gpt.scheme.max_length or longest)
     device = next(gpt.parameters()).device
     by_content, *of_attention = _attention(gpt, windows)
     tables = Inspection([], [], [], *of_attention)
-    if gpt.scheme.overrides("place"):  # its distances are not distances in tokens
+    if gpt.scheme.overrides("place"):  # the scheme's distances are not distances in tokens
         return tables
     distances = spaced(limit)
     for index, layer in _different_layers(gpt):
@@ -59,7 +59,7 @@ def inspect(gpt: GPT, windows: Int[np.ndarray, "N T+1"], longest: int) -> Inspec
 
 
 def spaced(limit: int) -> list[int]:
-    """Distances 0, 1, 2, ... below `limit`, four an octave where there are more."""
+    """Return distances 0, 1, 2, ... below `limit`, four per octave where there are more, and `limit` - 1."""
     octaves = math.log2(max(limit, 2))
     steps = range(math.ceil(octaves * DISTANCES_AN_OCTAVE) + 1)
     distances = {0, limit - 1, *(round(2 ** (step / DISTANCES_AN_OCTAVE)) for step in steps)}
@@ -67,16 +67,16 @@ def spaced(limit: int) -> list[int]:
 
 
 def upper_bound(rotations: Complex[Tensor, "C N"]) -> list[float]:
-    """RoPE's upper bound of decay at each distance, over its value at distance 0, which comes first.
+    """Return RoPE's upper bound of decay at each distance, divided by the first one, that at distance 0.
 
-    The mean over pairs of |S_j|, S_j the sum of the first j pairs' turns (Su et al. 2021, section 3.4.3).
+    It is the mean over pairs of |S_j|; S_j sums the first j pairs' rotations (Su et al. 2021, section 3.4.3).
     """
     sums = rotations.cumsum(dim=0).abs().mean(dim=0)
     return (sums / sums[0]).tolist()
 
 
 def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
-    """Each scheme that acts in a layer with attention, with the index of its first such layer."""
+    """Yield each scheme that acts in a layer with attention, with the index of its first such layer."""
     seen: list[Scheme] = []
     for index in range(gpt.geometry.layers):
         layer, block = gpt.scheme.layer(index), gpt.blocks[index]
@@ -87,7 +87,7 @@ def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
 
 @torch.no_grad()
 def _bias(index: int, layer: Scheme, distances: list[int], device: torch.device) -> Rows:
-    """The bias on a query at position L - 1, or further on where the distance needs it."""
+    """Return the bias for a query at position L - 1, or at the position `distance` if that is farther."""
     last = layer.geometry.context_length - 1
     rows: Rows = []
     for distance in distances:
@@ -115,21 +115,21 @@ def _rotation(index: int, layer: Scheme) -> Rows:
 
 @torch.no_grad()
 def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, Rows], Rows, Rows]:
-    """Rows of what is added by content, by layer; of attention distances; of rotated denominators.
+    """Return rows of content-dependent biases, by layer, of attention distances and of rotated denominators.
 
-    Each attention also forms its weights. A mixer that is no Attention has no matrix of weights, and there is
-    nothing to watch.
+    Each attention also computes its weights for this. A mixer that is no Attention has no matrix of weights,
+    so it is left out.
     """
     count, length = len(windows), windows.shape[1] - 1
-    half = length // 2  # the first of the queries that distances and additions are summed over
+    half = length // 2  # distances and biases are summed over the queries from here on
     places = torch.arange(length)
     back = (places[:, None] - places).abs().double()  # tokens from query to key
     distances = spaced(length - half)
     # Sums over windows, by layer.
     attended: defaultdict[int, Any] = defaultdict(int)  # (H,)
     added: defaultdict[int, Any] = defaultdict(int)  # (distances, H)
-    # Of linear attention under a rotation. There the numerator of the weights is rotated and the denominator
-    # is not, so a query's weights sum to the rotated denominator over the plain one.
+    # Layers of linear attention under a rotation. It rotates the numerator of the weights and not the
+    # denominator, so a query's weights sum to the rotated denominator over the plain one.
     rotated = {
         layer
         for layer, block in enumerate(gpt.blocks)
@@ -142,7 +142,7 @@ def _attention(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> tuple[dict[int, R
         q, k, _, site = attention.projected(*inputs)
         with torch.autocast(q.device.type, enabled=False):
             weights = attention.weights(q, k, site)
-        # Weights below 0 (linear attention under a rotation) count by their size.
+        # Weights below 0 (linear attention under a rotation) count with their absolute value.
         size = weights[0, :, half:].abs().double().cpu()
         attended[layer] += ((size * back[half:]).sum(dim=-1) / size.sum(dim=-1)).sum(dim=-1)
         if site.log_gates is not None:

@@ -1,6 +1,6 @@
-"""The loss of a model on given tokens, target by target: for validation and every evaluation.
+"""Losses of a model, target by target, for validation and every evaluation.
 
-The processes of a run share the batches of an evaluation, and all of them have the results.
+The processes of a run share the batches of an evaluation, and each of them has all results.
 """
 
 import sys
@@ -16,15 +16,15 @@ from torch.utils.hooks import RemovableHandle
 from poslab.config.schema import RunConfig
 from poslab.model.gpt import GPT
 
-# No effect on the result but rounding. On a CPU fewer cost more calls per token, more leave the cache.
+# Affects results only by rounding. On a CPU, smaller batches cost more calls, larger ones exceed the cache.
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
-PAIRS_A_BATCH = 2**28  # of tokens: attention=softmax holds a number for each, in each head
-LOGITS_A_BATCH = 2**29  # where logits are asked for: 2 GiB in float32
+PAIRS_A_BATCH = 2**28  # pairs of tokens: attention=softmax stores a number for each, in each head
+LOGITS_A_BATCH = 2**29  # if logits are needed: 2 GiB in float32
 
 
 @contextmanager
 def evaluating(gpt: GPT, hooks: Iterable[RemovableHandle] = ()) -> Iterator[None]:
-    """Have a model in evaluation mode meanwhile, and remove `hooks` in the end."""
+    """Put the model in evaluation mode for the duration of the block, and remove `hooks` when it ends."""
     training = gpt.training
     gpt.eval()
     try:
@@ -36,7 +36,7 @@ def evaluating(gpt: GPT, hooks: Iterable[RemovableHandle] = ()) -> Iterator[None
 
 
 def in_precision(config: RunConfig) -> torch.autocast:
-    """Return the context in which a model computes in `trainer.precision`."""
+    """Return a context manager under which a model computes in `trainer.precision`."""
     trainer = config.trainer
     return torch.autocast(trainer.accelerator, torch.bfloat16, enabled=trainer.precision == "bfloat16")
 
@@ -48,14 +48,14 @@ def token_losses(
     last: int | None = None,
     on_batch: Callable[[int], None] = lambda tokens: None,
 ) -> Float[np.ndarray, "N last"]:
-    """Return the negative log-likelihood in nats of each target, or of the `last` of each row.
+    """Return each target's negative log-likelihood in nats. With `last`, score only each row's last targets.
 
-    It is 0 where a target is UNSCORED. `on_batch` is called with the number of tokens that have gone through
-    the model since its last call.
+    It is 0 if a target is UNSCORED. `on_batch` is called with the number of tokens that the model has
+    processed since the previous call.
     """
 
-    def compute(given: Int[Tensor, "B T"], asked: Int[Tensor, "B last"]) -> Float[Tensor, "B last"]:
-        return gpt(given, last, targets=asked, reduction="none")
+    def compute(inputs: Int[Tensor, "B T"], scored: Int[Tensor, "B last"]) -> Float[Tensor, "B last"]:
+        return gpt(inputs, last, targets=scored, reduction="none")
 
     return _computed(gpt, tokens, targets, (last or tokens.shape[1],), compute, last, sys.maxsize, on_batch)
 
@@ -68,16 +68,16 @@ def of_logits(
     compute: Callable[[Float[Tensor, "B last V"], Int[Tensor, "B last"]], Tensor],
     last: int | None = None,
 ) -> Float[np.ndarray, "N ..."]:
-    """Return what `compute` makes of the logits and the targets of each row, all or the `last` ones.
+    """Return what `compute` returns for the logits and targets of each row, all of them or the `last` ones.
 
-    It is given a batch of rows, and makes numbers of this `shape` of each.
+    `compute` receives a batch of rows, and returns numbers of this `shape` for each row.
     """
-    most = LOGITS_A_BATCH // gpt.embedding.num_embeddings * tokens.shape[1] // (last or tokens.shape[1])
+    limit = LOGITS_A_BATCH // gpt.embedding.num_embeddings * tokens.shape[1] // (last or tokens.shape[1])
 
-    def of_batch(given: Int[Tensor, "B T"], asked: Int[Tensor, "B last"]) -> Tensor:
-        return compute(gpt(given, last), asked)
+    def of_batch(inputs: Int[Tensor, "B T"], scored: Int[Tensor, "B last"]) -> Tensor:
+        return compute(gpt(inputs, last), scored)
 
-    return _computed(gpt, tokens, targets, shape, of_batch, last, most)
+    return _computed(gpt, tokens, targets, shape, of_batch, last, limit)
 
 
 @torch.inference_mode()
@@ -88,37 +88,37 @@ def _computed(
     shape: tuple[int, ...],
     compute: Callable[[Int[Tensor, "B T"], Int[Tensor, "B last"]], Tensor],
     last: int | None,
-    most: int,
+    limit: int,
     on_batch: Callable[[int], None] = lambda tokens: None,
 ) -> Float[np.ndarray, "N ..."]:
-    """Return what `compute` makes of the rows, of at most `most` tokens at a time, in evaluation mode.
+    """Return what `compute` returns for the rows, in evaluation mode and batches of at most `limit` tokens.
 
-    Each of the run's processes computes every `world`th batch, so that a row has the bits that it has in one
-    process. All compute equally often: under FSDP they take part in each other's forward passes.
+    Each of the run's processes computes every `world`th batch, so a row has the same bits as in a single
+    process. All compute equally often, since under FSDP they take part in each other's forward passes.
     """
     device = next(gpt.parameters()).device
     length = tokens.shape[1]
-    size = max(1, min(TOKENS_A_BATCH[device.type], most, PAIRS_A_BATCH // length) // length)
+    size = max(1, min(TOKENS_A_BATCH[device.type], limit, PAIRS_A_BATCH // length) // length)
     batches = [slice(start, start + size) for start in range(0, len(tokens), size)]
     rank, world = _process()
     result = torch.zeros(len(tokens), *shape, dtype=torch.float64)
     with evaluating(gpt):
         for first in range(0, len(batches), world):
             rows = batches[min(first + rank, len(batches) - 1)]
-            given, asked = (torch.from_numpy(part[rows]).to(device) for part in (tokens, targets))
-            found = compute(given, asked if last is None else asked[:, -last:])
+            inputs, scored = (torch.from_numpy(part[rows]).to(device) for part in (tokens, targets))
+            computed = compute(inputs, scored if last is None else scored[:, -last:])
             if first + rank < len(batches):
-                result[rows] = found.double().cpu()
+                result[rows] = computed.double().cpu()
             on_batch(sum(tokens[batch].size for batch in batches[first : first + world]))
     if world > 1:
-        gathered = result.to(device)  # NCCL has no memory of the processor
-        torch.distributed.all_reduce(gathered)  # exact: of each number all but one are 0
+        gathered = result.to(device)  # NCCL cannot use the memory of the CPU
+        torch.distributed.all_reduce(gathered)  # exact: each number is 0 in all processes but one
         result = gathered.cpu()
     return result.numpy()
 
 
 def _process() -> tuple[int, int]:
-    """Return the number of this process among those of the run, and how many they are."""
+    """Return this process's rank in the run, and the number of its processes."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1

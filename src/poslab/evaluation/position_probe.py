@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from poslab.evaluation.losses import TOKENS_A_BATCH, evaluating
 from poslab.model.gpt import GPT
 
-WINDOWS = 1_250  # for a probe of a thousand, where the text has so many
-SHARE = 5  # a fifth of the windows is read, and a fifth of the others chooses the penalty
-PENALTIES = [10.0**power for power in range(-6, 1)]  # over the variance of a feature
+WINDOWS = 1_250  # windows in all, so that 1,000 fit the probe, if the text has so many
+SHARE = 5  # one fifth of the windows tests the probe, and one fifth of the others chooses the penalty
+PENALTIES = [10.0**power for power in range(-6, 1)]  # relative to the variance of a feature
 
 
 def read_positions(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> list[dict[str, Any]]:
-    """Rows of position_probe.csv: ridge regression of the position in a window, read on its last windows.
+    """Return rows of position_probe.csv: ridge regression of the position in a window, by layer.
 
     Features are standardised, and the constant is not penalised (Hastie, Tibshirani and Friedman, The
-    Elements of Statistical Learning, 2009, section 3.4.1); the penalty is the one with the lowest error on
-    windows that were held out. The control is the same probe of positions that are shuffled in each window.
-    No row of fewer than three windows, nor of a layer with states that are not finite.
+    Elements of Statistical Learning, 2009, section 3.4.1). The penalty is the one with the lowest error on
+    held-out windows, and the errors are those on the last windows. The control is the same probe of positions
+    shuffled in each window. Fewer than three windows or a layer with states that are not finite give no row.
     """
     length, read = windows.shape[1] - 1, max(1, len(windows) // SHARE)
     fitted = len(windows) - read
@@ -51,9 +51,9 @@ def read_positions(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> list[dict[str
 
 
 def _sums(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> Float[Tensor, "layers S S"]:
-    """Sums of products, by layer: of a state's features, a constant, the position and a shuffled one.
+    """Return sums of products by layer, of a state's features, a constant, the position and a shuffled one.
 
-    All that ridge regression needs, in the memory of one batch of windows.
+    They are all that ridge regression needs, and take the memory of one batch of windows.
     """
     size = gpt.geometry.width + 3
     sums = torch.zeros(gpt.geometry.layers, size, size, dtype=torch.float64)
@@ -72,19 +72,19 @@ def _sums(gpt: GPT, windows: Int[np.ndarray, "N T+1"]) -> Float[Tensor, "layers 
     with evaluating(gpt, hooks), torch.inference_mode():
         for start in range(0, len(windows), size):
             rows = torch.from_numpy(windows[start : start + size]).to(device)
-            gpt(rows[:, :-1], targets=rows[:, 1:], reduction="none")  # less memory than logits
+            gpt(rows[:, :-1], targets=rows[:, 1:], reduction="none")  # takes less memory than logits
     return sums
 
 
 def _error(fit: Float[Tensor, "S S"], read: Float[Tensor, "S S"], target: int, penalty: float) -> float:
-    """The squared error on the windows of `read` of a probe fitted to those of `fit`, summed over tokens."""
+    """Return the squared error, summed over tokens, on the windows of `read` of a probe fitted to `fit`."""
     constant = len(fit) - 3
     means = fit[constant] / fit[constant, constant]
     spread = fit - fit[constant, constant] * torch.outer(means, means)
     scale = spread.diagonal()[:constant].clamp(min=1e-12).sqrt()
     squares = spread[:constant, :constant] / torch.outer(scale, scale) + penalty * torch.eye(constant)
     weights = torch.linalg.solve(squares, spread[:constant, target] / scale) / scale
-    # Of the probe's answer, as weights of all that is summed.
+    # The probe's error as weights of the summed quantities.
     miss = torch.zeros(len(fit), dtype=torch.float64)
     miss[:constant], miss[target] = weights, -1.0
     miss[constant] = means[target] - weights @ means[:constant]

@@ -1,7 +1,7 @@
-"""Add two numbers of `size` digits, all written from the lowest digit on (Lee et al. 2023, arXiv 2307.03381).
+"""Add two numbers of `size` digits, written with the lowest digit first (Lee et al. 2023, arXiv 2307.03381).
 
-With `hints` a letter before each digit names its place (Zhou et al. 2023, arXiv 2310.16028): a3b1+a4b2=a7b3c0
-is 13 + 24 = 37. The sum has one digit more than its terms.
+With `hints`, a letter before each digit names its place (Zhou et al. 2023, arXiv 2310.16028):
+a3b1+a4b2=a7b3c0 is 13 + 24 = 37. The sum is written with one digit more than its terms.
 """
 
 import string

@@ -1,4 +1,4 @@
-"""The next token, from those before it."""
+"""Predict the next token from those before it."""
 
 import numpy as np
 from jaxtyping import Int

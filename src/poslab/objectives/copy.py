@@ -1,4 +1,4 @@
-"""Repeat letters in their order."""
+"""Repeat letters in the same order."""
 
 from poslab.objectives.tasks import LETTERS, Draw, Sample, Task, asked
 

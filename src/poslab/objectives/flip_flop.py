@@ -1,8 +1,8 @@
 """Remember the last bit that was written (flip-flop language modelling; Liu et al. 2023, arXiv 2306.00946).
 
-A sample has `size` instructions, each with a bit: w writes it, i is to be ignored, r reads what was written
-last. It begins with w and ends with r; the others are i with a chance of 8 in 10, else w or r. The bits after
-r are scored.
+A sample has `size` instructions, each with a bit: w writes the bit, i is to be ignored, and r reads the bit
+written last. The first instruction is w and the last is r. Each other one is i with a probability of 0.8, and
+else w or r with equal probability. The bits after r are scored.
 """
 
 from poslab.objectives.tasks import Draw, Sample, Task

@@ -1,8 +1,8 @@
-"""Hidden tokens, from those on both sides: masked language modelling (BERT; Devlin et al. 2019, section 3.1).
+"""Predict hidden tokens from both sides: masked language modelling (BERT; Devlin et al. 2019, section 3.1).
 
-Of the tokens that are scored, most are hidden by a token of their own, some are replaced by another one, and
-the rest stay as they are, so that every token's state has to hold what may stand there. BERT scores 15 %;
-Wettig et al. 2023 (arXiv 2202.08005) find more to be better.
+Most of the scored tokens are hidden by an extra token, some are replaced by another token of the text, and
+the rest are left as they are. So the state of every token must represent what may be there. BERT scores 15 %;
+Wettig et al. 2023 (arXiv 2202.08005) find that more is better.
 """
 
 from typing import Self
@@ -14,13 +14,13 @@ from pydantic import Field, model_validator
 from poslab.config.schema import Options
 from poslab.objectives import UNSCORED, Examples, Objective
 
-NUMBERS = 2.0**64  # as many values as a raw random number has
+NUMBERS = 2.0**64  # the number of values of a raw random number
 
 
 class MaskedOptions(Options):
-    share: float = Field(gt=0, lt=1, description="of the tokens is scored")
-    replaced: float = Field(ge=0, lt=1, description="of these are another token of the text, drawn evenly")
-    kept: float = Field(ge=0, lt=1, description="of these are as they are; the rest are hidden")
+    share: float = Field(gt=0, lt=1, description="share of the tokens that are scored")
+    replaced: float = Field(ge=0, lt=1, description="share of these replaced by a uniformly random token")
+    kept: float = Field(ge=0, lt=1, description="share of these left as they are; the rest are hidden")
 
     @model_validator(mode="after")
     def _some_are_hidden(self) -> Self:
@@ -34,7 +34,7 @@ class Masked(Objective):
     options: MaskedOptions
     causal = False
     predicts = "hidden tokens, from those on both sides"
-    extra_tokens = 1  # the one that hides
+    extra_tokens = 1  # the token that hides others
 
     def examples(
         self, windows: Int[np.ndarray, "N T+1"], vocabulary: int, random: np.random.BitGenerator
@@ -46,5 +46,5 @@ class Masked(Objective):
         replaced = how < self.options.replaced * NUMBERS
         unchanged = ~replaced & (how < (self.options.replaced + self.options.kept) * NUMBERS)
         drawn = (raw % np.uint64(vocabulary)).astype(tokens.dtype)
-        given = np.where(replaced, drawn, np.where(unchanged, tokens, vocabulary))
-        return np.where(scored, given, tokens), np.where(scored, tokens, UNSCORED)
+        inputs = np.where(replaced, drawn, np.where(unchanged, tokens, vocabulary))
+        return np.where(scored, inputs, tokens), np.where(scored, tokens, UNSCORED)

@@ -1,4 +1,4 @@
-"""Say whether a string has an even or an odd number of ones (Hahn 2020, arXiv 1906.06755)."""
+"""Tell whether a bit string has an even or an odd number of ones (Hahn 2020, arXiv 1906.06755)."""
 
 from poslab.objectives.tasks import Draw, Sample, Task, asked
 

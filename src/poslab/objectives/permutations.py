@@ -1,7 +1,7 @@
 """Follow five things through permutations: the word problem of S5 (Merrill et al. 2024, arXiv 2404.08819).
 
 A sample of size n has n of the 120 permutations, each written as two letters. The answer is the order of the
-things after all of them, from 12345 on.
+things after all permutations, starting from 12345.
 """
 
 import itertools

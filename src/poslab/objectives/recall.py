@@ -1,7 +1,7 @@
 """Recall the values of several keys (multi-query associative recall; Arora et al. 2023, arXiv 2312.04927).
 
 A sample of size n states n pairs of a key and its value, then asks for the value of every key once, in
-another order: aXbYcZ|bYaXcZ. Only the values after the bar are scored.
+random order: aXbYcZ|bYaXcZ. Only the values after the bar are scored.
 """
 
 import string
@@ -10,13 +10,13 @@ from pydantic import Field
 
 from poslab.objectives.tasks import Draw, Sample, Task, TaskOptions
 
-# No two keys of a sample are the same, so a sample has at most as many pairs.
+# The keys of a sample are all different, so a sample has at most as many pairs as there are keys.
 KEYS = string.ascii_lowercase.encode() + string.digits.encode() + b"!#$%&()*+,-./:;<=>?@[]^_{}~"
 VALUES = string.ascii_uppercase.encode()
 
 
 class RecallOptions(TaskOptions):
-    tested: int = Field(ge=1, le=len(KEYS), description="the most pairs that are tested")
+    tested: int = Field(ge=1, le=len(KEYS), description="the largest tested number of pairs")
 
 
 class Recall(Task):

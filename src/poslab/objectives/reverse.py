@@ -1,4 +1,4 @@
-"""Repeat letters from the last to the first."""
+"""Repeat letters in reverse order."""
 
 from poslab.objectives.tasks import LETTERS, Draw, Sample, Task, asked
 
