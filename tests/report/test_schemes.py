@@ -36,7 +36,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
         write_scheme(tmp_path, f"n{seed}", pos="none", seed=seed)
     results = gather("made_up", tmp_path, None)
     assert (
-        "Neither a bias nor a rotation set by the distance in tokens: none."
+        "No bias and no rotation that depends on the distance in tokens: none."
         in scheme_section(results).findings
     )
     chart = of_schemes(results, "bias_by_distance")

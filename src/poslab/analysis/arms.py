@@ -24,7 +24,7 @@ from poslab.record.summary import is_pretrained
 # Keys that do not distinguish arms.
 BESIDE_AN_ARM = {*BESIDE_THE_RESULT, "seed", PART}
 RESCALING = ("rescale", "rescale_factor", "recalibration_steps")  # of evaluate: they add lines to a run's own
-ABSENT = {  # the label of an arm without the setting; records omit the last three settings at these values
+ABSENT = {  # the label of an arm without the setting; records omit the last four settings at these values
     "from": "from drawn weights",
     "data.name": "",
     "objective.kind": "causal",
@@ -317,8 +317,8 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     implied = BLOCK if len(set(bare)) == len(bare) else ()
     needed = _needed(flat, [key for key in keys if not key.startswith(prefixes) and key not in implied])
     # A published model's name identifies it; options are added only where several have one name.
-    beside = [[] if is_pretrained(run) else needed for run in firsts]
-    names = [_beside(*parts) for parts in zip(bare, flat, beside, strict=True)]
+    named = [[] if is_pretrained(run) else needed for run in firsts]
+    names = [_with_settings(*parts) for parts in zip(bare, flat, named, strict=True)]
     # The scheme's label should already name its options. Labels that are still equal get them added.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
@@ -326,7 +326,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
         extra = [key for key in differing(same) if key.startswith(prefixes)]
         if is_pretrained(firsts[i]):
             extra = _needed(same, keys)
-        names[i] = _beside(bare[i], options, [*beside[i], *extra])
+        names[i] = _with_settings(bare[i], options, [*named[i], *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
@@ -348,17 +348,17 @@ def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _beside(label: str, options: Settings, keys: Sequence[str]) -> str:
+def _with_settings(label: str, options: Settings, keys: Sequence[str]) -> str:
     """Return the label followed by the settings `keys`."""
     return " ".join(filter(None, [label, *(_setting(key, options, keys) for key in keys)]))
 
 
-def _setting(name: str, options: Settings, beside: Sequence[str]) -> str:
-    """Return a setting for a label, under the last part of its name if that is unique in `beside`."""
+def _setting(name: str, options: Settings, keys: Sequence[str]) -> str:
+    """Return a setting for a label, under the last part of its name if that is unique among `keys`."""
     last = name.rpartition(".")[2]
     if name.startswith("callbacks.") and last == "_target_":  # a callback is named by its class
         return plain(options.get(name, ""), 60).rpartition(".")[2]
-    short = last if [key.rpartition(".")[2] for key in beside].count(last) == 1 else name
+    short = last if [key.rpartition(".")[2] for key in keys].count(last) == 1 else name
     if name not in options:
         return ABSENT.get(name, f"no {short}")
     value = options[name]

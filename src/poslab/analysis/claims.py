@@ -64,16 +64,16 @@ def claims(
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)
-    references = {of_group.arm.label for _, of_group in groups}
-    beside = [item for group, of_group in groups if of_group is reference for item in group]
-    compared = {item.arm.label for item in beside}
+    references = {base.arm.label for _, base in groups}
+    group = [item for arms, base in groups if base is reference for item in arms]
+    compared = {item.arm.label for item in group}
     tests = [*_between_arms(pairs, references), *_gains(all_figures, multiples)]
     tests += [
         Claim(OTHER, item.figure, item.arm.label, label, item.difference.n, item.difference.p)
         for item in comparisons
         if item.figure == at_length and item.arm.label in compared and item.difference.p is not None
     ]
-    tests += _times(beside, reference)
+    tests += _times(group, reference)
     count = Counter(test.part for test in tests)
     whole = sum(share for part, share in SHARES.items() if count[part])
     weights = {i: SHARES[test.part] / count[test.part] / whole for i, test in enumerate(tests)}

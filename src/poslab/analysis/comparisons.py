@@ -20,7 +20,7 @@ COMPARED = ("loss", "sliding", "context_gain")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two arms on one figure; `p_holm` is set only if the verdict claims it."""
+    """The difference of two arms on one figure; `p_holm` is set only for tests in the verdict's family."""
 
     arm: Arm
     against: Arm
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def reading(self) -> str:
-        """The finding in words: "lower" or "higher" only if the verdict claims it, and only with an interval.
+        """The finding in words: "lower" or "higher" only if the corrected test separates the arms.
 
         Noise is an interval that contains 0. Arms outside noise without a significant p are not separated.
         """
@@ -110,7 +110,7 @@ def unlike(run: Run, reference: Arm, in_bits: bool = False) -> str | None:
 
 
 def alike(arms: Iterable[ArmFigures], reference: Arm, in_bits: bool) -> list[ArmFigures]:
-    """Return the arms whose finished runs all compare with the reference's."""
+    """Return the arms of which all finished runs compare with the reference's."""
     return [item for item in arms if all(comparable(run, reference, in_bits) for run in item.arm.finished)]
 
 

@@ -8,7 +8,7 @@ from poslab.analysis.statistics import Estimate, estimate
 from poslab.record.measures import Value, mean_bits, mean_loss, name, position_bins
 from poslab.record.reader import Run
 
-STEADY = 0.7  # least ratio of slow to fast speeds between validations of a run alone on its machine
+STEADY = 0.7  # least ratio of slow to fast speeds between validations of a run with the machine to itself
 
 # A run's values, by x and by the CSV columns that describe x.
 Place = tuple[float, tuple[tuple[str, Value], ...]]

@@ -86,9 +86,9 @@ class Ladder:
 
     @property
     def whole(self) -> Rung:
-        """The rung with the most compute among those with the most contenders: some rungs may lack some."""
-        most = max(len(rung.arms) for rung in self.rungs)
-        return [rung for rung in self.rungs if len(rung.arms) == most][-1]
+        """The rung with the most compute among those with the most contenders; later ones may lack some."""
+        largest = max(len(rung.arms) for rung in self.rungs)
+        return [rung for rung in self.rungs if len(rung.arms) == largest][-1]
 
     @property
     def sizes(self) -> list[int]:

@@ -75,12 +75,12 @@ class Tuning:
     def chosen(self) -> Tried | None:
         """The point with the chosen rates."""
         choice = self.choice
-        return None if choice is None else next(place for place in self.tried if place.rates == choice.rates)
+        return None if choice is None else next(point for point in self.tried if point.rates == choice.rates)
 
     @property
     def spread(self) -> float | None:
         """The highest mean loss of the grid less the lowest, in nats; None without a mean loss."""
-        means = [place.estimate.mean for place in self.tried if place.estimate is not None]
+        means = [point.estimate.mean for point in self.tried if point.estimate is not None]
         return max(means) - min(means) if means else None
 
     def beside(self, step: int) -> float | None:
@@ -90,7 +90,7 @@ class Tuning:
         """
         if self.chosen is None or (best := self.chosen.estimate) is None:
             return None
-        same = [place for place in self.tried if place.rates.scheme_rate == self.chosen.rates.scheme_rate]
+        same = [point for point in self.tried if point.rates.scheme_rate == self.chosen.rates.scheme_rate]
         at = same.index(self.chosen) + step  # the grid has the lowest rates first
         loss = same[at].estimate if 0 <= at < len(same) else None
         return None if loss is None else loss.mean - best.mean
@@ -140,15 +140,15 @@ def _tuning(label: str, arm: int | None, runs: Sequence[Run], used: Sequence[Rat
         assert run.rates is not None
         by_rates.setdefault(run.rates, {})[run.seed] = run
     counted = [by_rates[rates][seed] for rates in sorted(by_rates) for seed in sorted(by_rates[rates])]
-    tried = []
+    points = []
     for rates in sorted(by_rates):
         ends = [_end(by_rates[rates].get(seed)) for seed in seeds]
         losses = tuple(end for end in ends if isinstance(end, float))
-        tried.append(Tried(rates, losses, tuple(end for end in ends if isinstance(end, str))))
+        points.append(Tried(rates, losses, tuple(end for end in ends if isinstance(end, str))))
     # Rates from another grid lack some of the seeds: they are no edge of the grid that was searched.
-    whole = [place for place in tried if "missing" not in place.without] or tried
-    choice = choose({place.rates: (*place.losses, *(None for _ in place.without)) for place in whole})
-    return Tuning(label, arm, tuple(counted), tuple(tried), choice, tuple(used))
+    whole = [point for point in points if "missing" not in point.without] or points
+    choice = choose({point.rates: (*point.losses, *(None for _ in point.without)) for point in whole})
+    return Tuning(label, arm, tuple(counted), tuple(points), choice, tuple(used))
 
 
 def _end(run: Run | None) -> float | str:

@@ -40,15 +40,15 @@ def controls(results: Results) -> tuple[Control, ...]:
     every = [control for control in pairs if control is not None]
     of_one_rate = [control for control in every if _rates(control.arm) == _rates(control.longer)]
 
-    def beside(control: Control, candidates: Sequence[Control]) -> list[Control]:
+    def rivals(control: Control, candidates: Sequence[Control]) -> list[Control]:
         return [
             rival
             for rival in candidates
             if rival.length == control.length and (rival.arm is control.arm or rival.longer is control.longer)
         ]
 
-    fitting = [control for control in every if control in of_one_rate or not beside(control, of_one_rate)]
-    return tuple(control for control in fitting if len(beside(control, fitting)) == 1)
+    fitting = [control for control in every if control in of_one_rate or not rivals(control, of_one_rate)]
+    return tuple(control for control in fitting if len(rivals(control, fitting)) == 1)
 
 
 def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:

@@ -24,11 +24,11 @@ class Profile:
 
 def profile(items: Sequence[ArmFigures]) -> Profile | None:
     """Return the profile of two or more arms; None if they share no target that one of them reached."""
-    tried = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
-    solvable = sorted(set.intersection(*tried)) if tried else []
-    if len(items) < 2 or not solvable:
+    timed = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
+    shared = sorted(set.intersection(*timed)) if timed else []
+    if len(items) < 2 or not shared:
         return None
-    times = [[item.times[suffix][seed] for suffix, seed in solvable] for item in items]
+    times = [[item.times[suffix][seed] for suffix, seed in shared] for item in items]
     tokens = np.array([[time.tokens if time.reached else np.inf for time in of_arm] for of_arm in times])
     fastest = tokens.min(axis=0)
     # If the fastest arm was at the target before its first step, no slower arm is within a factor of it.
@@ -41,7 +41,7 @@ def profile(items: Sequence[ArmFigures]) -> Profile | None:
         return None
     edge = finite[-1] if finite[-1] > 1 else 2.0
     places = sorted({1.0, *finite, edge})
-    return Profile(solvable, edge, tuple(_solved_within(of_arm, places) for of_arm in factors))
+    return Profile(shared, edge, tuple(_solved_within(of_arm, places) for of_arm in factors))
 
 
 def _solved_within(factors: np.ndarray, limits: Sequence[float]) -> tuple[Point, ...]:

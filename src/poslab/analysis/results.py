@@ -133,7 +133,7 @@ class Results:
 
     @property
     def is_about_learning(self) -> bool:
-        """Whether the tested loss is at most at L, and runs have validation losses from training."""
+        """Whether the loss at L is the tested one, and runs have validation losses from training."""
         at_length = self.primary is not None and self.tested_multiple == 1
         return at_length and any(run.validations for run in self.finished)
 
@@ -149,7 +149,7 @@ class Results:
 
     @property
     def documents(self) -> list[int]:
-        """The numbers of documents whose noise is in the tested intervals; empty if one interval has none."""
+        """The numbers of documents behind the noise in tested intervals; empty if an interval has none."""
         at_length = loss_at_length(self.reference, self.primary)
         tested = self.pairs or [item for item in self.comparisons if item.figure == at_length]
         counts = {pair.difference.documents for pair in tested}
@@ -250,7 +250,7 @@ def _texts(
         part = tuple(replace(record, earlier=()) for record in of_text if record.runs)
         listed, of_part = arms(part)
         named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in of_part)
-        if len({arm.label for arm in named}) == len(named):  # contents of one file name are not distinct
+        if len({arm.label for arm in named}) == len(named):  # not if files of one name differ in content
             of_part = named
         finished = {arm.label: arm for arm in of_part if arm.finished}
         if reference.on_its_text in finished and len(finished) > 1:
@@ -299,7 +299,7 @@ def _figures(
         figure = None
     compared = compare(all_figures, base, figure, multiples)
     groups = [(all_figures, base)]  # groups of arms that are tested against one another, and their references
-    if (rungs := rungs_of(all_figures, base, figure)) is not None:  # arms of different sizes are not tested
+    if (rungs := rungs_of(all_figures, base, figure)) is not None:  # groups of one size and budget
         groups = [(tuple(rung.arms.values()), rung.arms[rung.reference]) for rung in rungs.rungs]
     between = tuple(pair for group, of_group in groups for pair in pairs(group, of_group, figure))
     tests, compared, between = claims(

@@ -86,7 +86,7 @@ class Variance:
 class TextNoise(Variance):
     """How far other text of the same kind would change a mean difference."""
 
-    documents: int | None  # how many were drawn; None for noise over segments, which are not independent
+    documents: int | None  # how many were drawn; None for segments: those of one document are no draws
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
 
 
 def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float | None]:
-    """Return half the 95 % interval and the p of a mean; its variance is the sum of `parts` (p is None if 0).
+    """Return half the 95 % interval and p of a mean with the sum of these variances; p is None if that is 0.
 
     Degrees of freedom follow Satterthwaite (1946).
     """
@@ -216,7 +216,7 @@ def weighted_sum(groups: Sequence[tuple[float, Sequence[float]]], text: TextNois
 
 @dataclass(frozen=True)
 class Time:
-    """How many tokens a run took to reach a target; if it did not reach it, a lower bound."""
+    """The number of tokens that a run took to reach a target; a lower bound if it did not reach it."""
 
     tokens: float
     reached: bool
@@ -256,8 +256,8 @@ def ratio(arm: Times, reference: Times) -> Ratio | None:
     In simulations with 0 to 60 % of the runs of either or both cut off, and either up to five times as steady
     as the other, each of the three forms is true in at least 93.5 % of the studies that print it. There are
     two limits. With two to four seeds that are all cut off, a bound rests on the spread of the reference, and
-    is too sharp if that is more than ten times as steady. And if most runs are cut off, a study whose times
-    all look far from the budget misleads by any rule.
+    is too sharp if that is more than ten times as steady. And if most runs are cut off, a study in which all
+    times look far from the budget misleads by any rule.
     """
     shared = sorted(arm.keys() & reference.keys())
     if not shared:

@@ -44,11 +44,11 @@ def agreements(texts: Sequence[Results], figure: str) -> list[Agreement]:
     labels = dict.fromkeys(item.arm.label for text in texts for item in text.comparisons)
     by_text = []
     for text in texts:
-        beside = {item.arm.label for item in text.beside_reference}
-        chosen = (item for item in text.comparisons if item.figure == figure and item.arm.label in beside)
+        group = {item.arm.label for item in text.beside_reference}
+        chosen = (item for item in text.comparisons if item.figure == figure and item.arm.label in group)
         by_text.append({item.arm.label: item for item in chosen})
-    beside_texts = {label: tuple(compared.get(label) for compared in by_text) for label in labels}
-    return [Agreement(label, figure, compared) for label, compared in beside_texts.items() if any(compared)]
+    by_label = {label: tuple(compared.get(label) for compared in by_text) for label in labels}
+    return [Agreement(label, figure, compared) for label, compared in by_label.items() if any(compared)]
 
 
 @dataclass(frozen=True)

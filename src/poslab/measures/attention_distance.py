@@ -57,8 +57,8 @@ class AttentionDistance(Measurement):
             Column("uniform_distance", "Even attention", rounded(number), "Tokens"),
         )
         caption = (
-            "Over all layers and heads. The nearest and the farthest head are those of each seed, and may be "
-            "others in another seed. Even attention is spread equally over all tokens that a query sees."
+            "Over all layers and heads. The nearest and the farthest head are chosen in each seed, and may "
+            "differ between seeds. Even attention is spread equally over all tokens that a query sees."
         )
         by_head = ["arm", "run", "seed", "layer", "head", "queries", "distance", "mean_distance"]
         by_run = study.records(heads[by_head])

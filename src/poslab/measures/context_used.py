@@ -46,8 +46,8 @@ class ContextUsed(Measurement):
         with trained.progress.phase("evaluating shorter contexts"), in_precision(trained.config):
             for context in contexts(length):
                 places = [slice(end - context, end) for end in ends(length, context)]
-                shorter = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
-                losses = token_losses(trained.gpt, *shorter, last.shape[1] // len(places))
+                given, scored = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
+                losses = token_losses(trained.gpt, given, scored, last.shape[1] // len(places))
                 yield {
                     "context": context,
                     "nll": float(losses.sum()),

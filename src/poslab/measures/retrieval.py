@@ -145,8 +145,8 @@ def answers(
         losses = -wide.log_softmax(dim=-1).gather(-1, targets[..., None])[..., 0]
         return torch.stack([losses, wide.argmax(dim=-1) == targets], dim=-1)
 
-    both = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
-    return both[..., 0], both[..., 1] == 1
+    pairs = of_logits(gpt, windows[:, :-1], windows[:, 1:], (last, 2), losses_and_hits, last)
+    return pairs[..., 0], pairs[..., 1] == 1
 
 
 def _figures(sums: DataFrame) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def inspected(trained: Trained) -> "Inspection":
 
 
 def _without_effect(study: StudyTables, biases: DataFrame | None) -> tuple[str, ...]:
-    """Return a sentence on the arms whose scheme neither adds a bias nor rotates, if there are any."""
+    """Return a sentence on the arms without a bias and without a rotation, if there are any."""
     from poslab.measures.scheme_rotation import Rotation
 
     tables = [(Bias.table.file, biases), (Rotation.table.file, study.table(Rotation()))]
@@ -69,7 +69,7 @@ def _without_effect(study: StudyTables, biases: DataFrame | None) -> tuple[str, 
             for run in item.arm.finished
         )
     ]
-    words = "Neither a bias nor a rotation set by the distance in tokens"
+    words = "No bias and no rotation that depends on the distance in tokens"
     return (f"{words}: {listing(labels)}.",) if labels else ()
 
 

@@ -189,7 +189,7 @@ class StudyTables:
         whole = pandas.concat(curves, names=["arm", "run", measurement.axis]).reset_index()
         shift = int((whole[measurement.axis] == 0).any())
         axis, title = (name.replace("_", " ").capitalize() for name in (measurement.axis, measurement.family))
-        charts = []
+        charts: list[LineChart] = []
         for column in whole.columns[3:]:
             if not (series := self.means(whole, column, shift, measurement.axis)):
                 continue  # no run has a number
