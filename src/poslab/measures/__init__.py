@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 
 class Progress(Protocol):
-    """The display of how far the work is."""
+    """The display of the progress of the work."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Return a context manager for a phase of the work, which lasts as long as the context."""
@@ -168,7 +168,7 @@ def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
 
 
 def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a row of summary.csv with a measurement's figures. Raise ConfigError if it has one already."""
+    """Return a row of summary.csv with a measurement's figures. Raise ConfigError if it has one of them."""
     if taken := row.keys() & figures.keys():
         raise ConfigError(
             f"a measurement returns the figures {', '.join(sorted(taken))}, which summary.csv has from "
