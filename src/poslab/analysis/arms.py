@@ -130,13 +130,13 @@ def _without_texts(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> l
         return [""] * len(groups)
 
     def on_first_text(run: Run) -> Run:
-        data, of_first = (member.config.get("data") or {} for member in (run, firsts[0]))
+        data, first_data = (member.config.get("data") or {} for member in (run, firsts[0]))
         used = {name: data[name] for name in BESIDE_A_TEXT & data.keys()}
         trainer = dict(run.config.get("trainer") or {})
         if run.study in tuned:
             trainer |= dict.fromkeys(Rates._fields)
         changed = {
-            "config": {**run.config, "trainer": trainer, "data": {**of_first, **used}},
+            "config": {**run.config, "trainer": trainer, "data": {**first_data, **used}},
             "data": firsts[0].manifest.data,
         }
         return replace(run, manifest=run.manifest.model_copy(update=changed))

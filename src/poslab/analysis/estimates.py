@@ -55,8 +55,8 @@ class ArmFigures:
         }
 
     def mean(self, figure: str) -> float | None:
-        at = self.figures.get(figure)
-        return None if at is None else at.mean
+        known = self.figures.get(figure)
+        return None if known is None else known.mean
 
     def per_token(self, figure: str) -> float | None:
         """Return a whole-run figure's mean per training token; None if the runs differ in tokens."""
@@ -81,7 +81,7 @@ def estimates(rows: Sequence[Mapping[str, Value]], columns: Iterable[str]) -> di
         for column in columns
     }
     estimated = {column: estimate([*filter(isfinite, values)]) for column, values in numbers.items()}
-    return {column: at for column, at in estimated.items() if at is not None}
+    return {column: value for column, value in estimated.items() if value is not None}
 
 
 def arm_figures(
@@ -100,7 +100,7 @@ def arm_figures(
     columns = [f"{family}_{measures.name(k)}" for family in (*BY_LENGTH, *CHANGES) for k in multiples]
     figures = estimates(finished_rows, (*columns, *SINGLE))
     timed = [run for run in _timed(arm) if run.name in comparable]
-    times = {at.suffix: {run.seed: _time(run, at.loss) for run in timed} for at in targets if timed}
+    times = {goal.suffix: {run.seed: _time(run, goal.loss) for run in timed} for goal in targets if timed}
     for suffix, by_seed in times.items():
         if all(time.reached for time in by_seed.values()):
             # A mean without the runs that did not reach the target would flatter the arm.

@@ -45,7 +45,7 @@ def interactions(
             continue
         with_own, with_reference = difference(item, against, primary), difference(plain, reference, primary)
         signs = (item, 1), (against, -1), (plain, -1), (reference, 1)
-        change = contrast([(of, primary, sign) for of, sign in signs])
+        change = contrast([(arm, primary, sign) for arm, sign in signs])
         if with_own is not None and with_reference is not None and change is not None:
             listed.append(Interaction(item, against, with_own, with_reference, change))
     return tuple(listed)

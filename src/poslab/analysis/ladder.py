@@ -187,18 +187,18 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
     crossed: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
     tests: dict[tuple[str, str, int, int], float] = {}
     for arm, against in combinations((*rungs.compared, rungs.reference), 2):
-        known = {i: at for i, rung in enumerate(rungs.rungs) if (at := rung.gap(arm, against, figure))}
-        for (i, first), (j, second) in combinations(known.items(), 2):
+        gaps = {i: gap for i, rung in enumerate(rungs.rungs) if (gap := rung.gap(arm, against, figure))}
+        for (i, first), (j, second) in combinations(gaps.items(), 2):
             opposite = first.mean * second.mean < 0
-            p = [1.0 if at.p is None or not opposite else at.p for at in (first, second)]
+            p = [1.0 if gap.p is None or not opposite else gap.p for gap in (first, second)]
             tests[arm, against, i, j] = max(p)
-            between = [at for k, at in known.items() if i < k < j and at.decided]
+            between = [gap for k, gap in gaps.items() if i < k < j and gap.decided]
             if opposite and first.decided and second.decided and not between:
                 crossed[arm, against, i, j] = first, second
     adjusted = holm(tests)
     listed = tuple(
-        Crossing(arm, against, rungs.rungs[i], rungs.rungs[j], *gaps, adjusted[arm, against, i, j])
-        for (arm, against, i, j), gaps in crossed.items()
+        Crossing(arm, against, rungs.rungs[i], rungs.rungs[j], *pair, adjusted[arm, against, i, j])
+        for (arm, against, i, j), pair in crossed.items()
     )
     return listed, len(tests)
 
@@ -211,7 +211,7 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
-        gap, whole = (at.gap(arm, against, figure) for at in (rung, rungs.whole))
+        gap, whole = (member.gap(arm, against, figure) for member in (rung, rungs.whole))
         if gap is not None and whole is not None:
             pairs[whole.decided] += 1
             same[whole.decided] += gap.mean * whole.mean > 0
@@ -271,10 +271,10 @@ def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
     if len(used) < FEWEST_RUNGS or len({rung.flops for rung in used}) < 2:
         return None
     columns = design(used, shares_of(rungs))
-    beside = _beside(used, arm, figure, columns)
+    excess = _excess(used, arm, figure, columns)
     slope, *rest = (
         _weighted(used, arm, figure, weights).difference(
-            *(Variance(part.variance * float(weights @ weights), part.freedom) for part in beside)
+            *(Variance(part.variance * float(weights @ weights), part.freedom) for part in excess)
         )
         for weights in _weights(columns)[1:]
     )
@@ -329,14 +329,14 @@ def _weighted(used: Sequence[Rung], arm: str, figure: str, weights: Iterable[flo
     return weighted_sum(groups, text_noise(scored))
 
 
-def _beside(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:
+def _excess(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> list[Variance]:
     """Return the variance of gaps about the line beyond their noise; empty if noise explains all of it."""
     apart = null_space(columns.T).T  # weights of sums that are 0 for gaps on the line
     if not len(apart):
         return []
     sums = [_weighted(used, arm, figure, weights) for weights in apart]
-    left = fmean(total.mean**2 - total.variance for total in sums)
-    return [Variance(left, len(sums))] if left > 0 else []
+    excess = fmean(total.mean**2 - total.variance for total in sums)
+    return [Variance(excess, len(sums))] if excess > 0 else []
 
 
 def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: float) -> bool:
@@ -344,18 +344,18 @@ def _steady(rungs: Ladder, used: Sequence[Rung], arm: str, figure: str, slope: f
     sizes = {rung.parameters for rung in used}
     parts = [[rung for rung in used if rung.parameters == size] for size in sizes]
     for part in parts if len(sizes) >= FEWEST_RUNGS else [[rung] for rung in used]:
-        left = [rung for rung in used if rung not in part]
-        if len({rung.flops for rung in left}) < 2:
+        rest = [rung for rung in used if rung not in part]
+        if len({rung.flops for rung in rest}) < 2:
             return False
-        weights = _weights(design(left, shares_of(rungs)))
-        if _weighted(left, arm, figure, weights[1]).mean * slope <= 0:
+        weights = _weights(design(rest, shares_of(rungs)))
+        if _weighted(rest, arm, figure, weights[1]).mean * slope <= 0:
             return False
     return True
 
 
 def _residual(used: Sequence[Rung], arm: str, figure: str, columns: np.ndarray) -> float | None:
-    gaps = [at.mean for rung in used if (at := rung.gap(arm, rung.reference, figure)) is not None]
-    left = len(used) - columns.shape[1]
-    if not left:
+    gaps = [gap.mean for rung in used if (gap := rung.gap(arm, rung.reference, figure)) is not None]
+    freedom = len(used) - columns.shape[1]
+    if not freedom:
         return None
-    return float(np.sqrt(np.sum((gaps - columns @ np.linalg.pinv(columns) @ gaps) ** 2) / left))
+    return float(np.sqrt(np.sum((gaps - columns @ np.linalg.pinv(columns) @ gaps) ** 2) / freedom))

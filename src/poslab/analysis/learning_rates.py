@@ -91,8 +91,8 @@ class Tuning:
         if self.chosen is None or (best := self.chosen.estimate) is None:
             return None
         same = [point for point in self.tried if point.rates.scheme_rate == self.chosen.rates.scheme_rate]
-        at = same.index(self.chosen) + step  # the grid has the lowest rates first
-        loss = same[at].estimate if 0 <= at < len(same) else None
+        index = same.index(self.chosen) + step  # the grid has the lowest rates first
+        loss = same[index].estimate if 0 <= index < len(same) else None
         return None if loss is None else loss.mean - best.mean
 
     @property
@@ -125,9 +125,9 @@ def tunings(runs: Iterable[Run], arms: Sequence[Arm]) -> tuple[Tuning, ...]:
             used = sorted({run.rates for run in arm.finished if run.rates is not None})
             tunings.append(_tuning(arm.label, i, tuned, used))
     taken = {_key(arm.runs[0]) for arm in arms}
-    left = [group for key, group in groups.items() if key not in taken]
+    rest = [group for key, group in groups.items() if key not in taken]
     compared = {arm.label for arm in arms}
-    for label, group in zip(labels(left, {group[0].study for group in left}), left, strict=True):
+    for label, group in zip(labels(rest, {group[0].study for group in rest}), rest, strict=True):
         tunings.append(_tuning(f"{label} (not compared)" if label in compared else label, None, group, ()))
     return tuple(tunings)
 

@@ -222,9 +222,9 @@ def figures(
     families = max(1, len(texts))
     whole = _figures(records, (listed, every_arm), against, subject, primary, families)
     by_text = []
-    for part, of_part, base in texts:
+    for part, runs_and_arms, base in texts:
         planned = tuple(replace(record, primary=whole.primary) for record in part)
-        by_text.append(_figures(planned, of_part, base, subject, None, families))
+        by_text.append(_figures(planned, runs_and_arms, base, subject, None, families))
     return replace(whole, reference_warning=warning, texts=tuple(by_text))
 
 
@@ -243,18 +243,18 @@ def _texts(
     labels = {run.name: arm.on_its_text for arm in every_arm for run in arm.runs}
     texts = []
     for name in names if len(names) > 1 else ():
-        of_text = (
+        shortened = (
             replace(record, runs=tuple(run for run in record.runs if run.readable and text_of(run) == name))
             for record in records
         )
-        part = tuple(replace(record, earlier=()) for record in of_text if record.runs)
-        listed, of_part = arms(part)
-        named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in of_part)
+        part = tuple(replace(record, earlier=()) for record in shortened if record.runs)
+        listed, part_arms = arms(part)
+        named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in part_arms)
         if len({arm.label for arm in named}) == len(named):  # not if files of one name differ in content
-            of_part = named
-        finished = {arm.label: arm for arm in of_part if arm.finished}
+            part_arms = named
+        finished = {arm.label: arm for arm in part_arms if arm.finished}
         if reference.on_its_text in finished and len(finished) > 1:
-            texts.append((part, (listed, of_part), finished[reference.on_its_text]))
+            texts.append((part, (listed, part_arms), finished[reference.on_its_text]))
     return texts if len(texts) > 1 else []
 
 
@@ -301,7 +301,7 @@ def _figures(
     groups = [(all_figures, base)]  # groups of arms that are tested against one another, and their references
     if (rungs := rungs_of(all_figures, base, figure)) is not None:  # groups of one size and budget
         groups = [(tuple(rung.arms.values()), rung.arms[rung.reference]) for rung in rungs.rungs]
-    between = tuple(pair for group, of_group in groups for pair in pairs(group, of_group, figure))
+    between = tuple(pair for group, base_of_group in groups for pair in pairs(group, base_of_group, figure))
     tests, compared, between = claims(
         all_figures, base, figure, compared, between, multiples, families, groups
     )

@@ -29,7 +29,7 @@ LOWEST = np.array([-5.0, -6.0, 0.02, -6.0, 0.02, -4.0, -4.0])
 HIGHEST = np.array([2.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0])
 K_N, K_D = 5, 6
 
-Law = Callable[[np.ndarray], np.ndarray]
+Residuals = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -95,31 +95,31 @@ def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
     except np.linalg.LinAlgError:  # too few seeds and documents to estimate the noise of two arms
         return None
 
-    def fitted(at: np.ndarray) -> np.ndarray:
-        of_size = np.exp(at[1] - at[2] * (size + at[K_N] * is_arm))
-        return np.asarray(np.exp(at[0]) + of_size + np.exp(at[3] - at[4] * (budget + at[K_D] * is_arm)))
+    def fitted(x: np.ndarray) -> np.ndarray:
+        by_size = np.exp(x[1] - x[2] * (size + x[K_N] * is_arm))
+        return np.asarray(np.exp(x[0]) + by_size + np.exp(x[3] - x[4] * (budget + x[K_D] * is_arm)))
 
-    def left(at: np.ndarray) -> np.ndarray:
-        return np.asarray(whiten @ np.log(fitted(at) / means))
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.asarray(whiten @ np.log(fitted(x) / means))
 
     random = np.random.default_rng(0)
     low, high = np.array([[-1, -2, 0.1, -2, 0.1, 0, 0], [0.3, 0, 0.7, 0, 0.7, 0, 0]])
-    best = min((_least(left, random.uniform(low, high)) for _ in range(STARTS)), key=lambda fit: fit[1])
-    left_free = means.size - LOWEST.size
-    misfit = best[1] / left_free
+    best = min((_least(residuals, random.uniform(low, high)) for _ in range(STARTS)), key=lambda fit: fit[1])
+    fit_freedom = means.size - LOWEST.size
+    misfit = best[1] / fit_freedom
     allowed = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) ** 2 * max(1.0, misfit)
     residual = float(np.sqrt(np.mean((fitted(best[0]) - means) ** 2)))
-    tokens, parameters = (_need(left, *best, index, allowed) for index in (K_D, K_N))
+    tokens, parameters = (_need(residuals, *best, index, allowed) for index in (K_D, K_N))
     floor, alpha, beta = (_inside(best[0], index) for index in (0, 2, 4))
     floor = None if floor is None else math.exp(floor)
-    fits = bool(fdtrc(left_free, freedom, misfit) >= MISFIT)
+    fits = bool(fdtrc(fit_freedom, freedom, misfit) >= MISFIT)
     return Scaling(arm, tokens, parameters, floor, alpha, beta, residual, fits)
 
 
-def _inside(at: np.ndarray, index: int) -> float | None:
+def _inside(x: np.ndarray, index: int) -> float | None:
     """Return a parameter of the law; None if it is at a bound of the search, so not an estimate."""
     near = 1e-3 * (HIGHEST[index] - LOWEST[index])
-    return float(at[index]) if LOWEST[index] + near < at[index] < HIGHEST[index] - near else None
+    return float(x[index]) if LOWEST[index] + near < x[index] < HIGHEST[index] - near else None
 
 
 def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarray]:
@@ -148,25 +148,25 @@ def _over_documents(
 ) -> np.ndarray:
     """Return the covariance of the mean losses over documents; 0 if records name none, or fewer than two."""
     added = [
-        added_by_documents(rung.arms[label], figure, of)
-        for rung, of in zip(used, seeds, strict=True)
+        added_by_documents(rung.arms[label], figure, shared)
+        for rung, shared in zip(used, seeds, strict=True)
         for label in arms
     ]
     names = sorted(set.union(*map(set, added)))
     if not all(added) or len(names) < FEWEST_DOCUMENTS:
         return np.zeros((len(added), len(added)))
-    text = np.array([[of.get(name, 0.0) for name in names] for of in added])
+    text = np.array([[by_document.get(name, 0.0) for name in names] for by_document in added])
     return np.asarray(text @ text.T * len(names) / (len(names) - 1))
 
 
-def _least(left: Law, start: np.ndarray, fixed: int | None = None) -> tuple[np.ndarray, float]:
+def _least(residuals: Residuals, start: np.ndarray, fixed: int | None = None) -> tuple[np.ndarray, float]:
     """Return the point with the least sum of squares, and that sum; parameter `fixed` does not change."""
     free = [i for i in range(start.size) if i != fixed]
 
-    def part(at: np.ndarray) -> np.ndarray:
+    def part(x: np.ndarray) -> np.ndarray:
         whole = start.copy()
-        whole[free] = at
-        return left(whole)
+        whole[free] = x
+        return residuals(whole)
 
     inside = np.clip(start[free], LOWEST[free] + 1e-6, HIGHEST[free] - 1e-6)
     fit = least_squares(part, inside, bounds=(LOWEST[free], HIGHEST[free]), max_nfev=400)
@@ -175,7 +175,7 @@ def _least(left: Law, start: np.ndarray, fixed: int | None = None) -> tuple[np.n
     return end, 2 * float(fit.cost)
 
 
-def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
+def _need(residuals: Residuals, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
     """Return 1 / k and its profile interval, in which the sum of squares rises by at most `allowed`."""
     ends: list[float | None] = []
     for side in (1, -1):
@@ -185,7 +185,7 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
             nonlocal near
             start = near.copy()
             start[index] = best[index] + side * step
-            near, cost = _least(left, start, index)
+            near, cost = _least(residuals, start, index)
             return cost - least - allowed
 
         within, beyond = 0.0, None
@@ -202,7 +202,7 @@ def _need(left: Law, best: np.ndarray, least: float, index: int, allowed: float)
         for _ in range(HALVINGS):  # not a root finder, since a fit from another start may end elsewhere
             middle = (within + beyond) / 2
             within, beyond = (within, middle) if over(middle) > 0 else (middle, beyond)
-        at = best[index] + side * beyond
-        ends.append(None if abs(at) > math.log(WIDEST) else math.exp(-at))
+        end = best[index] + side * beyond
+        ends.append(None if abs(end) > math.log(WIDEST) else math.exp(-end))
     logarithm = _inside(best, index)
     return Need(None if logarithm is None else math.exp(-logarithm), *ends)

@@ -79,8 +79,8 @@ class RepeatedText(Measurement):
             return None
         results, multiples = study.results, sorted(table.multiple.unique())
         series = lines(results, lambda item: tuple(_points(table[table.arm == item.arm.label])))
-        known = {line.label: {name(point.x): point for point in line.points} for line in series}
-        by_arm: Rows = [{"arm": label, **estimate_columns(at, at)} for label, at in known.items()]
+        by_label = {line.label: {name(point.x): point for point in line.points} for line in series}
+        by_arm: Rows = [{"arm": label, **estimate_columns(at, at)} for label, at in by_label.items()]
         columns = (
             Column(name(k), multiple(k), nats, "Change, nats per token, by distance") for k in multiples
         )
