@@ -1,4 +1,4 @@
 """Text into token windows: sources -> split -> tokens -> windows.
 
-This package does not import torch, so that a wrong path or a short text is reported at once.
+This package does not import torch, so a wrong path or a text that is too short is reported at once.
 """

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 def ahead(
     compute: Callable[[Item], Result], items: Iterable[Item], threads: int, waiting: int
 ) -> Iterator[Result]:
-    """Yield the result of `compute` for each item, in order, with at most `waiting` items in progress.
+    """Yield the result of `compute` for each item, in order, with at most `waiting` results computed ahead.
 
     An error is raised in place of its result. If the consumer stops before the last item, the threads stop
     too.

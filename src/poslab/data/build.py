@@ -42,8 +42,8 @@ from poslab.data.tokens import (
 from poslab.data.verification import BLOCK, block_digests
 from poslab.record.seal import sealed
 
-# The least bytes of text in a shard. Each core has one or two in memory; for the one being encoded, the
-# library returns about 45 times as many bytes.
+# A shard is complete with this many bytes of text. Memory has one or two shards per core, and the result of
+# the library for the one being encoded takes about 45 times as much.
 SHARD = 2**20
 PARTS = ("train.bin", "validation.bin", "documents.bin")
 PLAN, TEXT, WRITTEN = "plan.npz", "text", "written.json"
@@ -92,8 +92,8 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     }
     sizes = {name: (directory / name).stat().st_size for name in FILES}
     blocks = block_digests(directory, FILES)
-    identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # the text and how it is read
-    # The tokenizer's file is not a part of the fingerprint.
+    identity = json.dumps([facts, sizes, blocks], sort_keys=True)  # of the text and how it is read
+    # The tokenizer's file is not part of the fingerprint.
     tokenizers = [TOKENIZER] if (directory / TOKENIZER).exists() else []
     manifest = {
         "format": FORMAT,
@@ -110,7 +110,7 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
 
 
 def _content_digest(directory: Path) -> str:
-    """Return the SHA-256 of the files only: the fingerprint in older records. Raises OSError."""
+    """Return the SHA-256 of the files only: the fingerprint in records of older corpora. Raises OSError."""
     digest = hashlib.sha256()
     for name in FILES:
         digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
@@ -236,7 +236,7 @@ class Parts:
         self._directory = directory
         self._itemsize = tokenizer.dtype.itemsize
         self._separator = np.array([tokenizer.separator], dtype=tokenizer.dtype).tobytes()
-        self.text, sizes = _synced(directory)  # bytes of the text that are written; the size of each file
+        self.text, sizes = _synced(directory)  # the bytes of text that are written; the size of each file
         self._files: list[BinaryIO] = []
         for name, size in zip(PARTS, sizes, strict=True):
             (directory / name).touch()

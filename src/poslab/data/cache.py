@@ -59,9 +59,9 @@ def _key(source: sources.TextSource, content: str | None) -> str:
         else {"vocabulary": source.vocabulary, "held_out": source.held_out}
     )
     if source.held_out == HELD_OUT:
-        del decided_by["held_out"]  # older keys, from before the setting, lack it
+        del decided_by["held_out"]  # keys from before this setting existed lack it
     if is_tokenizer_file(source.vocabulary):
         decided_by["vocabulary"] = tokenizer_file.digest(Path(str(source.vocabulary)))
     if source.vocabulary != "bytes":
-        decided_by["stored"] = "tokenizer.json"  # older versions did not store it
+        decided_by["stored"] = "tokenizer.json"  # texts prepared by older versions lack this file
     return hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()

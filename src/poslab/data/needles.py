@@ -6,8 +6,8 @@
     The key of B is 48213
 
 The last line is scored by likelihood, once with each of CANDIDATES answers; the text states only one of them
-for that name. So a model that was never trained on such questions also has a share of right choices, to
-compare with one in CANDIDATES. In `one` the text has none of the other answers; in `several` each is the key
+for that name. So a model that was never trained on such questions also has a share of right choices;
+chance gives one in CANDIDATES. In `one` the text has none of the other answers; in `several` each is the key
 of another name, so the model needs the name to find the right one (Hsieh et al. 2024, arXiv 2404.06654).
 """
 

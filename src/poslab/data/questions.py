@@ -1,4 +1,4 @@
-"""Questions in windows of text; the answer is earlier in the window (`probe`).
+"""Questions in windows of text, with answers that are earlier in the window (`probe`).
 
     ... some text
     The pass key is 48213.
@@ -60,7 +60,7 @@ DRAWN = 4 + max(task.length for task in TASKS.values())  # random numbers per wi
 def with_questions(
     windows: NDArray[np.int64], tasks: list[str], share: float, seed: int, step: int
 ) -> NDArray[np.int64]:
-    """Return the batch (n, T + 1) with questions in a `share` of its windows, decided by (seed, step) only.
+    """Return the batch (n, T + 1) with a question in a `share` of its windows, decided by (seed, step) only.
 
     Statement and question are at random places, the statement first. T + 1 >= ROOM.
     """

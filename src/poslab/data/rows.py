@@ -24,7 +24,7 @@ GZIP = b"\x1f\x8b"
 
 
 def holds_rows(path: Path) -> bool:
-    """Return whether a file has documents in rows, by its name, or a folder, by the files in it."""
+    """Return whether a path has documents in rows: for a file by its name, for a folder by its files."""
     if path.is_dir():
         return (path / SAVED).is_file() or (path / SAVED_SPLITS).is_file()
     return path.name.lower().endswith(SUFFIXES)

@@ -1,9 +1,9 @@
 """Choose the part of a text that is held out for validation: `data.held_out` of it, by default a tenth.
 
 With ten or more documents, whole documents are held out, in the order of the SHA-256 of their content, until
-they are the requested share of the bytes; so the choice depends on the content only. Documents longer than a
-tenth of the held-out part are skipped if enough others remain, since one of them would decide every loss.
-With fewer than ten, the end of each is held out. Nothing is in both parts: exact duplicates are dropped.
+they make up the requested share of the bytes. So the choice depends only on the content. Documents longer
+than a tenth of the held-out part are skipped if enough others remain: one of them would decide every loss.
+With fewer than ten, the end of each is held out. Exact duplicates are dropped, so nothing is in both parts.
 """
 
 import math
@@ -49,8 +49,8 @@ def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
 def hold_out(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], share: Fraction) -> NDArray[np.int64]:
     """Return (n,) the end of each document's training part in bytes: its size, 0, or a value between.
 
-    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end between these can
-    split a character.
+    `sizes` are the documents' bytes, `hashes` the first 64 bits of their SHA-256. An end within a document
+    can split a character.
     """
     if len(sizes) >= WHOLE_DOCUMENTS_FROM:
         total = int(sizes.sum())

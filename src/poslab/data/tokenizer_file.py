@@ -19,11 +19,11 @@ BYTE_TOKENS = {f"<0x{value:02X}>": bytes([value]) for value in range(256)}
 
 
 def read_tokenizer(path: Path) -> Bpe:
-    """Return the tokenizer with one added token, the separator. Text that spells a special token stays text.
+    """Return the tokenizer with an added token, the separator. Text that spells a special token stays text.
 
     The space that a tokenizer puts before a text is left out, since the text does not contain it.
-    Raises ConfigError if the file is not such a tokenizer. `encode` raises it if the tokens do not spell the
-    text.
+    Raises ConfigError if the file is not such a tokenizer; its `encode` does so if the tokens do not spell
+    the text.
     """
     where, content = f"data.vocabulary={path}", _content(path)
     spellings = _spellings(content, where)

@@ -1,7 +1,7 @@
 """From text to tokens and back: bytes as they are, or a BPE with the bytes that each token stands for.
 
 Both are lossless, and both know the number of bytes in each token, so bits per byte are exact. A separator
-is put between documents; it counts as one byte, as it would be in a file.
+is put between documents; it counts as one byte, as it would be one in a file.
 """
 
 import os
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import ConfigError
 
-CHUNK = 2**18  # bytes that are encoded as one text; this affects the tokens of longer documents
+CHUNK = 2**18  # the most bytes encoded as one text; the tokens of longer documents depend on it
 SAMPLE = 2**28  # the most bytes that a BPE is trained on
 
 SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes

@@ -1,6 +1,6 @@
 """Write a prepared text into an unfinished directory, which is renamed when it is complete.
 
-One process prepares a text while others wait. If it is killed, the next process on the machine resumes.
+One process prepares a text while others wait. If it is killed, the next one on the same machine resumes.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from poslab.data.sources import TextSource
 from poslab.record.seal import DamagedError
 
 UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
-ABANDONED = 7 * 24 * 3600  # seconds; nobody resumes an unfinished directory older than this
+ABANDONED = 7 * 24 * 3600  # seconds; an unfinished directory older than this was left by a killed process
 
 
 def write(source: TextSource, key: str, content: str | None, directory: Path) -> Corpus:

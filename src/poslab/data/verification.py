@@ -18,7 +18,7 @@ from pathlib import Path
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
-SETTLED = 2.0  # seconds; a second change within this time may leave a file's times the same
+SETTLED = 2.0  # seconds; two changes within this time may leave a file with the same times
 BLOCK = 2**24  # bytes per hash
 VERIFIED = "verified.json"
 MACHINES = 100  # the most remembered states: each machine verifies for itself if the drive is shared
@@ -57,7 +57,7 @@ def verify(directory: Path, blocks: Blocks) -> None:
 def files_state(paths: Iterable[str | os.PathLike[str]], written_once: bool = False) -> str | None:
     """Return the SHA-256 of the files' paths, sizes, times and inodes, in the given order.
 
-    None if a file is missing. Unless files are `written_once`, also None if one was changed less than
+    None if a file cannot be examined. Unless files are `written_once`, also None if one was changed less than
     SETTLED seconds ago, since another change might not show.
     """
     digest = hashlib.sha256()

@@ -62,7 +62,7 @@ def training_batch(
 
 
 def validation_windows(corpus: Corpus, count: int, context_length: int) -> NDArray[np.int64]:
-    """Return (n, context_length + 1) validation tokens, evenly spread; n < count if the text is short.
+    """Return (n, context_length + 1) validation tokens, evenly spread; n <= count, less if the text is short.
 
     Windows lie within documents if these have room for `count` windows, otherwise across them.
     """

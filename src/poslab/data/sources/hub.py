@@ -64,7 +64,7 @@ class Source(TextSource):
         return f"{self.path}{part} ({self.split}{limit})"
 
     def read(self) -> Iterator[bytes]:
-        """Yield the rows, or documents of several rows that begin at `document_start`. Raises ConfigError."""
+        """Yield each row, or with `document_start` runs of rows as one document each. Raises ConfigError."""
         digest = hashlib.sha256()
         for count, document in enumerate(self._joined_rows(), start=1):
             digest.update(document)
@@ -119,7 +119,7 @@ class Source(TextSource):
 def _load(source: Source) -> Any:
     """Return the rows as a streaming IterableDataset of `datasets`.
 
-    If a split is sliced ([:1%]) or HF_HUB_OFFLINE is set, return a Dataset, downloaded or from cache.
+    If a split is sliced ([:1%]) or HF_HUB_OFFLINE is set, return a Dataset, downloaded or from the cache.
     """
     if Path(source.path).exists():
         raise ConfigError(f"data.path={source.path} exists here too and would be read instead of the hub")
@@ -172,7 +172,7 @@ def _look_up(source: Source) -> None:
             f"{source.path} is gated: accept its terms on the hub, then hf auth login"
         ) from None
     except RepositoryNotFoundError:
-        raise ConfigError(f"data.path={source.path} is not on the hub as a data set, or is private") from None
+        raise ConfigError(f"data.path={source.path} is not a data set on the hub, or is private") from None
     except Exception as error:  # from the hub client's HTTP library: DNS, refused, time-out, 5xx
         raise ConfigError(_unreachable(source, error)) from error
 

@@ -1,4 +1,4 @@
-"""Your own text: files with one document each, or files with one document per row; gzip is read too.
+"""Your own text: files that are one document each, or that have one document per row; gzip is read too.
 
 In a directory, text files are read; files of rows are read if `field` is set or there are no text files.
 """
@@ -89,9 +89,9 @@ class Source(TextSource):
 
 
 def read_text(path: Path) -> Text:
-    """Return the UTF-8 text of a file, decompressed if its content is gzip. Raises ConfigError.
+    """Return the UTF-8 text of a file, decompressed if its content is gzip, whatever its name.
 
-    An uncompressed file of more than LARGE bytes stays on the disk.
+    An uncompressed file of more than LARGE bytes stays on the disk. Raises ConfigError.
     """
     with rows.opened(path) as file:
         head = file.read(len(rows.BOM))
