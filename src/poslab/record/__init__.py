@@ -1,1 +1,1 @@
-"""The files of a run: written, read, and the figures that follow from one run's record."""
+"""The files of a run, written and read, and the figures that follow from one run's record."""

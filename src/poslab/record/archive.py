@@ -59,7 +59,7 @@ def archived_studies(reports: Path) -> list[str]:
 
 
 def unpack(packed: bytes, path: Path, study: str, several: bool = False) -> Records:
-    """Load the records of `study` from the bytes written by `pack`; `path` is the file they are from.
+    """Load the records of `study` from the bytes written by `pack`; messages name `path`, their file.
 
     With `several`, run names begin with the study. Raise ReportError if the file is damaged or has no
     records of this study.
@@ -144,7 +144,7 @@ def _read(folder: Path) -> dict[str, bytes]:
 
 
 def published_file(content: bytes) -> bytes:
-    """Return a sealed JSON file with every path cut to its last component; b"" if the file is damaged."""
+    """Return a sealed JSON file with every path cut to its last component; b"" if it is damaged."""
     try:
         facts = unsealed(content, "")
     except DamagedError:

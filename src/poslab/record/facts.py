@@ -158,7 +158,7 @@ class Manifest(Facts):
 
 
 def recipe(fingerprint: Fingerprint) -> Fingerprint:
-    """Return the first fingerprint of code with the same results; otherwise the fingerprint itself."""
+    """Return the oldest fingerprint of code known to have the same results, or the fingerprint itself."""
     return next((equivalent[0] for equivalent in _recipes() if fingerprint in equivalent), fingerprint)
 
 

@@ -1,4 +1,4 @@
-"""Files that survive a crash: replaced atomically, sealed with their SHA-256, waiting on a full disk.
+"""Write files that survive a crash, replaced atomically and sealed with their SHA-256; wait on a full disk.
 
 CSV files are read only if their SHA-256 is right.
 """
@@ -105,8 +105,8 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 def remove_unfinished(folder: Path, is_own: Callable[[str], bool]) -> None:
     """Remove the unfinished files of killed processes in `folder`.
 
-    Only plain files are removed that `write_atomic` named for a file with a name that `is_own` accepts, and
-    none if the folder is a link. A process that is still writing such a file writes it again.
+    Remove only plain files that `write_atomic` created for a name that `is_own` accepts, and none if the
+    folder is a link. A process that is still writing such a file writes it again.
     """
     if folder.is_symlink():
         return

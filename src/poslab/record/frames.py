@@ -30,8 +30,8 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
         return None
     import pandas
 
-    # Files with the same header are read together, which is several times faster: the number of its run is
-    # added to each row. A cell with a line break is quoted, so a file with quotes is read separately.
+    # Files with the same header are read together, which is several times faster: each row gets the number of
+    # its run as its last cell. A cell with a line break is quoted, so files with quotes are read one by one.
     files: dict[bytes, list[bytes]] = {}
     quoted: dict[int, bytes] = {}
     for number, run in enumerate(with_table):

@@ -82,5 +82,5 @@ def is_taken(path: Path) -> bool:
 
 
 def run_lock(directory: Path) -> Path:
-    """Return the lock file for the run in `directory`: beside it, so that the run can be removed."""
+    """Return the lock file for training a run: beside its `directory`, so that the run can be removed."""
     return directory.parent / f".{directory.name}.lock"

@@ -71,7 +71,7 @@ def validations(tables: Tables) -> tuple[Validation, ...]:
 
 
 def segments(tables: Tables) -> Segments:
-    """Return the losses in extrapolation.csv."""
+    """Return the losses in extrapolation.csv, by protocol and multiple of L, and by segment."""
     return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
 
 

@@ -33,7 +33,7 @@ class OtherFormatError(UnreadableError):
 def read_manifest(directory: Path, anywhere: bool = False) -> Manifest | None:
     """Read the manifest of a run directory; None if there is none yet.
 
-    Raise UnreadableError, also if it belongs to another directory, unless it may be `anywhere`.
+    Raise UnreadableError. Without `anywhere`, raise it also if the record belongs to another directory.
     """
     path = directory / MANIFEST
     try:

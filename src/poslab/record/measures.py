@@ -254,7 +254,7 @@ class Crossing:
 
 
 def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
-    """Return where the loss crosses `target` and stays at or below it for three validations, or None.
+    """Return where the loss first reaches `target` and stays at or below it for three validations, or None.
 
     Between the first of these and the validation before, the loss is interpolated linearly in the logarithm
     of the tokens (in the tokens themselves if the validation before is at 0 tokens).
@@ -281,7 +281,7 @@ def crossing(curve: Sequence[Validation], target: float) -> Crossing | None:
 
 
 def tokens_without(curve: Sequence[Validation], target: float) -> float:
-    """Return a lower bound of the tokens to a `target` not reached: those at the last validation above it.
+    """Return a lower bound on the tokens to a `target` not reached: those at the last validation above it.
 
     That is the whole budget, unless the run reached the target too late for two more validations.
     """

@@ -28,7 +28,7 @@ class Remembered:
         return self._values.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Store a value, which must not change later. Other processes have it after `save`."""
+        """Store a value, which must not change later. Other processes can read it after `save`."""
         self._values[key] = value
 
     def save(self) -> None:

@@ -72,7 +72,7 @@ EXTRAPOLATION = TableSchema(
         "protocol",  # non_overlapping | sliding | matched (non-overlapping, on the targets of sliding)
         "multiple",  # of the training length L
         "length",
-        "segment",  # the part of the validation text; one number means the same target tokens everywhere
+        "segment",  # the part of the validation text; a number means the same targets everywhere
         "nll",
         "tokens",
         "bytes",

@@ -76,7 +76,7 @@ def enlist(
 
     If `reference`, `question` or `primary` is not given, the list keeps its own. In the study UNNAMED, all
     three are those of the last command, and its runs are marked as the latest. Raise TakenError if another
-    command holds the list for more than WAIT seconds, and OtherFormatError.
+    command has locked the list for more than WAIT seconds, and OtherFormatError.
     """
     with file_lock(folder / ".study.lock", WAIT):
         remove_unfinished(folder, STUDY_LIST.__eq__)
