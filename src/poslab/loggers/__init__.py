@@ -49,7 +49,7 @@ class OpenedRun:
     directory: Path
     manifest: Manifest  # as written so far
     rows: Sequence[Mapping[str, Any]]  # of metrics.csv so far: not empty if an interrupted run resumes
-    # Stops the run; the argument names the caller, such as W&B. Any thread may call it. None: it has ended.
+    # Stops the run; takes the caller's name, such as W&B. Any thread may call it. None: it has been trained.
     stop: Callable[[str], None] | None = None
     weights: str | None = None  # for an evaluation, the W&B artifact with the weights
 
@@ -59,7 +59,7 @@ class RunLogger(ABC):
 
     options_class: ClassVar[type[Options]] = Options
     title: str = "a logger"  # its name in messages
-    files: ClassVar[Sequence[str]] = ()  # patterns of files it writes in a run's folder: `clean` removes them
+    files: ClassVar[Sequence[str]] = ()  # patterns of files that it writes in a run's folder, for `clean`
     package: ClassVar[str] = ""  # a package that it needs and that poslab does not install
     place: Mapping[str, Any] | None = None  # W&B only: where the run is shown, for the manifest's `wandb`
 
@@ -213,7 +213,7 @@ class Guarded:
         self._call(self._logger.log, row)
 
     def finish(self, manifest: str, exit_code: int, wait: float | None = None) -> None:
-        """Finish the logger, waiting at most `wait` seconds (default FINISH_SECONDS)."""
+        """Finish the logger, or abandon it after `wait` seconds (default: FINISH_SECONDS)."""
         thread = threading.Thread(target=self._finish, args=(manifest, exit_code), daemon=True)
         try:
             thread.start()

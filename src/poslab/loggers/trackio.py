@@ -33,7 +33,7 @@ class Trackio(RunLogger):
     def open(self, run: OpenedRun) -> None:
         import trackio
 
-        with redirect_stdout(StringIO()):  # it always prints the place of its data
+        with redirect_stdout(StringIO()):  # it prints the location of its data each time
             self._run = trackio.init(
                 self.options.project,
                 name=f"{run.card.group}/{run.directory.name}",

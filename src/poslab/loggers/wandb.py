@@ -23,7 +23,7 @@ class WandbOptions(Options):
     entity: str | None = Field(
         default=None, description="the account or team; null: the value of WANDB_ENTITY, else your account"
     )
-    tags: list[str] | None = Field(description="tags besides poslab's; null: those in WANDB_TAGS, by commas")
+    tags: list[str] | None = Field(description="tags added to poslab's; null: the comma-separated WANDB_TAGS")
     checkpoints: bool = Field(description="whether to send each finished run's weights as an artifact")
     console: bool = Field(
         default=False, description="whether to send a run's output, without paths and secrets"

@@ -20,7 +20,7 @@ Panel = wr.LinePlot | wr.BarPlot | wr.ScatterPlot | wr.ParallelCoordinatesPlot
 
 FAILURE = "failure_position"  # present if a run's loss by position rose over 5 % above the plateau
 ARM = "arm"  # the configuration key that runs are grouped by
-LEAST = 100  # the least number of lines or bars that a panel allows; W&B's default is 10
+LEAST = 100  # the least that a panel's limit on its lines or bars is set to; W&B's own is 10
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Lines:
-    """Metrics drawn as lines, in one panel per title; the title may contain groups of the pattern."""
+    """Metrics drawn as lines, in one panel per title; `title` may name groups of `pattern` in braces."""
 
     title: str
     unit: str

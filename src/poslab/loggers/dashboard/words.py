@@ -49,7 +49,7 @@ def reading(study: str) -> tuple[str, ...]:
         "varies. It is the mean over the arm's seeds, with a band from the lowest to the highest seed; the "
         "band is not a confidence interval.",
         f"The runs are those of the study {study} that compare arms, including failed and diverged ones up "
-        "to their last step. The report page leaves the latter out and lists each with its reason.",
+        "to their last step. The report page leaves those two kinds out and lists each with its reason.",
         "Losses are mean negative log-likelihoods in nats per token; bits per byte compare between "
         "tokenizers. L is the training length. A line ends where its scheme is not defined. Lines are not "
         "smoothed.",

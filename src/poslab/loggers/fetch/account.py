@@ -44,7 +44,7 @@ def open_account(project: str | None, entity: str | None) -> Account:
             raise UserError("not logged in to W&B: run `wandb login`, or set WANDB_API_KEY")
         if not answers():  # W&B's own client may retry for more than a minute
             raise UserError(f"W&B does not answer: {plain(server(), 200)}", FAILED)
-        forget_client()  # the client is silent only if set so before it first reads its settings
+        forget_client()  # the client has read its settings above, and only a new one is silent
         wandb.setup(wandb.Settings(silent=True, x_file_transfer_retry_max=RETRIES))
         api = wandb.Api()
         entity = entity or api.settings["entity"] or api.default_entity

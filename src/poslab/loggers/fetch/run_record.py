@@ -71,7 +71,7 @@ def read_record(
 
 
 def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
-    """Make `directory` equal to W&B's record; return the number of downloaded tables, a line per bad one.
+    """Make `directory` equal to W&B's record; return the count of downloaded tables and a line per bad one.
 
     A report lists runs with missing or damaged tables.
     """

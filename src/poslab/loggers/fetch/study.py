@@ -136,7 +136,7 @@ def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[
 
 
 def _newest_records(records: Iterable[RemoteRecord]) -> tuple[dict[str, RemoteRecord], list[str]]:
-    """Return by directory, for each record, the W&B run that ended last; and a line per choice."""
+    """Return the newest W&B run of each record, by directory, and a line for each choice among several."""
     same: dict[str, list[RemoteRecord]] = {}
     for record in sorted(records, key=_newest):
         same.setdefault(str(record.manifest.identity or record.name), []).append(record)

@@ -45,7 +45,7 @@ def as_sent(card: Card, tags: Iterable[str] = ()) -> Card:
 
 
 def artifact_name(name: str) -> str:
-    """Return a name for an artifact, in characters that W&B allows and with room for a prefix."""
+    """Return `name` for an artifact: in characters that W&B allows, and cut to leave room for a prefix."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[-110:]
 
 

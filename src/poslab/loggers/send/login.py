@@ -8,7 +8,7 @@ from typing import Any
 
 from poslab.loggers.wandb import WandbOptions
 
-ANSWER_SECONDS = 5.0  # the time a server has to answer before a run is offline
+ANSWER_SECONDS = 5.0  # the time that a server has to answer before a run goes offline
 
 
 def in_wandb_sweep() -> bool:

@@ -275,7 +275,7 @@ def own_variables(folder: Path) -> Iterator[None]:
 
 
 def _stage_without_paths() -> None:
-    """Name W&B's staging folder by HERE, since W&B's own process has the same working directory.
+    """Set W&B's staging folder to a path from HERE: W&B's own process has the same working directory.
 
     W&B sends the paths of staged files. Offline they stay absolute: `wandb sync` finds them from anywhere.
     """
