@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     targets: Tensor  # (B, T), UNSCORED where a token has no target
     scored: int  # number of scored targets in this share
     scored_by_all: int  # the same for the shares of all processes together
-    weight: float  # factor for the share's mean loss: a step's gradient is that of the mean over its targets
+    weight: float  # factor for the share's mean loss, so that a step's gradient is that of its targets' mean
     digest: bytes  # SHA-256 of the windows
 
 

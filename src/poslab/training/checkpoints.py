@@ -25,7 +25,7 @@ STATES = 2  # the number of states per run: if the newest is damaged, the run re
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
 ASIDE = ".other"  # suffix for a file with the name of a state that belongs to another run
 
-# Both kinds of files also have the format, the run's identity, its settings (`config`), PyTorch's number of
+# Both kinds of files have the format, the run's identity, its settings (`config`), PyTorch's number of
 # `threads`, the `rows` of metrics.csv so far, and the `kernel` of the attention.
 
 
@@ -38,7 +38,7 @@ def writer(content: Mapping[str, Any]) -> Callable[[BinaryIO], None]:
     def write(file: BinaryIO) -> None:
         try:
             torch.save(dict(content), file)
-        except RuntimeError as error:  # torch.save finds a file that is too short, after the cause
+        except RuntimeError as error:  # torch.save then finds the file too short; its context is the cause
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
@@ -69,8 +69,8 @@ def newest_checkpoint(
 ) -> dict[str, Any] | None:
     """Return the newest intact state of the run `identity`, with at most `most` steps; None without one.
 
-    Bad files are skipped, with a line to `note`. Damaged ones are removed. Intact ones that do not belong to
-    this run are renamed, so that they do not count as its states and are not removed.
+    Bad files are skipped, with a line to `note`. Damaged ones are removed. Intact ones that are not
+    states of this run are renamed, so that they neither count as its states nor are removed.
     """
     for path in _newest_first(folder):
         name = NAME.fullmatch(path.name)

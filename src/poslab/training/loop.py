@@ -137,7 +137,7 @@ class ValidationCallback(lightning.Callback):
         return self.training_seconds + time.perf_counter() - self.resumed
 
     def _validate(self, trainer: lightning.Trainer, module: LanguageModel) -> tuple[float, float]:
-        """Report a row. Return the training loss since the last row and the validation loss, per token."""
+        """Report a row; return training loss since the last row and validation loss, in nats per token."""
         sums = module.pop_metrics()  # waits for the device, so the time below is of finished work
         self.training_seconds = self._elapsed()
         self.resumed = now = time.perf_counter()
@@ -212,8 +212,9 @@ def train(
     """Train `gpt` in place up to step `trainer.max_steps` of a resolved configuration.
 
     `callbacks` are added to those in the configuration. With a `state` from an earlier call, resume to the
-    same bits; without one, draw initial weights, unless `initialise` is False. Raise DivergedError as soon
-    as a validation has a loss that is not finite, ConfigError if a configured callback cannot be created.
+    same bits; without one, draw initial weights, unless `gpt` already has them (`initialise` is False). Raise
+    DivergedError as soon as a validation has a loss that is not finite, and ConfigError if a configured
+    callback cannot be created.
     """
     torch.manual_seed(config.seed)
     if state is None and initialise:

@@ -32,7 +32,7 @@ class LanguageModel(lightning.LightningModule):
         seed: int,
         first_step: int = 0,
     ) -> None:
-        """Create the module. Lightning's step 0 is `first_step`; steps seed the positions of some schemes."""
+        """Begin at step `first_step`, Lightning's step 0. The step seeds the positions of some schemes."""
         super().__init__()
         self.gpt = gpt
         self.options = options
@@ -82,7 +82,7 @@ class LanguageModel(lightning.LightningModule):
     def configure_optimizers(self) -> Any:
         """Return AdamW (Loshchilov and Hutter 2019) or Muon with parameter groups, and a schedule by steps.
 
-        Weight decay applies to matrices, not to vectors or to parameters of schemes with their own rates.
+        Weight decay applies to matrices, not to vectors or to scheme parameters, which have their own rates.
         Muon updates the matrices of the blocks, AdamW all other parameters.
         """
         rates = self.gpt.scheme.rates()

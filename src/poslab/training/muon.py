@@ -20,14 +20,14 @@ ADAMW_SIZE = 0.2  # root mean square of AdamW's steps, divided by the learning r
 
 
 class Muon(torch.optim.Optimizer):
-    """An optimizer with Muon for its first group and `adamw` for the groups of `adamw`."""
+    """An optimizer with Muon for its first group, and with `adamw` for that optimizer's groups."""
 
     def __init__(
         self, matrices: Mapping[Tensor, tuple[int, ...]], weight_decay: float, adamw: torch.optim.AdamW
     ) -> None:
         """Create the optimizer with the learning rate of `adamw`.
 
-        `matrices` has the rows of each matrix stacked in a parameter; (): the parameter is one matrix.
+        `matrices` maps a parameter to the number of rows of each matrix stacked in it; (): it is one matrix.
         """
         self.adamw = adamw
         hidden = {"params": [*matrices], "rows": [*matrices.values()], "weight_decay": weight_decay}
