@@ -13,11 +13,11 @@ Measure time and peak memory of attention, forward and backward, by sequence len
   python benchmarks/attention.py [pos=...] [attention=...] [shortest=512] [longest=32768] [rounds=5]
                                  [threads=1] [device=cpu] [memory=GB] [out=DIR]
 
-  pos        options of conf/pos, such as pos=none,t5; default: one for each scheme
+  pos        options of conf/pos, such as pos=none,t5; default: one of each scheme
   attention  options of conf/attention; default: all
   shortest   the first length; lengths double from it
   longest    the last length
-  rounds     measurements per pair and length; the shortest time counts; slow pairs have fewer
+  rounds     measurements per pair and length, of which the shortest counts; fewer for slow pairs
   threads    threads for PyTorch
   device     cpu or cuda
   memory     GB that one measurement may use; default: 80 % of the free memory
@@ -126,7 +126,7 @@ def sections(group: str, names: tuple[str, ...]) -> dict[str, Section]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code: 0, even if a bound is missed, or 2 with one line on stderr."""
+    """Return the exit code: 0, even if a bound is missed; 2 or 130, if stopped, with one line on stderr."""
     if {"-h", "--help", "help"} & set(arguments):
         print(USAGE, end="")
         return 0

@@ -20,7 +20,7 @@ from poslab.model.positions import Geometry, build_scheme
 CONF = Path(__file__).parent.parent / "conf"
 HEADS, HEAD_WIDTH = 4, 32
 TOKENS = 4_096
-# Upper bounds for forward and backward, each from a number of tokens on.
+# Upper bounds on the ratio for forward and backward, each from a number of tokens on.
 BOUNDS = {
     "alibi": {1024: 1.15},
     "t5": {1024: 1.5},
@@ -62,7 +62,7 @@ def layer(
     pos, _, window = pos.partition("@")
     pos, _, extent = pos.partition(":")
     section = arms(CONF / "pos")[pos]
-    if extent:  # the reach of the scheme's bias in tokens
+    if extent:  # the length of the scheme's bias in tokens
         section = {**section, "extent": min(1.0, int(extent) / length)}
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, length, layers=1, window=int(window) if window else None)
     stream = torch.Generator().manual_seed(length)

@@ -57,7 +57,7 @@ class Exponents:
 
 @dataclass(frozen=True)
 class RatioBound:
-    """A bound on the ratio of two pairs' times: `least` or more, `most` or less, at `length` or at any."""
+    """Bounds on the ratio of two pairs' times: from `least` to `most`, at `length` or at every length."""
 
     above: str
     below: str

@@ -159,7 +159,7 @@ class Trial:
 
 
 def serve(connection: Connection, task: Task) -> None:
-    """Answer "memory" with a Peak and "time" with seconds, or a Failure, until None arrives."""
+    """Answer "memory" with a Peak and "time" with seconds, or either with a Failure, until None arrives."""
     torch.set_num_threads(task.threads)
     keep_memory()
     try:
@@ -176,7 +176,7 @@ def keep_memory() -> None:
     """Make the C library reuse released memory in the next pass.
 
     By default it returns tensors of 32 MB and more to the system and gets them back page by page, hundreds of
-    times: a system cost that would only affect some of the lengths.
+    times: a system cost that would begin at some of the lengths.
     """
     with suppress(OSError, AttributeError):  # only glibc has mallopt
         library = ctypes.CDLL(None)

@@ -1,6 +1,6 @@
 """Measure the memory for writing a checkpoint: python benchmarks/checkpoint.py
 
-A state with `millions` of parameters in float32, and with the two moments of AdamW, is created in memory,
+A state with `millions` million parameters in float32, with the two moments of AdamW, is created in memory,
 written and read again. The peak memory of the process, minus its memory before, is printed as a ratio to the
 size of the state.
 """

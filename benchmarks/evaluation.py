@@ -57,8 +57,8 @@ def measure(pos: str, attention: str, rounds: int) -> Ratio:
 
 
 def show(measured: dict[tuple[str, str], Ratio], rounds: int, console: Console) -> None:
-    """Print the median of each pair's ratios with its interval; a stall hardly affects them."""
-    title = f"Time with every window in full over poslab's, {L} to {LONGEST:,} tokens"
+    """Print the median of each pair's ratios with its interval: a stalled machine hardly affects it."""
+    title = f"Time with every window in full over time of poslab's evaluation, {L} to {LONGEST:,} tokens"
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
     for column in ("scheme", "attention", "median ratio", "95 % interval", "rounds", f"at least {BOUND}"):
         table.add_column(column, justify="left" if column in ("scheme", "attention") else "right")

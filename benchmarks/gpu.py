@@ -2,7 +2,7 @@
 
 In under eight minutes on an H200, without a network, W&B or `datasets`:
 
-- the main arms with compiled blocks, in comparison with nanoGPT's model (--nanogpt PATH/model.py) and with
+- the main arms with compiled blocks, compared with nanoGPT's model (--nanogpt PATH/model.py) and with
   x-transformers, if that is installed, at the sizes micro and small;
 - 1, 2, 4 and 8 complete nano runs at once on the device, to choose launcher.runs_per_gpu;
 - evaluation at 16 L;
@@ -57,7 +57,7 @@ MAIN = (("rope", "flash"), ("none", "flash"), ("alibi", "flash"), ("t5", "flash"
 EVALUATED = (("rope", "flash"), ("alibi", "flash"), ("t5", "flash"), ("kerple", "flash"), ("rope", "linear"))
 TIMES_AS_LONG = 16  # evaluation windows, in units of L
 AT_ONCE = (1, 2, 4, 8)
-ENOUGH = 0.95  # share of the highest tokens per second at which fewer runs are as good
+ENOUGH = 0.95  # share of the highest tokens per second from which on fewer runs are as good
 GIB = 2**30
 LEFT_OUT = ["", "", "", "left out: no time"]
 

@@ -33,7 +33,7 @@ class Together:
     """The result of runs that trained at once."""
 
     tokens_per_second: float  # of all runs, from the first step of the first to the end of the last
-    peak_bytes: int  # the largest of the runs
+    peak_bytes: int  # of the run with the highest peak
 
 
 def config(steps: int, device: str) -> RunConfig:

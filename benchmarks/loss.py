@@ -1,7 +1,7 @@
 """Measure memory and time of a training step with the loss in blocks of logits: python benchmarks/loss.py
 
 A GPT of width 512 with a vocabulary of 50,257 on 4 windows of 1,024 tokens, float32: the loss and all its
-gradients, with all logits at once and in blocks, in turn. Memory is the increase of the peak by one step in a
+gradients, with all logits at once and in blocks, in turn. Memory is what one step adds to the peak of a
 separate process, including the gradients of the weights. Time is processor time, as a ratio with a 95 %
 interval by bootstrap over the rounds.
 """
@@ -37,7 +37,7 @@ WAYS = {"all": sys.maxsize, "blocks": cross_entropy.LOGITS}
 
 
 class Step:
-    """Computes the loss and the gradients of one batch."""
+    """A model and a batch, with the loss and its gradients computed by `take`."""
 
     def __init__(self, chosen: dict[str, str]) -> None:
         vocabulary, width, layers, windows, length = (int(chosen[name]) for name in list(DEFAULTS)[:5])
@@ -106,7 +106,7 @@ def compare(step: Step) -> None:
         float((blocks - whole).abs().max() / whole.abs().max())
         for blocks, whole in zip(gradients["blocks"], gradients["all"], strict=True)
     )
-    print(f"gradients differ by at most {difference:.1e} of the largest in a weight")
+    print(f"gradients differ by at most {difference:.1e} of the largest one of the same weight")
 
 
 if __name__ == "__main__":

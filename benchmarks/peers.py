@@ -43,7 +43,7 @@ LLAMA_BLOCK = BlockOptions(norm="rms", mlp="swiglu", bias=False)
 TANH = "nanoGPT, tanh GELU"  # the activation of GPT-2 and poslab, slower than nanoGPT's exact one
 
 # Settings of x-transformers' Decoder and TransformerWrapper for each scheme. Its learned embedding is on by
-# default. The width that its rotary embedding rotates is set below.
+# default. The width that its rotary embedding rotates in a head is set below.
 X_TRANSFORMERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({}, {"use_abs_pos_emb": False}),
     "learned": ({}, {"use_abs_pos_emb": True}),
@@ -243,7 +243,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
-    """Return a table of tokens per second over nanoGPT's or plain Llama's, and over x-transformers'."""
+    """Return a table: speed over nanoGPT's or plain Llama's, and over x-transformers' (same scheme)."""
     rows = []
     for contender in contenders:
         name = contender.name

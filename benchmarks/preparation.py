@@ -3,7 +3,7 @@
 Documents of 10 KB are cut repeatedly from FILE, or from Python's standard library, into a temporary folder,
 and prepared as bytes and with a BPE of 32,000 entries, each in a separate process. The program prints the
 peak memory of that process and its children (sampled, Linux only), with the values of `resource` for each,
-and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. The latter is measured right
+and the speed as a ratio to `tokenizers`' own `encode_batch` on the same cores. The library is timed right
 afterwards on a part of the text, and again in turns with preparing that part with the trained tokenizer
 (including reading, checking, hashing and writing). `resource` includes the memory that a process had before
 it became Python, so a long FILE shows there. Last is the time for 10 billion tokens at the overall speed.

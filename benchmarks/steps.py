@@ -137,7 +137,7 @@ def show(executor: BesideABareLoop) -> None:
     every = sum(counts) / max(1, counts[1])
     print(f"{executor.job.request.title}, {executor.job.config.trainer.precision} on {executor.bare.device}")
     print(f"A step of the run over a step of a bare loop: {plain}, {counts[0]} pairs")
-    print(f"A step after a validation, with it: {validated}, {counts[1]} pairs, one in {every:.0f}")
+    print(f"A step with the validation before it: {validated}, {counts[1]} pairs, one in {every:.0f}")
     total = [math.fsum(executor.seconds[name][WARM:]) for name in ("run", "bare")]
     print(f"The whole run, from its first step to its last, over the bare loop: {total[0] / total[1]:.3f}")
     verdict = "holds" if plain.high <= BOUND else "is missed" if plain.low > BOUND else "is undecided"

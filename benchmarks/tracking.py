@@ -1,8 +1,8 @@
 """Measure the cost of W&B for a run: python benchmarks/tracking.py
 
 A step: the same training with logger=wandb and with logger=local, in turns of a few steps. Start and end: the
-same short run as a complete command, with and without W&B, in turns. With server=true W&B is online, with the
-server of the tests, which then uses the same cores.
+same short run as a complete command, with and without W&B, in turns. With server=true W&B is online, with
+the stand-in server of the tests, which then uses the same cores.
 """
 
 import json
@@ -137,7 +137,7 @@ def show_turns(times: Times, processor: float, console: Console) -> None:
     console.print(
         f"  W&B's own processes took {processor / local:.3f} processor seconds per second of training"
     )
-    verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is undecided by these turns"
+    verdict = "holds" if high <= BOUND else "is missed" if low > BOUND else "is undecided after these turns"
     console.print(f"  The bound of {BOUND} {verdict}.")
 
 
