@@ -73,19 +73,19 @@ def _parsed(value: Any) -> Any:
 
 def _signature(function: ast.FunctionDef) -> str:
     """Return a function's signature; one parameter per line if it does not fit on one line."""
-    names = function.args
-    plain = [*names.posonlyargs, *names.args]
-    defaults = [None] * (len(plain) - len(names.defaults)) + [ast.unparse(value) for value in names.defaults]
+    args = function.args
+    plain = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(plain) - len(args.defaults)) + [ast.unparse(value) for value in args.defaults]
     parameters = [_parameter(argument, default) for argument, default in zip(plain, defaults, strict=True)]
     parameters = [parameter for parameter in parameters if parameter != "self"]
-    if names.vararg:
-        parameters.append(f"*{_parameter(names.vararg, None)}")
-    elif names.kwonlyargs:
+    if args.vararg:
+        parameters.append(f"*{_parameter(args.vararg, None)}")
+    elif args.kwonlyargs:
         parameters.append("*")
-    for argument, default in zip(names.kwonlyargs, names.kw_defaults, strict=True):
+    for argument, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         parameters.append(_parameter(argument, None if default is None else ast.unparse(default)))
-    if names.kwarg:
-        parameters.append(f"**{_parameter(names.kwarg, None)}")
+    if args.kwarg:
+        parameters.append(f"**{_parameter(args.kwarg, None)}")
     returns = f" -> {_annotation(function.returns)}"
     line = f"{function.name}({', '.join(parameters)}){returns}"
     if len(line) <= 100:

@@ -212,7 +212,7 @@ def dead_links(site: Path) -> list[str]:
 
 
 def main() -> int:
-    """Build site/ again. Return 1 if a link in it is dead."""
+    """Build site/ from scratch. Return 1 if a link in it is dead."""
     if find_spec("zensical") is None:
         sys.exit("zensical is missing: uv run --with zensical python -m dev.site")
     with tempfile.TemporaryDirectory() as temporary:

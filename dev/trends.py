@@ -1,4 +1,4 @@
-"""Measure how often a ladder's intervals contain the truth: simulated curves, noise as measured.
+"""Measure how often a ladder's intervals contain the truth, on simulated curves with known exponents.
 
 python dev/trends.py           1,000 ladders each with two and three seeds, eight kinds of noise: minutes
 python dev/trends.py needs     100 ladders each: tokens and parameters that an arm needs, relative to another
@@ -107,7 +107,7 @@ def made_up(
     beside: float = 0.0,
     uneven: float = 0.0,
 ) -> tuple[Ladder, list[float]]:
-    """Return a ladder with noise, and its true gaps. The noise over seeds grows by a factor of `later`.
+    """Return a ladder with noise, and its true gaps. The noise over seeds grows to `later` times.
 
     Each gap deviates from its curve by a draw with standard deviation `beside`, the same in all seeds.
     `uneven` is the standard deviation of the logarithm of a document's tokens.

@@ -34,7 +34,7 @@ class Setting:
 
     @property
     def is_task(self) -> bool:
-        """Whether it is a task without text: it has right and wrong answers, and no losses to compare."""
+        """Whether it is a task: right or wrong answers instead of losses that compare with those on texts."""
         return not self.arms[0].arm.finished[0].has_text
 
     @property
@@ -116,12 +116,12 @@ def results_of(study: str, reports: Path) -> Results:
 
 def settings_of(reports: Path) -> tuple[Setting, ...]:
     """Return the settings of all studies archived in `reports`, sorted by study."""
-    settings_found: list[Setting] = []
+    all_settings: list[Setting] = []
     for study in archived_studies(reports):
         whole = results_of(study, reports)
         for results in whole.texts or (whole,):
-            settings_found += settings_in(results)
-    return tuple(settings_found)
+            all_settings += settings_in(results)
+    return tuple(all_settings)
 
 
 def settings_in(results: Results) -> Iterator[Setting]:

@@ -35,7 +35,7 @@ class Picture:
 
 
 def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) -> Picture | None:
-    """Return the picture of a scheme with these options; None if its effect is no function of the distance.
+    """Return the picture of a scheme with these options; None if its effect does not depend on distance.
 
     A rotation is drawn as the logit of a query on an equal key, together with RoPE's. For sinusoids, the
     product of two tokens' vectors is drawn. A bias is drawn as it is added; a learned one as trained in the
@@ -60,10 +60,10 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
         words = "The logit of a query and its own key by position, at the start of training; 1 under RoPE."
         return Picture(lines, "position + 1 in tokens", "logit", words)
     if layer.overrides("rotate") or layer.relative_rotation(torch.tensor([1])) is not None:
-        sorted_options = sorted(
+        options_by_base = sorted(
             options, key=lambda option: load(installed_conf().file("pos", option)).get("base", 0)
         )
-        ends = [sorted_options[0], sorted_options[-1]] if len(options) > MOST else options
+        ends = [options_by_base[0], options_by_base[-1]] if len(options) > MOST else options
         return _rotation({name: _logits(name)[0, -1] for name in dict.fromkeys(["rope", *ends])})
     if layer.pairwise_bias(torch.tensor([1]), torch.tensor([0])) is None:
         return None
