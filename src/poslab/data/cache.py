@@ -63,5 +63,5 @@ def _key(source: sources.TextSource, content: str | None) -> str:
     if is_tokenizer_file(source.vocabulary):
         decided_by["vocabulary"] = tokenizer_file.digest(Path(str(source.vocabulary)))
     if source.vocabulary != "bytes":
-        decided_by["stored"] = "tokenizer.json"  # texts prepared by older versions lack this file
+        decided_by["stored"] = "tokenizer.json"  # texts prepared by older versions lack it: their keys differ
     return hashlib.sha256(json.dumps([FORMAT, decided_by, content], sort_keys=True).encode()).hexdigest()

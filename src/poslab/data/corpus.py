@@ -149,7 +149,7 @@ def load(directory: Path, name: str) -> Corpus | None:
 
 
 def _read_manifest(directory: Path) -> Mapping[str, Any]:
-    """Return the manifest after checking it, but not the files that it lists. Raises DamagedError."""
+    """Return the manifest. It is checked, but not the files that it lists. Raises DamagedError."""
     path = directory / MANIFEST
     try:
         content = path.read_bytes()

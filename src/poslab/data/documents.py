@@ -24,12 +24,12 @@ class Survey(NamedTuple):
 
     sizes: NDArray[np.int64]  # (n,) bytes
     hashes: NDArray[np.uint64]  # (n,) the first eight bytes of each document's SHA-256
-    given: int | None  # how many are for training, before those for validation; None: all of them
+    given: int | None  # how many come before the source's own validation documents; None: it has none
     digest: str  # SHA-256 of the whole text
 
 
 def survey(source: TextSource, copy: BinaryIO | None = None) -> Survey:
-    """Read the documents of a source, and write them to the file `copy` if it is given.
+    """Read the documents of a source and, with `copy`, write them to that file.
 
     Raises ConfigError if the source has no text.
     """

@@ -1,7 +1,7 @@
 """From text to tokens and back: bytes as they are, or a BPE with the bytes that each token stands for.
 
 Both are lossless, and both know the number of bytes in each token, so bits per byte are exact. A separator
-is put between documents; it counts as one byte, as it would be one in a file.
+is put between documents; it counts as one byte, as it would in a file.
 """
 
 import os

@@ -64,7 +64,7 @@ class Source(TextSource):
         return f"{self.path}{part} ({self.split}{limit})"
 
     def read(self) -> Iterator[bytes]:
-        """Yield each row, or with `document_start` runs of rows as one document each. Raises ConfigError."""
+        """Yield each row as a document or, with `document_start`, each run of rows. Raises ConfigError."""
         digest = hashlib.sha256()
         for count, document in enumerate(self._joined_rows(), start=1):
             digest.update(document)

@@ -1,4 +1,4 @@
-"""The source of Python's standard library: real, long-range text on every machine, without a download.
+"""The source of Python's standard library: real text with long-range structure, found on every machine.
 
 It differs between Python versions; the fingerprint in a run's record identifies the text.
 """
