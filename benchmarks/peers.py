@@ -243,7 +243,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def show(contenders: Sequence[Contender], seconds: dict[str, list[float]], size: Size, cuda: bool) -> str:
-    """Return a table: speed over nanoGPT's or plain Llama's, and over x-transformers' (same scheme)."""
+    """Return a table: tokens per second over nanoGPT's or Llama's, and over x-transformers' (same scheme)."""
     rows = []
     for contender in contenders:
         name = contender.name

@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 def fetch_study(account: Account, study: str, console: Console) -> Path:
     """Download a study into the cache, print missing parts on `console`; return the folder of the studies.
 
-    Raise UserError, and TakenError if another command has been downloading the same study for more than
+    Raise UserError, and TakenError if another command is still downloading the same study after waiting
     WAIT seconds.
     """
     if not NAME.fullmatch(study):
