@@ -63,9 +63,9 @@ PAIRS = [
     ("none", "retention", {"qk_norm": True}, "is not an attention"),
     ("none", "retention", {"output_gate": True}, "is not an attention"),
     ("none", "retention", {"canon": ["b"]}, "is not an attention"),
-    ("fox", HYBRID, {}, r"pos\.scheme=fox.*attention\.kind=gated_delta use none: give it"),
-    *((pos, HYBRID, {}, "use none: give it") for pos in ("rope_none", "as_command_a", "as_gpt_oss")),
-    (around("log_scaled", "rope_none"), HYBRID, {}, "use none: give it"),
+    ("fox", HYBRID, {}, r"pos\.scheme=fox.*attention\.kind=gated_delta use none of them: give it"),
+    *((pos, HYBRID, {}, "use no scheme: give it") for pos in ("rope_none", "as_command_a", "as_gpt_oss")),
+    (around("log_scaled", "rope_none"), HYBRID, {}, "use no scheme: give it"),
     ("rope", {**HYBRID, **RECURRENT}, {}, "or choose pos=none"),
 ]
 # Under softmax attention.

@@ -17,9 +17,9 @@ file in conf/attention. It has one public subclass of Mixer, which overrides
 An attention is a subclass of Attention, which projects queries, keys and values. Instead of `forward` it
 overrides
 
-    attend         returns the result: a weighted mean of the values up to each token
-    weights        returns the T x T matrix of that mean's weights, or some of its rows, if they are not a
-                   softmax; for inspection, the last block at evaluation, and tests
+    attend         returns the result: a weighted sum of the values up to each token
+    weights        returns the T x T matrix of these weights, or some of its rows; only overridden if they are
+                   not a softmax. Inspection, the last block at evaluation, and tests use it
 
 A mixer does not know schemes by name: it calls a scheme's hooks where its formula has a place for them.
 `Attention.scores` shows all of them: the factors (`logit_features`), their rotation (`rotate_queries`,
@@ -60,7 +60,7 @@ class Site:
     content_bias: ContentBias | None = None  # `scheme.content_bias` of the layer's input
     transitions: Float[Tensor, "B H T K"] | None = None  # `scheme.transitions` of the layer's input
     last: int | None = None  # the number of final tokens to compute; None: all
-    sinks: Float[Tensor, "H"] | None = None  # one extra score per head, beside those of a query's keys
+    sinks: Float[Tensor, "H"] | None = None  # one score per head, in addition to those of a query's keys
 
     @classmethod
     def of(
@@ -97,7 +97,7 @@ class Mixer(nn.Module):
     takes_decay: ClassVar[bool] = False
 
     def __init__(self, options: Options, geometry: Geometry, scheme: Scheme) -> None:
-        """Raise PairError if the mixer does not support `scheme`, the scheme of this layer."""
+        """Raise PairError if the mixer does not support `geometry` or `scheme`, the scheme of this layer."""
         super().__init__()
         self.options = options
         self.geometry = geometry
@@ -152,7 +152,7 @@ class Mixer(nn.Module):
 class Attention(Mixer):
     """A mixer that weights the tokens' values by how well a query fits their keys.
 
-    In a block it projects all three; with `poslab.attention` the caller passes them to `attend`.
+    In a block it projects q, k and v itself; with `poslab.attention` the caller passes them to `attend`.
     """
 
     query_key_value: Linear
@@ -195,7 +195,7 @@ class Attention(Mixer):
     ) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Float[Tensor, "B H T K"], Site]:
         """Return queries, keys, values, and the site with sinks and what the scheme computes from `x`."""
         heads, head_width = self.geometry.heads, self.geometry.head_width
-        # Split before the heads are, so that the gradients are concatenated without another copy.
+        # Split before heads are separated, so that the gradients are concatenated without another copy.
         projected = self.canon_projections(self.query_key_value(x))
         parts = projected.split(self.query_key_value.rows, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, head_width)).transpose(1, 2) for part in parts)
@@ -212,9 +212,9 @@ class Attention(Mixer):
         v: Float[Tensor, "B H T K"],
         site: Site,
     ) -> Float[Tensor, "B H T K"]:
-        """Return the values up to each token, weighted by how well its query fits their keys. Set `kernel`.
+        """Return the sum of the values up to each token, weighted by how well its query fits their keys.
 
-        Autocast is off: an attention chooses its own working precision, whatever the dtype of `q`.
+        Set `kernel`. Autocast is off: an attention chooses its own precision, whatever the dtype of `q`.
         """
         raise NotImplementedError
 
@@ -228,7 +228,7 @@ class Attention(Mixer):
     ) -> Float[Tensor, "B H last K"]:
         """Return `attend` for the final `last` tokens, without computing the others if that is less work.
 
-        For a few tokens it uses their rows of `weights`, whatever kernel `attend` uses, and leaves `kernel`.
+        For a few tokens it uses their rows of `weights`, whatever `attend` does, and does not set `kernel`.
         """
         length = q.shape[-2]
         if last > min(MAX_ROWS, length // 2):
@@ -241,8 +241,8 @@ class Attention(Mixer):
     ) -> Float[Tensor, "B H Q T"]:
         """Return each query's weights on the values (last axis): attend(q, k, v, site) is weights @ v.
 
-        The rows begin at query number `first`. Unless overridden, they are the softmax of the scores, or the
-        exponentials if the scheme is not `normalised`. They are in float32 or wider, whatever q's dtype.
+        The rows begin at query number `first`. Unless overridden, they are the softmax of the scores, or
+        their exponentials if the scheme is not `normalised`. They are in float32 or wider for any dtype of q.
         """
         scores = self.scores(q, k, site, first)
         return softmax_beside(site.sinks, scores) if site.scheme.normalised else scores.exp()
@@ -250,7 +250,7 @@ class Attention(Mixer):
     def scores(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """Return softmax's logits: q·k / sqrt(K) plus biases and gates; -inf for keys outside the mask."""
+        """Return softmax's logits: q·k / sqrt(K) plus biases and gates; -inf for masked keys."""
         scheme = site.scheme
         scale = q.shape[-1] ** -0.5
         working = torch.promote_types(q.dtype, torch.float32)
@@ -285,7 +285,7 @@ def added_to_logits(
 ) -> Float[Tensor, "B H Q N"]:
     """Return the sum of bias, gates and mask (-inf) for these queries and keys, slices of the tokens.
 
-    B or H is 1 if all are equal. For all tokens it is a T x T matrix.
+    B or H is 1 if its entries are equal. For all tokens the sum is a T x T matrix.
     """
     rows, columns = site.positions[queries], site.positions[keys]
     added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=rows.device)
@@ -312,7 +312,7 @@ def build_attentions(
 ) -> list[Mixer]:
     """Build the mixers of a configuration's `attention` section, one for the scheme of each layer.
 
-    Raise ConfigError for a wrong section, and PairError if a mixer does not support its scheme.
+    Raise ConfigError for a section or sizes that cannot work, and PairError for an unsupported scheme.
     """
     kind = mixer_class(section)
     return kind.of_layers(options_of(section, kind, "kind", "attention"), geometry, schemes)

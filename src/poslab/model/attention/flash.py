@@ -22,7 +22,7 @@ another one, and the run record names it:
     strips, checkpointed
                         the same for `products` and for a bias by both positions or by the query's content
     torch attention, two-sided
-                        a geometry that is not causal: PyTorch's choice of a kernel, a bias as a T x T matrix
+                        a geometry that is not causal: PyTorch's choice of a kernel, with a T x T bias
 """
 
 import torch
@@ -152,13 +152,13 @@ def _near_bias_applies(q: Tensor, site: Site) -> bool:
 
 
 def _has_blocks() -> bool:
-    """Return whether PyTorch's private operators exist. In a graph, which a check would break: True."""
+    """Return whether PyTorch's private operators exist; True while compiling, which a check would break."""
     return is_compiling() or available()
 
 
 def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     width = v.shape[-1]
-    # The kernels need the elements of a head to be contiguous; rotated heads of width 2 are not.
+    # The kernels need the elements of a head to be contiguous; those of rotated heads of width 2 are not.
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     blocks = q.device.type == "cpu" and q.dtype.itemsize >= 4

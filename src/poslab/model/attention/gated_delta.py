@@ -2,7 +2,7 @@
 
     S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T,    b_t = sigmoid(W_b x_t)
 
-with the gates a_t of gated_linear.py, and queries and keys of length 1. W_b adds D parameters per head. The
+with the gates a_t of gated_linear.py, and queries and keys of norm 1. W_b adds D parameters per head. The
 value that the state holds under a key is replaced, not added to.
 """
 
@@ -23,7 +23,7 @@ class GatedDelta(GatedLinear):
         if scheme.overrides("rotate_queries") or scheme.overrides("rotate_keys"):
             raise PairError(
                 f"pos.scheme={scheme.name} changes queries and keys in different ways, but "
-                f"attention.kind={self.name} gives both length 1: choose pos=rope or none, or "
+                f"attention.kind={self.name} normalises both to length 1: choose pos=rope or none, or "
                 "attention=gated_linear"
             )
         self.overwrite = Linear(geometry.width, geometry.heads, bias=False)

@@ -19,7 +19,7 @@ from poslab.model.kernels.matmul import Linear
 from poslab.model.positions import Geometry, Scheme
 from poslab.model.recurrence import Recurrence
 
-RATES = 1.0, 16.0  # A is drawn between them
+RATES = 1.0, 16.0  # A is drawn between them, uniformly
 STEPS = 0.001, 0.1  # softplus(d) is drawn between them, log-uniformly
 
 

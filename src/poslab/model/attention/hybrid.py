@@ -44,7 +44,7 @@ class Hybrid(Mixer):
         names = names_by_layer(options.layers, options.mixers, geometry.layers, "attention", "mixers")
         mixers = [
             _mixer(options.mixers[name], geometry, scheme)
-            for name, scheme in zip(names, schemes, strict=False)  # with one scheme, only the first layer
+            for name, scheme in zip(names, schemes, strict=False)  # one scheme builds only the first layer
         ]
         pairs = list(zip(mixers, schemes, strict=True))
         attended = [scheme for mixer, scheme in pairs if isinstance(mixer, Attention)]
@@ -54,19 +54,19 @@ class Hybrid(Mixer):
             if not all(id(parameter) in seen for parameter in scheme.learned()):
                 raise PairError(
                     f"pos.scheme={scheme.name} has parameters for each layer, but layers with "
-                    f"attention.kind={mixer.name} use none: give it only to the layers "
-                    "with attention, by a schedule with none in the others, or choose pos=rope"
+                    f"attention.kind={mixer.name} use none of them: give it only to the layers "
+                    "with attention, by a schedule with scheme none in the others, or choose pos=rope"
                 )
             if whole and _acts(scheme) and _kind(scheme) not in map(_kind, attended):
                 raise PairError(
                     f"pos.scheme={scheme.name} is only in layers with attention.kind={mixer.name}, which "
-                    "use none: give it to layers with attention by a schedule, or choose pos=none"
+                    "use no scheme: give it to layers with attention by a schedule, or choose pos=none"
                 )
         return mixers
 
 
 def _acts(scheme: Scheme) -> bool:
-    """Return whether a scheme does anything inside a layer."""
+    """Return whether a scheme has an effect inside a layer."""
     return scheme.geometry.window is not None or any(map(scheme.overrides, INSIDE))
 
 

@@ -8,9 +8,9 @@ a rotated product can be negative, and as a denominator it could vanish. Sums ar
 
 If the bias is geometric past a horizon M (a scheme's `tail`), both sums take O(T) time and memory. Keys less
 than about M back have exact weights, and one decayed sum covers all keys before those. A bias without such a
-tail is refused when the model is built, unless there is a window: then M is the end of the window, and keys
-before it have no weight. A bias by the query's content, which ends after some tokens, has one sum over all
-keys further back (kernels/near.py). If channels decay (Wall), this is gated linear attention with a
+tail is refused when the model is built, unless it is by distance in a window: then M is the window's end,
+and keys further back have no weight. A bias by the query's content, which ends after some tokens, has one sum
+over all keys further back (kernels/near.py). If channels decay (Wall), this is gated linear attention with a
 denominator (kernels/channel_decay.py). If the geometry is not causal, there are sums over the keys on either
 side, each as above.
 """
@@ -140,7 +140,7 @@ class Linear(Attention):
     def weights(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], site: Site, first: int = 0
     ) -> Float[Tensor, "B H Q T"]:
-        """Return the weights; under a rotation some are negative, and those of a query need not sum to 1."""
+        """Return the weights. With a rotation some can be negative, and a query's need not sum to 1."""
         q, k, turned_q, turned_k = self._features(q, k, site)
         q, turned_q = q[..., first:, :], turned_q[..., first:, :]
         added = added_to_logits(site, q.dtype, slice(first, None))
@@ -176,7 +176,7 @@ class EluPlusOne(Function):
 
 
 def tail_of(scheme: Scheme, device: torch.device | None = None) -> Tail | None:
-    """Return where the bias becomes geometric; with a window, that is its end, where the bias is -inf."""
+    """Return the tail of the bias; with a window, it begins where the window ends and the bias is -inf."""
     window = scheme.geometry.window
     if window is None or not scheme.by_distance:
         return scheme.tail()
@@ -198,7 +198,7 @@ def pair_weights(
     reach = max(lag + chunk, tail.horizon + 1)
     if scheme.geometry.consecutive:
         distance = (tokens[lag:, None] - tokens)[None]
-    else:  # drawn positions are anywhere below L; indices outside the sequence are not read
+    else:  # random positions are anywhere below L; indices outside the sequence are not read
         starts = torch.arange(0, len(positions), chunk, device=like.device)
         near = positions[(starts[:, None] + tokens).clamp(0, len(positions) - 1)]
         distance = near[:, lag:, None] - near[:, None, :]

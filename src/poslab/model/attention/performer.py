@@ -16,7 +16,7 @@ from poslab.config.schema import Options, PairError
 from poslab.model.attention.linear import Linear
 from poslab.model.positions import Geometry, Scheme
 
-LEAST = 1e-6  # added to each feature, as in the authors' code: a far key would have only zeros in float32
+LEAST = 1e-6  # added to each feature, as in the authors' code: those of a far key would all be 0 in float32
 HIGHEST_EXPONENT = 60.0  # exp(60), summed over thousands of keys, is far below float32's largest number
 
 

@@ -3,7 +3,7 @@
     S_t = g_h S_{t-1} + k_t v_t^T,    g_h = 1 - 2^(-5 - h)    (equations 6 and 8)
 
 for the heads h = 0, 1, ... The paper also rotates queries and keys: pos=rope does so, and pos=none does not.
-Its group norm is an RMSNorm of each head, as in the authors' code. Keys are half as wide as values.
+Its group norm is here an RMSNorm of each head, as in the authors' code. Keys are half as wide as values.
 """
 
 import torch
