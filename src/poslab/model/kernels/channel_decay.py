@@ -3,8 +3,8 @@
     out_i = sum_{j<=i} sum_c q_ic k_jc exp(G_ic - G_jc) v_j
 
 (Yang et al. 2024, arXiv 2312.06635, section 4.2). G is the running sum of the gates' logarithms, which never
-increases. A state (K x V) holds the keys before a chunk, decayed to its first token; keys in the chunk are
-weighted pair by pair. No exponent is above 0.
+increases. A state (K x V) holds the keys before a chunk, decayed to its first token; within the chunk each
+pair has its own weight. No exponent is above 0.
 
 Shapes: B batch, H heads, T tokens, K width of queries and keys, V of values.
 """
@@ -26,7 +26,7 @@ def by_channels(
     """Return the sums, in time and memory linear in T; `log_decay` is G, in float64."""
     outputs = []
     state, until = q.new_zeros(*q.shape[:-2], q.shape[-1], v.shape[-1]), log_decay[..., :1, :]
-    # Split once: the gradient of each slice would be as large as the whole, and time quadratic in T.
+    # Split once: each slice's gradient would be as large as the whole, and time quadratic in T.
     chunks = (torch.split(x, chunk, dim=-2) for x in (q, k, v, log_decay))
     for queries, keys, values, sums in zip(*chunks, strict=True):
         anchor, last = sums[..., :1, :], sums[..., -1:, :]

@@ -89,7 +89,7 @@ class _Weights:
         return chunks
 
     def near(self, chunk: _Chunk) -> Float[Tensor, "B H queries keys"]:
-        """Return the weights of a chunk's queries on the near keys. B or H is 1 if all are equal."""
+        """Return the weights of a chunk's queries on the near keys. B or H is 1 if its entries are equal."""
         if self.exact is not None:
             return self.part(self.exact, chunk)[None]
         log_near, gate_sums = self.part(self.logarithms.log_near, chunk), self.logarithms.gate_sums
@@ -210,7 +210,7 @@ class ChunkedAttention(Function):
 class _Gradients:
     """The gradients of all inputs, accumulated from the last chunk to the first.
 
-    `d_x` is the gradient of x. `d_state` and `d_total` belong to the values before the chunk processed last.
+    `d_x` is the gradient of x. `d_state` and `d_total` are for the values before the last processed chunk.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class _Gradients:
         self.gates = needed[8]
 
     def through_leaving_keys(self, chunk: _Chunk) -> None:
-        """Propagate the gradient of the state after a chunk to the keys that entered and the state before."""
+        """Propagate the gradient of the state after a chunk to its new keys and to the state before."""
         leaving, index = chunk.leaving, slice(chunk.number, chunk.number + 1)
         factor = self.weights.of_keys
         self.d_v[:, leaving] += _product(_times(self.k[:, leaving], factor, leaving), self.d_state, self.half)

@@ -1,8 +1,8 @@
 """Causal softmax attention with PyTorch's fused kernel for CPUs, a block of queries at a time.
 
 The kernel skips the keys after a query only in pieces of 512. Up to that length it therefore forms every
-score, and the mask removes nearly half of them. Called for each block of queries with the keys up to the last
-query, it forms few of those scores: 512 tokens take two thirds of the time.
+score, and the mask removes nearly half of them. Called for each block of queries with the keys up to its last
+query, it forms few masked scores: 512 tokens take two thirds of the time.
 
 Shapes: R queries of a block, N keys, W width of queries, keys and values.
 """
@@ -29,7 +29,7 @@ backward_kernel: Any = getattr(torch.ops.aten, "_scaled_dot_product_flash_attent
 
 @cache
 def available() -> bool:
-    """Return whether this PyTorch has the kernel with these arguments, checked once with plain products."""
+    """Return whether PyTorch has the kernel with these arguments, checked once against plain products."""
     x = torch.linspace(-1, 1, 8, device="cpu", dtype=torch.float32).view(1, 1, 4, 2)
     table = _causal(x)
     try:

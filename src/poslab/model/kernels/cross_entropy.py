@@ -28,8 +28,8 @@ def losses(x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], targets: Int[T
     blocks = []
     for start in range(0, len(x), rows):
         logits = _wide(linear(x[start : start + rows], weight))
-        expected = targets[start : start + rows]
-        blocks.append(cross_entropy(logits, expected, reduction="none", ignore_index=UNSCORED))
+        block_targets = targets[start : start + rows]
+        blocks.append(cross_entropy(logits, block_targets, reduction="none", ignore_index=UNSCORED))
     return torch.cat(blocks)
 
 
@@ -41,7 +41,7 @@ def mean_loss(x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], targets: In
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """Return logits in float32, or in float64 if they are."""
+    """Return logits in float32, or unchanged if they are in float64."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 

@@ -23,7 +23,7 @@ def installed() -> bool:
 
 
 def fixed_slopes(scheme: Scheme, bias: Tensor) -> Tensor | None:
-    """Return the slopes m_h (H) of a fixed bias -m_h t at consecutive positions; None for other biases."""
+    """Return the slopes m_h (H) of a fixed bias -m_h t at consecutive positions; otherwise None."""
     tail = scheme.tail()
     if tail is None or tail.horizon or bias.requires_grad or not scheme.geometry.consecutive:
         return None
@@ -38,7 +38,7 @@ def attend(
     window: int | None,
     scale: float,
 ) -> Float[Tensor, "B H T W"]:
-    """Return causal attention in half precision, with a bias of -slopes t and within a window."""
+    """Return causal attention in half precision, optionally with a bias of -slopes t and within a window."""
     from flash_attn import flash_attn_func
 
     if slopes is not None:

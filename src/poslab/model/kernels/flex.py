@@ -121,7 +121,7 @@ def attend_with(
 def _blocks(
     length: int, device: torch.device, window: int | None, causal: Callable[..., Tensor]
 ) -> BlockMask:
-    """Return the block mask: the diagonal block of each block of queries in part, blocks before it whole.
+    """Return the block mask: for a block of queries, the diagonal block in part, earlier blocks whole.
 
     Blocks before the window are left out. In a block that is partly before it, the bias is -inf there.
     """

@@ -30,7 +30,7 @@ ELEMENTS = 2**18  # numbers in a part that stays in the core's cache: 1 MiB in f
 class Linear(nn.Linear):
     """PyTorch's linear layer, x W^T + b, computed by `linear`."""
 
-    rows: tuple[int, ...] = ()  # of each matrix, if W is a stack of several
+    rows: tuple[int, ...] = ()  # of each matrix, if W stacks several
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
         return linear(x, self.weight, self.bias)

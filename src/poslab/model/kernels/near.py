@@ -96,7 +96,7 @@ def near_linear(
     v: Float[Tensor, "B H T K"],
     bias: ContentBias,
 ) -> Float[Tensor, "B H T K"]:
-    """Return the sums over keys j of exp(bias_ij) <q_i, k_j> v_j, over those of exp(bias_ij) <q_i, k_j>.
+    """Return the sums over keys j of exp(bias_ij) <q_i, k_j> v_j, divided by the same sums without v_j.
 
     Queries and keys are positive; the numerator has them rotated (`turned`), the denominator not (`plain`).
     Strips are recomputed in backward.

@@ -4,12 +4,12 @@ With decays a_t <= 1 and keys k_t, the state S (K x V) of a head is
 
     S_t = a_t S_{t-1} + k_t u_t^T,    o_t = S_t^T q_t,
 
-where u_t = v_t. Under the delta rule, what the decayed state holds under k_t is subtracted first:
+where u_t = v_t. Under the delta rule with strength b_t, what the decayed state holds under k_t is subtracted:
 
     u_t = b_t (v_t - a_t S_{t-1}^T k_t),    so S_t = a_t (I - b_t k_t k_t^T) S_{t-1} + b_t k_t v_t^T
 
 (Yang et al. 2024, arXiv 2412.06464, equation 10; transposed here). Let S be the state before a chunk, and G
-the running sums of log a from its first token on. Its u solve a triangular system (section 3.3 there):
+the running sums of log a from its first token on. Its tokens' u solve a triangular system (section 3.3):
 u_i + b_i sum over j < i of exp(G_i - G_j) <k_i, k_j> u_j = b_i (v_i - exp(G_i) S^T k_i).
 No exponent is above 0.
 

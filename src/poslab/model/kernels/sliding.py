@@ -9,9 +9,9 @@ Blocks of queries use the keys up to their last query, except those too far to c
 
     bias(t) - bias(0) < -(2 |q||k| / sqrt(K) + log(T / eps) + 2)
 
-a key weighs less than eps / (7 T) times the query's own key, where eps is the distance of 1 to the next
-number. All such keys of a query together weigh less than the rounding of its sum. They get -inf: under ALiBi
-they are most of a long sequence, and subnormal weights would slow a processor down several times.
+a key t tokens back weighs less than eps / (7 T) times the query's own key, where eps is the distance from 1
+to the next number. All such keys of a query together weigh less than the rounding of its sum. They get -inf:
+under ALiBi they are most of a long sequence, and subnormal weights would slow a processor down several times.
 
 Short sequences use cpu_causal.py, with a table of that vector's last rows in forward order.
 
@@ -39,7 +39,7 @@ from poslab.model.kernels.strips import StripScores, strip_gradients
 
 SHORT = 512  # tokens; up to here blocks of one table (cpu_causal.py), since few keys are too far to count
 BLOCK = 256  # queries per call in forward, keys per call in backward
-WORTH = 64  # nats below bias(0); if no bias is as low, all keys count, and norms are not computed
+WORTH = 64  # nats below bias(0); if no bias is that low, all keys count, and norms are not computed
 STEP = 64  # the first key that counts is rounded down to a multiple of this
 
 
@@ -88,7 +88,7 @@ class Sliding(Function):
         ctx: Any, gradient: Float[Tensor, "B H T W"]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None]:
         q, k, v, bias, output, logsumexp = ctx.saved_tensors
-        if ctx.needs_input_grad[3]:  # which the fused kernel does not compute
+        if ctx.needs_input_grad[3]:  # the bias's, which the fused kernel does not compute
             scores = StripScores(q, k, bias, None, None, None, max(ctx.reach) + 1, ctx.scale)
             d_q, d_k, d_v, d_bias, *_ = strip_gradients(scores, v, output, gradient, True, False)
             return d_q, d_k, d_v, d_bias, None

@@ -1,8 +1,8 @@
 """Softmax attention in plain products, a strip of queries at a time, recomputed in backward.
 
 It supports any bias by distance, gates, sinks, and positions with gaps, in any dtype and on any device.
-`pairwise_strips` supports `products` and a bias by both positions or by the query's content. Cases without
-a fused kernel use it, and gradients of a learned bias, which the fused kernel for CPUs does not compute.
+`pairwise_strips` supports `products` and a bias by both positions or by the query's content. They are for
+cases without a fused kernel, and for gradients of a learned bias, which the fused CPU kernel does not have.
 
 Shapes: Q queries of a strip, N distances or keys, W width of queries and keys after the rotation, R rows and
 M columns of a table that holds the bias of every strip.
@@ -28,7 +28,7 @@ class Strip(NamedTuple):
 
     start: int
     stop: int
-    first: int  # the first key; the last key is the last query
+    first: int  # the first key; the last key is that of the last query
 
     @property
     def queries(self) -> slice:
