@@ -38,7 +38,7 @@ Its parameters start like GPT-2's (GPT.initialise: matrices N(0, 0.02), vectors 
 other initial values. They train without weight decay, at a multiple of the learning rate that its YAML file
 sets: a scheme with parameters has LearnedOptions. The constructor raises ConfigError for settings that cannot
 work, with a message that says what to choose instead.
-The tests compare every scheme under every attention with its own hooks in plain sums. They check that it is
+The tests compare every scheme under every attention with plain sums over its own hooks. They check that it is
 causal, that it has the properties that it declares, and that each of its options has an effect.
 
 Shapes: B batch, T tokens, D model width, H heads, K head width, W width of the rotated vectors (K, or the
@@ -78,7 +78,7 @@ class Geometry:
         return self.width // self.heads
 
     def reach(self, length: int) -> int:
-        """Return the number of distances in a window; random positions can be anywhere below L."""
+        """Return the number of distances that `length` tokens can have; random positions are below L."""
         return length if self.consecutive else self.context_length
 
 
@@ -101,7 +101,7 @@ class ContentBias(NamedTuple):
         return pad(self.r[..., first:stop, :] @ self.table, (0, 1))
 
     def at(self, distance: Int[Tensor, "Q K"], first: int) -> Float[Tensor, "B H Q K"]:
-        """Return the bias of the queries from number `first` on keys at these distances, 0 or more."""
+        """Return the bias on keys at these distances, 0 or more, for the queries from number `first` on."""
         profiles = self.profiles(first, first + len(distance))
         places = distance.clamp(max=self.table.shape[1])
         return profiles.gather(-1, places.expand(*profiles.shape[:2], -1, -1))
@@ -128,7 +128,7 @@ class Scheme(nn.Module):
     decays_channels: bool = False  # `products` decay by channel, which linear attention computes in O(L)
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
-        """Raise ConfigError if `options`, an `options_class`, cannot work in this geometry."""
+        """Raise ConfigError if `options`, an instance of `options_class`, cannot work in this geometry."""
         super().__init__()
         self.options = options
         self.geometry = geometry
@@ -181,7 +181,7 @@ class Scheme(nn.Module):
         return self.overrides("place")
 
     def overrides(self, hook: str) -> bool:
-        """Return whether the scheme overrides a hook of the base class, where it has no effect."""
+        """Return whether the scheme overrides `hook`, which has no effect in the base class."""
         return getattr(type(self), hook) is not getattr(Scheme, hook)
 
     def section(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Scheme(nn.Module):
     def place(self, length: int, stream: torch.Generator | None) -> Int[Tensor, "T"]:
         """Return the positions of a window's tokens, ascending.
 
-        Random ones come from `stream`, which the seed and the training step set; None: at evaluation.
+        Random ones come from `stream`, which the seed and the training step set. It is None at evaluation.
         """
         return torch.arange(length)
 
@@ -220,7 +220,7 @@ class Scheme(nn.Module):
             inside.check_vocabulary(entries)
 
     def read_tokens(self, tokens: Int[Tensor, "B T"]) -> None:
-        """Read what the hooks below need from the tokens of a forward pass; inner schemes read it, too."""
+        """Read what the hooks below need from the tokens of a forward pass; inner schemes do so, too."""
         for inside in self._schemes_inside():
             inside.read_tokens(tokens)
 
@@ -260,7 +260,7 @@ class Scheme(nn.Module):
     def relative_rotation(self, distance: Int[Tensor, "N"]) -> Complex[Tensor, "C N"] | None:
         """Return the factor on the product of a query's and a key's pair by distance in tokens, complex128.
 
-        It is that at the training length. Return None if nothing rotates, or not by the distance only.
+        It is for the training length. None means no rotation, or one that depends on more than the distance.
         """
         return None
 
@@ -289,7 +289,7 @@ class Scheme(nn.Module):
     def bias_within(
         self, reach: int, device: torch.device | None = None, after: bool = False
     ) -> Float[Tensor, "H reach"] | None:
-        """Return the bias at distances below `reach`, -inf outside the window, or None if it is 0 at all."""
+        """Return the bias at distances below `reach`, -inf outside the window; None if it is 0 everywhere."""
         distance = torch.arange(reach, device=device)
         bias, window = self.bias(distance), self.geometry.window
         if after and bias is not None and (bias_after := self.bias_after(distance)) is not None:
@@ -343,7 +343,7 @@ class Scheme(nn.Module):
     ) -> Float[Tensor, "B H T K/2"] | None:
         """Return the angles in radians by which each pair (c, c + K/2) of a token's query and key rotates.
 
-        A logit thus depends on the difference of two tokens' angles. They are added to `rotate`, in linear
+        A logit depends on the difference of two tokens' angles. They apply after `rotate`, and in linear
         attention only in the numerator. None means no angles. `x` is the input of this layer's projections,
         often under autocast, which is too imprecise for sums over tokens.
         """
@@ -374,7 +374,7 @@ class Scheme(nn.Module):
         transitions: Float[Tensor, "B H N K"] | None,
         first: int,
     ) -> Float[Tensor, "B H Q N"]:
-        """Return the products of queries and keys in softmax's logits, any finite number for keys ahead.
+        """Return the products of queries and keys in softmax's logits; any finite numbers for keys ahead.
 
         `transitions` are those of the keys' tokens; the queries are these tokens from number `first` on.
         Linear attention does not support this hook, unless the scheme `decays_channels`.

@@ -1,7 +1,7 @@
 """Bilevel positions (BiPE; He et al. 2024, arXiv 2401.16421, section 3): in a segment, and between segments.
 
 A segment ends with one of the tokens `ends`. The input of token number n of a segment, counted from 0, gains
-a learned vector for n. Between tokens, the numbers s of their segments matter. BiPE-RoPE turns pair c of
+a learned vector for n. A logit depends on the numbers s of its tokens' segments. BiPE-RoPE turns pair c of
 queries and keys by s base^(-2c/K), and BiPE-ALiBi subtracts m_h f (s_i - s_j) from a logit, with ALiBi's m_h
 and a factor f.
 As in the authors' code, tokens of a segment from number L - 1 on share one vector.

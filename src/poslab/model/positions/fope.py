@@ -8,9 +8,9 @@ own wave dominates. N and N' are Gaussian with Xavier's deviation times `gain`, 
 of each layer draws its own from the run's seed, and the checkpoint stores them.
 
 This is not a rotation: the waves of a pair change its length, and a logit depends on both positions. The
-deviation, and that A and B are not learned, follow the authors' code (olmo/model.py, FourierEmbedding). That
-code gives pairs that do not turn a sine of 1 where the paper gives frequency 0; here they follow the paper,
-as in vLLM. It also turns at most K/4 pairs; here all M turn, as in vLLM.
+deviation and the fixed A and B follow the authors' code (olmo/model.py, FourierEmbedding). That code gives
+pairs that do not turn a sine of 1 where the paper gives frequency 0; here they follow the paper, as in vLLM.
+It also turns at most K/4 pairs; here all M turn, as in vLLM.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A factor on logits that grows with the query's position by a fixed rule, around any other scheme.
+"""A factor on queries that grows with their position by a fixed rule, around any other scheme.
 
     llama4    1 + strength log(1 + floor((i + 1) / start))     Llama 4 (Ministral 3: floor(i / start))
     inkling   1 + strength log(max((i + 1) / start, 1))        Inkling
@@ -23,10 +23,10 @@ from poslab.model.around import AroundOptions, Scaled, ScaledLayer
 
 class LogScaledOptions(AroundOptions):
     rule: Literal["llama4", "inkling", "beam", "yarn"] = Field(
-        description="how the factor grows, by the formulas of the module"
+        description="the formula of the factor (docs/schemes/log_scaled.md)"
     )
     strength: float = Field(gt=0, description="strength of the growth; 0.1 in the models of all four rules")
-    start: int = Field(ge=1, description="tokens from which the growth begins or is counted")
+    start: int = Field(ge=1, description="tokens at which the growth begins; for beam, the unit of i + 1")
 
 
 class _LogScaledLayer(ScaledLayer):

@@ -24,7 +24,7 @@ WINDOW = 3  # tokens that the convolution reads, the token itself and those befo
 
 
 class PaTHOptions(LearnedOptions):
-    rank: int = Field(ge=1, description="rank of the product of two matrices that reads a token")
+    rank: int = Field(ge=1, description="rank of the low-rank projection that reads a token")
 
 
 class _PaTHLayer(Scheme):

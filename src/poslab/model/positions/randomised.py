@@ -1,7 +1,7 @@
 """Randomised positions (Ruoss et al. 2023, arXiv 2305.16843) for any other scheme.
 
 The tokens of a window have sorted positions drawn without replacement from [0, stretch L). All windows of a
-training step share one draw. Evaluation also has random positions, as in the paper: a fixed set per length.
+training step share one draw. Evaluation uses random positions, too, as in the paper: a fixed set per length.
 """
 
 import hashlib

@@ -28,7 +28,7 @@ from poslab.model.rescaling import Rescaling
 class RoPEIDOptions(Options):
     pairing: Pairing = Field(description="a pair is (c, c + W/2) under half, (2c, 2c + 1) under interleaved")
     period: float = Field(gt=0, description="tokens in which the first pair turns once")
-    turns: float = Field(gt=0, description="turns of the last pair that turns, in the training length")
+    turns: float = Field(gt=0, description="how often the last turning pair turns in the training length")
 
 
 class RoPEID(RoPE):

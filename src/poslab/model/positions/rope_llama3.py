@@ -1,8 +1,8 @@
 """RoPE with Llama 3.1's scaling (arXiv 2407.21783, and its published code): slow pairs turn more slowly.
 
 Pairs that turn `low` times or less in the original length are slowed by `factor`, and those that turn `high`
-times or more are unchanged. Between them, both are mixed with shares linear in the number of turns. Llama 3.1
-has factor 8, low 1, high 4 and original length 8192.
+times or more are unchanged. Between them, the two frequencies are mixed, with shares linear in the number of
+turns. Llama 3.1 has factor 8, low 1, high 4 and original length 8192.
 """
 
 from typing import Self

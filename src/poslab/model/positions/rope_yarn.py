@@ -15,7 +15,7 @@ from poslab.model.rescaling import yarn, yarn_query_key_scale
 
 class YaRNOptions(RoPEOptions):
     base: float = Field(gt=1, description="pair c of W/2 turns by base^(-2c/W) radians per token")
-    factor: float = Field(gt=1, description="slow pairs stretch to this multiple of the original length")
+    factor: float = Field(gt=1, description="slow pairs are stretched to this many times the original length")
     original_length: int | None = Field(ge=1, description="tokens; null: the training length L")
 
 

@@ -1,4 +1,4 @@
-"""A scheme and a window for each layer, such as RoPE except in every fourth (SmolLM3; Llama 4's iRoPE).
+"""A scheme and a window for each layer, such as RoPE in all but every fourth (SmolLM3; Llama 4's iRoPE).
 
 `layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. An entry is
 the section of a scheme that acts inside a layer. With `window: w` beside the scheme's settings, a token of

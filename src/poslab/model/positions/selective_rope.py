@@ -26,7 +26,7 @@ WINDOW = 4  # tokens that the convolution reads, the token itself and those befo
 
 class SelectiveRoPEOptions(LearnedOptions):
     base: float = Field(gt=0, description="the angles of pair c of K/2 are multiplied by base^(-2c/K)")
-    rank: int = Field(ge=1, description="rank of the product of two matrices that reads a token")
+    rank: int = Field(ge=1, description="rank of the low-rank projection that reads a token")
     activation: Literal["silu", "none"] = Field(description="activation after the convolution")
     gated: bool = Field(description="whether each head multiplies a token's angles by a sigmoid gate")
 

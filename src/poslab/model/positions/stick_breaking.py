@@ -22,7 +22,7 @@ class StickBreaking(Scheme):
     def score_bias(
         self, q: Float[Tensor, "B H Q K"], scores: Float[Tensor, "B H Q T"]
     ) -> Float[Tensor, "B H Q T"]:
-        """Return the term that makes logits log weights, since a logit is log beta - log(1 - beta)."""
+        """Return the term that turns logits into log weights; a logit is log beta - log(1 - beta)."""
         rows, length = scores.shape[-2:]
         unseen = torch.ones(rows, length, dtype=torch.bool, device=scores.device).triu(length - rows)
         left = logsigmoid(-scores).masked_fill(unseen, 0)  # log(1 - beta), 0 for keys that are not seen

@@ -5,7 +5,7 @@ Half of the buckets hold one distance each. The other half grow with the logarit
 later ones, keys after the query use the second half of the buckets, and the others use the first.
 
 Training in windows of L tokens never uses buckets that begin at distance L or further, which keep their
-initial values. So that the last bucket begins before L, lower `max_distance` and `buckets` for L under 114.
+initial values. For L under 114, lower `max_distance` and `buckets`, so that the last bucket begins before L.
 
 The table is multiplied by sqrt(K), K the head width, as in GPT-NeoX and x-transformers. T5 itself adds it to
 logits that are not divided by sqrt(K); here they are.
@@ -25,7 +25,7 @@ from poslab.model.positions import Geometry, LearnedOptions, Scheme, Tail
 class T5Options(LearnedOptions):
     buckets: int = Field(ge=2, description="biases that each head learns, one per range of distances")
     max_distance: int = Field(
-        ge=2, description="distances up to this have buckets, wider ones further off; the last has all beyond"
+        ge=2, description="buckets widen up to this distance; the last bucket also has all distances beyond"
     )
 
 

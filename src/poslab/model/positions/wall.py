@@ -2,8 +2,8 @@
 
     logit_ij = sum_c q_ic k_jc exp(G_ic - G_jc) / sqrt(K),   G_t = sum over l <= t of log g_l,
 
-with g_l = sigmoid(W_h x_l + b_h): K gates for each head h of each layer. FoX has one, and adds it to the
-logit. b starts at `offset`; the authors' value of 8 gives gates of 0.9997.
+with g_l = sigmoid(W_h x_l + b_h): K gates for each head h of each layer. FoX has one, and adds its logarithm
+to the logit. b starts at `offset`; the authors' value of 8 gives gates of 0.9997.
 """
 
 import torch

@@ -20,9 +20,9 @@ HIGHEST_EXPONENT = 80.0  # the largest float32 is about exp(88)
 
 class XPosOptions(RoPEOptions):
     gamma: float = Field(
-        gt=0, description="pair c decays by (2c/W + gamma) / (1 + gamma) every scale_base tokens"
+        gt=0, description="pair c decays to (2c/W + gamma) / (1 + gamma) of itself in scale_base tokens"
     )
-    scale_base: float = Field(gt=0, description="tokens over which a pair decays by its factor once")
+    scale_base: float = Field(gt=0, description="tokens over which a pair decays once (see gamma)")
 
 
 class XPos(RoPE):
