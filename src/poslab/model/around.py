@@ -77,7 +77,7 @@ class ScaledLayer(Scheme):
 
 
 class Around(Scheme):
-    """A scheme that wraps another, `of`, which changes the input and holds the frequencies."""
+    """A scheme that wraps another one, `of`. Hooks on the input and the frequencies are those of `of`."""
 
     shift_invariant = False
     of: Scheme
@@ -89,7 +89,7 @@ class Around(Scheme):
 
 
 class AroundOptions(Options):
-    of: dict[str, Any] = Field(description="the section of the wrapped scheme; its queries are multiplied")
+    of: dict[str, Any] = Field(description="the section of the wrapped scheme, which gets multiplied queries")
 
 
 class Scaled(Around):
@@ -104,8 +104,8 @@ class Scaled(Around):
         self.of = build_scheme(options.of, geometry, "pos.of")
         if not geometry.consecutive or self.of.overrides("place"):
             raise ConfigError(
-                f"pos.scheme={self.name} counts the tokens before a query, which random positions do not "
-                "show: choose one of the two"
+                f"pos.scheme={self.name} counts the tokens before a query, but random positions do not "
+                "give that number: choose one of the two"
             )
         layers = (self.of.layer(index) for index in range(geometry.layers))
         self.scaled = nn.ModuleList(self.layer_class(options, layer) for layer in layers)

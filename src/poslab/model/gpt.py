@@ -26,7 +26,7 @@ from poslab.objectives import build_objective
 class GPT(nn.Module):
     """A GPT. With `block.tied`, the token embedding is also the output matrix (Press and Wolf 2017).
 
-    Every module except the scheme is called, so its forward hooks run in training and evaluation.
+    Forward hooks run in training and evaluation, except on the scheme and an untied `output`.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class GPT(nn.Module):
         """Return the logits (B T V) at each token; under the causal objective, those of the next token.
 
         With `last`, return them only for the final `last` tokens (B last V). `positions` are the tokens'
-        positions; None means the scheme's positions at evaluation. If they have gaps, flash and linear
-        attention count tokens for a bias by distance and for a window; only softmax uses the gaps. With
-        `targets` (B T, or B last), return their mean cross entropy in nats, or each one's (B T) with
-        reduction="none"; the logits of a large vocabulary are then never all in memory. Raise ValueError for
-        another reduction or too many tokens. Second derivatives and torch.func are not supported.
+        positions; None means the scheme's positions at evaluation. If they have gaps and the scheme is for
+        consecutive ones, flash and linear attention count tokens for a bias by distance and a window; softmax
+        uses the gaps. With `targets` (B T, or B last), return their mean cross entropy in nats, or with
+        reduction="none" each target's; a large vocabulary's logits are then never all in memory. Raise
+        ValueError for another reduction or too many tokens. Second derivatives and torch.func do not work.
         """
         length = tokens.shape[1]
         if reduction not in ("mean", "none"):
@@ -92,7 +92,7 @@ class GPT(nn.Module):
     def compile_blocks(self) -> None:
         """Compile the blocks for training with torch.compile; evaluation runs them uncompiled.
 
-        Each block is compiled by itself, since all blocks share one compilation. Hooks inside a block are
+        Blocks are compiled one by one, so that all of them share one compilation. Hooks inside a block are
         compiled with it, so register them before the first step.
         """
         self._compiled = [torch.compile(block, dynamic=False) for block in self.blocks]
@@ -111,7 +111,7 @@ class GPT(nn.Module):
 
         Each parameter has its own random stream, seeded by `seed` and the parameter's name. All schemes
         therefore start from the same shared weights, whatever parameters they add. Vectors of a scheme or
-        mixer keep their constructor's values. Last, `draw` of schemes, mixers and Canon layers runs.
+        mixer keep their constructor's values. `draw` of the schemes, mixers and Canon layers runs last.
         """
         initialise(self, seed, len(self.blocks))
 
@@ -138,7 +138,7 @@ class GPT(nn.Module):
 def initialise(part: nn.Module, seed: int, layers: int, where: str = "") -> None:
     """Draw the weights of a GPT, or of a part of one, as `GPT.initialise` does.
 
-    `where` is the part's name in the GPT, such as blocks.0.attention, and `layers` the GPT's block count.
+    `where` is the part's name in the GPT, such as blocks.0.attention; `layers` is the GPT's number of blocks.
     """
     for name, parameter in part.named_parameters(where):
         name = drawn_as(name)
@@ -180,7 +180,7 @@ def named_stream(seed: int, name: str) -> torch.Generator:
 
 
 def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
-    """Build the geometry, the scheme, and a mixer for each layer of a configuration.
+    """Build the geometry, the scheme and each layer's mixer from a configuration.
 
     Raise ConfigError if they cannot work together.
     """
@@ -193,7 +193,7 @@ def build_parts(config: RunConfig) -> tuple[Geometry, Scheme, list[Mixer]]:
 
 
 def build(config: RunConfig, vocabulary: int) -> GPT:
-    """Build the model of a configuration for a text with `vocabulary` different tokens. Raise ConfigError.
+    """Build the model for a text with `vocabulary` different tokens; raise ConfigError as `build_parts` does.
 
     The objective's own tokens come after those of the text. `initialise` draws the weights.
     """

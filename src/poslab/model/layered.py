@@ -16,7 +16,7 @@ class LayeredScheme(Scheme):
     """A scheme with a separate part for each layer."""
 
     layer_class: ClassVar[type[Scheme]]
-    parts: ClassVar[str]  # the attribute that holds the layers' parts, and begins their parameters' names
+    parts: ClassVar[str]  # the attribute that holds the layers' parts; their parameters' names start with it
 
     def __init__(self, options: Options, geometry: Geometry) -> None:
         super().__init__(options, geometry)
@@ -43,7 +43,7 @@ def names_by_layer(
 ) -> list[str]:
     """Return the name of each layer's entry: `cycle`, the setting `layers` of `group`, repeated.
 
-    `setting` is the setting with the entries. Raise ConfigError for a name that is not one of `entries`,
+    `setting` names the setting with `entries`. Raise ConfigError for a name that is not one of `entries`,
     and for an entry that no layer uses.
     """
     names = [cycle[index % len(cycle)] for index in range(layers)]

@@ -24,7 +24,7 @@ def interpolated(theta: Float[Tensor, "C"], factor: float) -> Float[Tensor, "C"]
 
 
 def ntk(theta: Float[Tensor, "C"], factor: float | Tensor) -> Float[Tensor, "C"]:
-    """Multiply the base by s^(W/(W-2)): NTK-aware scaling (Peng et al. 2023, arXiv 2309.00071, section 3.1).
+    """Apply NTK-aware scaling: the base times s^(W/(W-2)) (Peng et al. 2023, arXiv 2309.00071, section 3.1).
 
     So theta_c = base^(-2c/W) becomes theta_c s^(-2c/(W-2)): the fastest pair is unchanged, and the slowest is
     divided by s.
@@ -50,7 +50,7 @@ def yarn(theta: Float[Tensor, "C"], factor: float, context_length: int) -> Float
     """Apply NTK by parts (arXiv 2309.00071, section 3.2): theta for fast pairs, a ramp to theta / s for slow.
 
     As in the authors' code (and transformers), the ramp is linear in the pair's index. It runs from the pair
-    before YARN_FAST turns in the training length to the pair after YARN_SLOW turns.
+    before the one that turns YARN_FAST times in the training length to the pair after YARN_SLOW times.
     """
     pairs = theta.shape[0]
     if pairs == 1:  # no ramp over a single pair: it is unchanged, as in transformers
@@ -84,7 +84,7 @@ def llama3(
     """Apply Llama 3.1's scaling, which depends on a pair's number of turns in the original length.
 
     The result is theta / s for pairs that turn `low` times or less, and theta for those that turn `high`
-    times or more. Between them, both are mixed with shares linear in the number of turns.
+    times or more. Between them, the two are mixed, with shares linear in the number of turns.
     """
     turns = context_length * theta / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)

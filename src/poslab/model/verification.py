@@ -43,7 +43,7 @@ def sees_later_tokens(
 ) -> bool:
     """Return whether changing the tokens of a window's second half changes the logits of its first half.
 
-    The mean change has to exceed `rounding` times the logits' standard deviation.
+    The mean absolute change has to exceed `rounding` times the logits' standard deviation.
     """
     half = length // 2
     tokens = torch.randint(vocabulary, (1, length), generator=torch.Generator().manual_seed(0))
@@ -63,9 +63,9 @@ def check_scheme(
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, context_length=LENGTH // 2, layers=4)
     trial = _Trial(section, geometry)
     for title, check in (
-        ("its hooks keep shapes, and one has an effect", trial.shapes),
+        ("its hooks keep shapes, and at least one has an effect", trial.shapes),
         ("its logits change with a shift as `shift_invariant` says", trial.shift),
-        ("its bias is geometric from where `tail` says", trial.tail),
+        ("its bias is geometric where `tail` says so", trial.tail),
         ("its parameters have gradients", trial.gradients),
     ):
         yield _outcome(title, check)
@@ -214,7 +214,7 @@ class _Trial:
         return ""
 
     def causal(self, section: Mapping[str, Any]) -> str:
-        """Check that later tokens, and their number unless `length_dependent`, change no earlier output."""
+        """Check that later tokens change no earlier outputs; with `length_dependent`, their number may."""
         built, cut = self.attention(section), self.length // 2
         before = built.attend(self.q, self.k, self.v, self.site(self.length))[..., :cut, :]
         later = (torch.arange(self.length) >= cut).double()[:, None]
