@@ -1,1 +1,1 @@
-"""The model, from tokens to logits: a GPT with a positional scheme and mixers, such as attention."""
+"""The model: a GPT built from a positional scheme and mixers, such as attention."""
