@@ -89,7 +89,7 @@ class Around(Scheme):
 
 
 class AroundOptions(Options):
-    of: dict[str, Any] = Field(description="the section of the wrapped scheme, which gets multiplied queries")
+    of: dict[str, Any] = Field(description="the section of the wrapped scheme; it gets the scaled queries")
 
 
 class Scaled(Around):

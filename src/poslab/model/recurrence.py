@@ -30,7 +30,7 @@ ADDED_TO_LOGITS = "bias", "pairwise_bias", "log_gates", "content_bias"
 
 
 class Recurrence(Mixer):
-    """A mixer with a state that decays by `log_decay` and is corrected by `strength`, unless that is None."""
+    """A mixer with a state that decays by `log_decay`, and is corrected by `strength` unless that is None."""
 
     form = "O(L)"
     convolved = True  # whether q, k and v pass through a causal convolution over four tokens and silu

@@ -22,7 +22,7 @@ another one, and the run record names it:
     strips, checkpointed
                         the same for `products` and for a bias by both positions or by the query's content
     torch attention, two-sided
-                        a geometry that is not causal: PyTorch's choice of a kernel, with a T x T bias
+                        a geometry that is not causal: PyTorch's choice of a kernel, any bias as T x T
 """
 
 import torch
@@ -152,7 +152,7 @@ def _near_bias_applies(q: Tensor, site: Site) -> bool:
 
 
 def _has_blocks() -> bool:
-    """Return whether PyTorch's private operators exist; True while compiling, which a check would break."""
+    """Return whether PyTorch's private operators exist; True while compiling, as a check breaks graphs."""
     return is_compiling() or available()
 
 

@@ -31,5 +31,5 @@ class KERPLE(Scheme):
 
 
 def _at_least(r: Float[Tensor, "H"]) -> Float[Tensor, "H"]:
-    """Return max(r, LEAST) with the gradient of r, without which a value below it could not rise again."""
+    """Return max(r, LEAST) with the gradient of r, so that a value below LEAST can rise again."""
     return r + (r.clamp(min=LEAST) - r).detach()
