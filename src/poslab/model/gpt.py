@@ -26,7 +26,7 @@ from poslab.objectives import build_objective
 class GPT(nn.Module):
     """A GPT. With `block.tied`, the token embedding is also the output matrix (Press and Wolf 2017).
 
-    Forward hooks run in training and evaluation, but not on the scheme, an untied `output` or the gates of a state.
+    Forward hooks run in training and evaluation, except on the scheme, untied `output` and recurrent gates.
     """
 
     def __init__(
