@@ -48,6 +48,25 @@ def test_loggers_of_the_configuration_and_objects_have_the_curve_and_one_that_fa
     assert plain.path == run.path  # what it is told to changes nothing in a run
 
 
+LATE = """from pytorch_lightning.loggers import CSVLogger
+
+class Late(CSVLogger):
+    def finalize(self, status):
+        raise OSError("the server is gone")
+"""
+
+
+def test_a_study_prints_once_that_a_logger_has_failed_at_the_end(tmp_path):
+    (tmp_path / "mine.py").write_text(LATE)
+    settings = tiny(logger="local", study="x", trainer__max_steps=4, trainer__warmup_steps=1)
+    late = "+logger.late={_target_: mine.Late, save_dir: .}"
+    printed = called("-m", *settings, late, "seed=0,1", cwd=tmp_path).stderr
+    (line,) = (line for line in printed.splitlines() if "Late" in line)
+    assert line.startswith("rope / flash / seed ")
+    assert line.endswith("OSError: the server is gone")
+    assert len(read(tmp_path / "reports" / "x" / "summary.csv")) == 2
+
+
 def test_the_example_of_the_docs_as_a_file_of_the_user_s_own_is_a_logger(tmp_path):
     (tmp_path / "own.py").write_text(documented("src/poslab/loggers/table.py"))
     conf = tmp_path / "conf" / "logger"

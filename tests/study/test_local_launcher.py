@@ -110,7 +110,7 @@ def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatc
         waiting._step()
     assert not others.ended()
     others.kill()
-    (line,) = (line for line in printed.getvalue().splitlines() if "these runs wait" in line)
+    (line,) = (line for line in printed.getvalue().splitlines() if "the runs are waiting" in line)
     assert f"runs of process {os.getpid()} in {os.getcwd()} use the cores" in line
     assert "TMPDIR" in line
     assert member.state == "waiting"

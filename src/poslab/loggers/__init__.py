@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LOGGERS = "poslab.loggers"  # the package with poslab's own loggers
 DIRECTORY = "{directory}"  # replaced by the run's folder in arguments of a Lightning logger
 FINISH_SECONDS = 180.0  # the time a logger has at the end to send its remaining data
+LOGGER_FAILED = " failed; the record is complete without it"  # after a title in a run's log; read by Pool
 
 
 @dataclass(frozen=True)
@@ -250,8 +251,7 @@ class Guarded:
         except Exception as error:
             if not self._over:  # it may have been abandoned in the meantime
                 reason = self._noted["failed"] = error_line(error)
-                failed = f"{self._logger.title} failed; the record is complete without it"
-                print(f"{failed}: {reason}", file=sys.stderr, flush=True)
+                print(f"{self._logger.title}{LOGGER_FAILED}: {reason}", file=sys.stderr, flush=True)
                 self.abandon()
 
 

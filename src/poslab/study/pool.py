@@ -1,4 +1,4 @@
-"""The runs of a study on a launcher: started as devices get free, watched, restarted where lost."""
+"""Run a study's runs on a launcher: start them as devices become free, watch them, restart lost ones."""
 
 import math
 import shutil
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import counted, without_secrets
+from poslab.loggers import LOGGER_FAILED
+from poslab.loggers.wandb import Wandb
 from poslab.record.facts import Manifest
 from poslab.record.files import FULL, remove_unfinished, write_atomic
 from poslab.record.locks import TakenError, file_lock, is_taken, run_lock
@@ -37,17 +39,17 @@ from poslab.study.run.worker import (
 from poslab.study.schedule import fits, fullest_place
 from poslab.study.status import succeeded
 
-SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints what it still waits for
-SECONDS_UNTIL_KILL = 60.0  # that its runs have to write their checkpoints
-IDLE_SECONDS = 5.0  # without a free device until that is printed
-POLL_SECONDS = 0.2  # between two looks at the study's processes
-SLOW_POLL_SECONDS = 1.0  # between two looks at runs of other commands, and at the disk
+SECONDS_UNTIL_NOTICE = 4.0  # after which a stopped study prints that runs are writing checkpoints
+SECONDS_UNTIL_KILL = 60.0  # the time that runs of a stopped study have to write their checkpoints
+IDLE_SECONDS = 5.0  # without a free device, after which that is printed
+POLL_SECONDS = 0.2  # between two checks of the study's processes
+SLOW_POLL_SECONDS = 1.0  # between two checks of runs of other commands, and of the disk
 PERHAPS_MEMORY = (
     "; if memory ran out, choose a smaller trainer.batch_size, a larger trainer.accumulate, or a larger "
     "launcher.cores_per_run, so that fewer runs share the memory"
 )
 LITTLE_SPACE = 64 * 1024  # a disk with fewer free bytes counts as full
-UNFINISHED = ("waiting", "running", "elsewhere")  # states of runs that the pool still follows
+UNFINISHED = ("waiting", "running", "elsewhere")  # states of runs for which the pool waits
 
 
 @dataclass(kw_only=True)
@@ -56,15 +58,15 @@ class Member(Entry):
 
     job: Job
     task: Task
-    memory: int  # bytes that it is likely to take
-    started: int = 0  # processes started for it so far
-    request_written: bool = False  # the file that its process reads
+    memory: int  # bytes that it is likely to use
+    started: int = 0  # number of processes started for it so far
+    request_written: bool = False  # whether the file that its process reads was written
     waits_for_disk: bool = False
-    log_begin: int = 0  # bytes of its log that earlier processes wrote
+    log_begin: int = 0  # bytes in its log from earlier processes
 
     @classmethod
     def of(cls, job: Job) -> "Member":
-        """Return a run that has not begun."""
+        """Return a member for the job, in the state waiting."""
         trainer = job.config.trainer
         task = Task(
             name=job.directory.name,
@@ -81,18 +83,18 @@ class Member(Entry):
         memory = estimate(job.size)
         return cls(job.request.title, job.directory, "waiting", job=job, task=task, memory=memory)
 
-    def show_end(self, found: RunStatus) -> None:
-        """Set the state of the run, which has ended."""
-        self.note = found.reason or ""
-        self.state = "done" if found.manifest and succeeded(found.manifest) else "failed"
+    def show_end(self, run_status: RunStatus) -> None:
+        """Set the state and the note of a run that has ended."""
+        self.note = run_status.reason or ""
+        self.state = "done" if run_status.manifest and succeeded(run_status.manifest) else "failed"
 
 
 @dataclass(eq=False)
 class Pool:
-    """Runs the runs of a study; a run that loses its process is restarted `restarts` times at most.
+    """Runs the runs of a study; a run that loses its process is restarted at most `restarts` times.
 
-    `memory`, in bytes, is what the runs share: of the machine for runs on CPU (False), of each GPU for runs
-    on GPUs (True); without an entry nothing is shared.
+    `memory` has the bytes that runs share: those of the machine for runs on CPU (False), and of each GPU for
+    runs on GPUs (True). Without an entry, runs do not wait for memory.
     """
 
     members: Sequence[Member]
@@ -104,13 +106,14 @@ class Pool:
 
     def __post_init__(self) -> None:
         self.memory_notice_printed = False
-        # With a launcher, also in its queue; by their logs: two studies may have runs of one name.
+        self.logger_failures: set[str] = set()  # the lines of logs that were printed
+        # Runs that the launcher has, also in its queue; by log, since two studies may have runs of one name.
         self.running: dict[Path, Member] = {}
         self.slow_poll_at = 0.0
         self.idle_since: float | None = None
 
     def run(self) -> None:
-        """Return once every run has ended. Raises Stopped once the runs have closed their records."""
+        """Run all runs, and return once each has ended. Upon a signal, stop them and raise Stopped."""
         try:
             with self.stopper.deferred():
                 while any(member.state in UNFINISHED for member in self.members):
@@ -136,8 +139,8 @@ class Pool:
             for member in self.members:
                 if member.state == "elsewhere" and not is_taken(run_lock(member.directory)):
                     member.state = "waiting"
-                    if (found := member.job.run_status).settled:
-                        member.show_end(found)
+                    if (run_status := member.job.run_status).settled:
+                        member.show_end(run_status)
             for member in self.running.values():
                 if is_taken(run_lock(member.directory)):
                     member.state = "running"
@@ -154,7 +157,7 @@ class Pool:
         self.display.update()
 
     def _start(self, member: Member) -> bool:
-        """Start the run, unless another command runs it; False where no device is free."""
+        """Start the run, unless another command runs it. Return False if no device is free for it."""
         if is_taken(run_lock(member.directory)) and not self.launcher.detached:
             member.state = "elsewhere"
             return True
@@ -163,7 +166,7 @@ class Pool:
         if not (member.request_written or self.launcher.in_this_process):
             path = request_file(member.directory)
             remove_unfinished(path.parent, path.name.__eq__)
-            write_atomic(path, request_text(member.job), mode=0o600)  # a logger's section may have its key
+            write_atomic(path, request_text(member.job), mode=0o600)  # a logger's section may have a secret
             member.request_written = True
         member.log_begin = member.task.log.stat().st_size if member.task.log.exists() else 0
         try:
@@ -176,7 +179,7 @@ class Pool:
         except ConfigError as error:
             if not any(item.started for item in self.members):
                 raise
-            _mark_failed(member, str(error))  # this run will never get its devices, others did
+            _mark_failed(member, str(error))  # this run can never get its devices, but other runs did
             return True
         member.started += 1
         member.state = "waiting" if self.launcher.queues else "running"
@@ -184,22 +187,23 @@ class Pool:
         return True
 
     def _has_memory_for(self, member: Member) -> bool:
-        """Return whether the run is likely to fit beside those that this command runs now."""
+        """Return whether the run is likely to fit into memory with those that this command runs now."""
         places = self.memory.get(member.task.cuda, ())
-        beside = [active for active in self.running.values() if active.task.cuda == member.task.cuda]
-        runs = [run.memory for run in (member, *beside)]
+        active = [run for run in self.running.values() if run.task.cuda == member.task.cuda]
+        runs = [run.memory for run in (member, *active)]
         if fits(runs, places):
             return True
         if not self.memory_notice_printed:
             self.memory_notice_printed = True
             self.display.print_line(
-                f"{member.title} waits for memory: with the others it is likely to take "
+                f"waiting for memory: with {member.title}, the runs would use about "
                 f"{size_text(fullest_place(runs, len(places)))} of {size_text(min(places))}"
             )
         return False
 
     def _handle_end(self, member: Member, end: End) -> None:
-        """Set the run's state from its record, or from the end of its process where the record has none."""
+        """Set the run's state from its record, or from how its process ended if the record has no end."""
+        self._print_logger_failures(member)
         run_status = member.job.run_status
         for line in run_status.damage:
             self.display.print_line(line)
@@ -220,8 +224,16 @@ class Pool:
             self.display.print_line(f"{member.title}: {how}; it resumes from its last checkpoint")
             member.state = "waiting"
 
+    def _print_logger_failures(self, member: Member) -> None:
+        """Print from the run's log that loggers failed, each line once; `print_unsynced` does so for W&B."""
+        for line in () if self.launcher.in_this_process else _lines(member.task.log, member.log_begin):
+            title, is_failure, _ = line.partition(LOGGER_FAILED)
+            if is_failure and title != Wandb.title and line not in self.logger_failures:
+                self.logger_failures.add(line)
+                self.display.print_line(f"{member.title}: {line}")
+
     def _check_idle(self) -> None:
-        """Print once, whenever it happens, that other commands use all devices."""
+        """Print that other commands use all devices, once for each time that this happens."""
         if self.running or not any(member.state == "waiting" for member in self.members):
             self.idle_since = None
         elif self.idle_since is None:
@@ -230,27 +242,27 @@ class Pool:
             waiting = next(member for member in self.members if member.state == "waiting")
             self.idle_since = math.inf
             reason = self.launcher.why_waiting(waiting.task)
-            self.display.print_line(f"no device is free, and these runs wait: {reason}")
+            self.display.print_line(f"no device is free, the runs are waiting: {reason}")
 
     def _check_disk(self, member: Member) -> None:
-        """Print once, whenever it happens, that a run waits for a full disk: its own log may be cut off."""
+        """Print once per occurrence that a run waits for a full disk, which its own log may not show."""
         log = member.directory / LOG
         free = shutil.disk_usage(member.directory.parent).free
         full = "disk is full" in _last_line(log, member.log_begin) or free < LITTLE_SPACE
         if full and not member.waits_for_disk:
-            line = f"{member.title}: the disk is full; the run waits for room in {log.parent}"
+            line = f"{member.title}: the disk is full; the run waits for free space in {log.parent}"
             self.display.print_line(line)
         elif member.waits_for_disk and not full:
             self.display.print_line(f"{member.title}: the disk has room again, and the run continues")
         member.waits_for_disk = full
 
     def _stop(self) -> None:
-        """Ask the runs to end, and wait until they have; under a `detached` launcher they continue."""
+        """Stop the runs, and wait until they have ended; with a `detached` launcher they continue."""
         if self.launcher.detached and self.running:
             runs = counted(len(self.running), "run")
-            self.display.print_line(f"{runs} continue without this command, which finds them when repeated")
+            self.display.print_line(f"{runs} continue without this command; run it again to follow them")
             return
-        if self.launcher.in_this_process:  # while a run runs there, nothing else does
+        if self.launcher.in_this_process:  # the signal has already ended the run
             for member in self.running.values():
                 member.state = "stopped"
             return
@@ -260,7 +272,7 @@ class Pool:
         while self.running and time.monotonic() - stopped_at < SECONDS_UNTIL_KILL:
             if not notice_printed and time.monotonic() - stopped_at > SECONDS_UNTIL_NOTICE:
                 notice_printed = True
-                self.display.print_line("runs are writing their checkpoints; Ctrl-C again ends them at once")
+                self.display.print_line("runs are writing checkpoints; Ctrl-C again ends them at once")
             for end in self.launcher.ended():
                 self.running.pop(end.task.log).state = "stopped"
             time.sleep(POLL_SECONDS / 4)
@@ -269,13 +281,13 @@ class Pool:
 
 
 def describe_end(end: End) -> str:
-    """Return how a process ended that left no reason in the run's record."""
+    """Return how the process of a run ended, if the run's record does not name a reason."""
     if end.reason:
         return end.reason
     if end.status == PROCESS_KILLED:
         return f"one of its processes was killed{PERHAPS_MEMORY}"
     if end.status is None:
-        return "its process ended, and its exit status is unknown"
+        return "its process ended with an unknown exit status"
     if end.status < 0:
         name = signal.strsignal(-end.status) or f"signal {-end.status}"
         return f"its process was ended by a signal ({name}){PERHAPS_MEMORY}"
@@ -283,7 +295,7 @@ def describe_end(end: End) -> str:
 
 
 def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
-    """Record the failure of a run's process in the run's record, where it has `begun` also in a new one."""
+    """Record the failure of a run's process in the run's record; if it has `begun`, create one if needed."""
     member.state, member.note = "failed", reason
     directory = member.directory
     try:
@@ -299,9 +311,14 @@ def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """Return the last line of a log from byte `begin` on."""
-    try:
-        lines = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
+    """Return the last line of a log after byte `begin`, without secrets."""
+    lines = _lines(log, begin)
     return without_secrets(lines[-1].removeprefix("poslab: "))[:500] if lines else ""
+
+
+def _lines(log: Path, begin: int) -> list[str]:
+    """Return the lines of a log after byte `begin`."""
+    try:
+        return log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+    except OSError:
+        return []
