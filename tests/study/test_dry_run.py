@@ -22,6 +22,7 @@ from poslab.study.display.run_bar import RunDisplay
 from poslab.study.dry_run import print_plan
 from poslab.study.execute import run_study
 from poslab.study.launch.contract import Places
+from poslab.study.plan_table import _device_time
 from poslab.study.run.plan import plan
 from poslab.study.schedule import Placed, schedule
 from support.commands import called, tiny
@@ -229,7 +230,7 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     assert status == 0
     rows = [line.split()[-1] for line in lines if re.match(r"(rope|alibi) / .* / seed", line)]
     assert rows == ["finished", "copied", "resumes", "starts"]
-    assert any(re.search(r"About [\d.]+ core-hours; the last run ends after", line) for line in lines)
+    assert any(re.search(r"About [\d.]+ core-seconds; the last run ends after", line) for line in lines)
     assert files(tmp_path) == before
     with file_lock(run_lock(job.directory)):  # another command makes it
         assert any("1 running in another command" in line for line in printed(asked, capsys)[1])
@@ -245,7 +246,7 @@ def test_trials_of_a_rate_come_first(tmp_path, capsys):
     assert states == ["starts", "starts", "trials"]
     assert run_study([asked], "") == 0
     _, lines = printed([planned(asked)], capsys)
-    assert "3 runs: 3 finished already and used again." in lines
+    assert any("3 runs: 3 already finished" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +268,21 @@ def test_four_steps_are_timed_where_that_is_asked_for(tmp_path, capsys):
     threads = torch.get_num_threads()
     status, lines = printed([planned(item, "measure") for item in asked], capsys)
     assert (status, torch.get_num_threads()) == (0, threads)
-    assert any("core-hours; the last run ends after" in line for line in lines)
+    assert any(re.search(r"core-(seconds|minutes); the last run ends after", line) for line in lines)
     assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.31, "0.310 core-seconds"),
+        (21.5, "21.5 core-seconds"),
+        (600, "10.0 core-minutes"),
+        (9e3, "2.50 core-hours"),
+    ],
+)
+def test_the_time_of_all_devices_is_in_a_unit_that_people_read(seconds, shown):
+    assert _device_time(seconds, "core") == shown
 
 
 def placed(runs: list[Placed], *given: Any, **more: Any) -> list[Placed]:

@@ -1,4 +1,4 @@
-"""The runs that a command would start, and what they would cost: `plan=true`. None is started."""
+"""List the runs that a command would start and their cost, without starting any: `plan=true`."""
 
 import itertools
 import re
@@ -30,32 +30,32 @@ from poslab.study.study_options import study_options
 from poslab.study.tuning import trials, tuned
 from poslab.training.observer import Observer
 
-MEASURE = "measure"  # times steps first
-IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # GPUs that are not there, and the memory of each
+MEASURE = "measure"  # the value of `plan` that times a few steps first
+IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # a number of GPUs and the memory of each
 TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run before trials have chosen its learning rate
 
 
 def print_plan(requests: Sequence[Request], command: str, console: Console) -> int:
-    """Print the runs of a command with their cost and place; return 1 where one cannot work, else 0.
+    """Print the runs of a command with their cost and devices; return 1 if one cannot work, else 0.
 
-    Raises ConfigError where a setting is wrong or no run can work.
+    Raise ConfigError if a setting is wrong or no run can work.
     """
-    wanted = requests[0].config.plan
-    if any(request.config.plan != wanted for request in requests):
-        raise ConfigError("plan: a command has one plan, it cannot be swept")
-    imagined = IMAGINED.fullmatch(wanted) if isinstance(wanted, str) else None
-    if isinstance(wanted, str) and wanted != MEASURE and imagined is None:
+    plan = requests[0].config.plan
+    if any(request.config.plan != plan for request in requests):
+        raise ConfigError("plan: a command has only one plan, it cannot be swept")
+    imagined = IMAGINED.fullmatch(plan) if isinstance(plan, str) else None
+    if isinstance(plan, str) and plan != MEASURE and imagined is None:
         raise ConfigError(
-            f"plan={wanted[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
+            f"plan={plan[:60]} must be true, false, measure, or GPUs and their memory, such as 8x80GB"
         )
     kind, options = launcher_of(requests)
-    asked = study_options(requests, command)
-    runs = asked.runs
+    settings = study_options(requests, command)
+    runs = settings.runs
     local = kind.on_this_machine(options) and imagined is None
-    gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={wanted} has")
+    gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={plan} has")
     jobs, refused = plan_requests(requests, runs, local, console, gpu)
-    asked.check_primaries(jobs)
+    settings.check_primaries(jobs)
     task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
     if imagined and gpu:
         machine = _imagined(int(imagined[1]), gpu, options, task)
@@ -63,25 +63,25 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
         machine = _machine(jobs, kind, options, task)
     planned = _stages(jobs, runs, local, console)
     stages = [_planned(stage, state, machine, kind.detached) for stage, state in planned]
-    every = [item for stage in stages for item in stage]
-    recorded = [_trial(every, machine)] if wanted == MEASURE else timed_runs(runs, _like(machine))
+    rows = [row for stage in stages for row in stage]
+    recorded = [_trial(rows, machine)] if plan == MEASURE else timed_runs(runs, _like(machine))
     _place(stages, machine, recorded)
-    show_plan(every, machine, _basis(wanted, recorded))
+    show_plan(rows, machine, _basis(plan, recorded))
     for request, error in refused:
         print(f"cannot run: {request.title}: {error}")
     return int(bool(refused))
 
 
 def _imagined(count: int, gpu: Memory, options: LauncherOptions, task: Task) -> Machine:
-    """Return a machine of `count` such GPUs."""
-    asked = f"plan={count}x{gpu.bytes // 10**9}GB"
+    """Return a machine with `count` GPUs of this memory. Raise ConfigError if the runs cannot use them."""
+    setting = f"plan={count}x{gpu.bytes // 10**9}GB"
     if not task.cuda:
-        raise ConfigError(f"{asked} is for runs on GPUs: leave trainer.accelerator=cpu out")
+        raise ConfigError(f"{setting} is for runs on GPUs: leave trainer.accelerator=cpu out")
     of_a_run = task.devices * task.nodes
     if of_a_run > count:
         raise ConfigError(
-            f"a run takes {of_a_run} GPUs (trainer.devices x trainer.nodes), and {asked} has {count}: "
-            "plan for more, or lower them"
+            f"a run takes {of_a_run} GPUs (trainer.devices x trainer.nodes), and {setting} has {count}: "
+            "plan for more GPUs, or choose smaller values"
         )
     names = tuple(f"GPU {number}" for number in range(count))
     places = Places(names, of_a_run, getattr(options, "runs_per_gpu", 1))
@@ -90,26 +90,26 @@ def _imagined(count: int, gpu: Memory, options: LauncherOptions, task: Task) -> 
 
 
 def _machine(jobs: Sequence[Job], kind: type[Launcher], options: LauncherOptions, task: Task) -> Machine:
-    """Return the machine of the jobs, of which `task` takes the most devices."""
+    """Return the machine on which the jobs run; `task` is the one that takes the most devices."""
     known = kind.places(options, len(jobs), task)
     local = kind.on_this_machine(options)
     if known is None:
         return Machine(f"the cluster of launcher={jobs[0].config.launcher['name']}", local, task.cuda, None)
     if known.of_a_run > len(known.names):
-        raise ConfigError(f"a run takes {known.of_a_run} of {len(known.names)} devices: choose fewer")
+        raise ConfigError(f"a run takes {known.of_a_run} devices, but {len(known.names)} exist: choose fewer")
     if task.cuda:
         memory = tuple(gpu.bytes for gpu in gpu_memory())
         return Machine(f"this machine's {len(known.names)} GPUs", local, True, known, memory)
-    name = f"this machine's {len(known.names)} cores, {known.of_a_run} a run"
+    name = f"this machine's {len(known.names)} cores, {known.of_a_run} per run"
     return Machine(name, local, False, known, (machine_memory().bytes,))
 
 
 def _stages(
     jobs: Sequence[Job], runs: Path, local: bool, console: Console
 ) -> list[tuple[list[Job], str | None]]:
-    """Return the runs that a command starts one after another: trials of a rate, then the study's runs.
+    """Return the stages of a command, each with the state of its runs: first trials, then the study's runs.
 
-    Where the trials have yet to run, the study's runs have a state in place of a learning rate.
+    The state is None, except for the study's runs before trials have chosen their learning rates.
     """
     trial_requests = trials(job.request for job in jobs)
     if not trial_requests:
@@ -123,22 +123,22 @@ def _stages(
 
 
 def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached: bool) -> list[Planned]:
-    """Return the rows of the jobs, before their times and places are known.
+    """Return a row for each job; its time, place and wave are set later.
 
-    A `detached` launcher has all of them at once, and so trains each.
+    A `detached` launcher gets all jobs at once, so no run can use the weights of another one.
     """
     later = set[Path]() if detached else {job.directory for job in one_of_each_training(jobs)[1]}
-    elsewhere = {directory: "evaluates" for directory in later if not directory.exists()}
+    states = {directory: "evaluates" for directory in later if not directory.exists()}
     copied, trained = would_take_over(jobs)
     cores = None if machine.cuda or machine.places is None else machine.places.of_a_run
-    elsewhere |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
+    states |= dict.fromkeys(trained, "evaluates") | dict.fromkeys(copied, "copied")
     return [
         Planned(
             seconds=0.0,
             memory=estimate(job.size),
             devices=cores or job.config.trainer.devices * job.config.trainer.nodes,
             job=job,
-            state=state or _state(job, elsewhere),
+            state=state or _state(job, states),
             cost=cost_of(job.config.result_settings(), job.corpus.vocabulary),
             later=job.directory in later,
         )
@@ -146,10 +146,10 @@ def _planned(jobs: Sequence[Job], state: str | None, machine: Machine, detached:
     ]
 
 
-def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
-    """Return what the command would do about a run: one of STATES, of copies `elsewhere`'s."""
-    if job.directory in elsewhere:
-        return elsewhere[job.directory]
+def _state(job: Job, states: Mapping[Path, str]) -> str:
+    """Return what the command would do with a run: its entry in `states`, else its state by its record."""
+    if job.directory in states:
+        return states[job.directory]
     run_status = job.run_status
     if run_status.settled:
         return "finished"
@@ -161,9 +161,9 @@ def _state(job: Job, elsewhere: Mapping[Path, str]) -> str:
 
 
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
-    """Give each run that the command starts its time and place.
+    """Set the time, the devices and the wave of each run that the command starts.
 
-    Where no time is known, the order and the waves are those by operations.
+    If no time is known, operations take the place of seconds, for the order of the runs and their waves.
     """
     before: list[Planned] = []
     for stage, later in itertools.product(stages, (False, True)):
@@ -177,9 +177,9 @@ def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequ
 
 
 def _like(machine: Machine) -> Callable[[Manifest], bool]:
-    """Return whether a run's record is of a machine like that of the plan.
+    """Return a predicate on records: whether a run was on a machine like the planned one.
 
-    That is one with this processor, or its GPU; for other machines any with GPUs or without, as the plan is.
+    Like this machine are those with its processor, or its GPU; like any other one, all with GPUs or without.
     """
     if not machine.local:
         return lambda manifest: on_gpu(manifest) == machine.cuda
@@ -193,9 +193,9 @@ def _like(machine: Machine) -> Callable[[Manifest], bool]:
 
 
 def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
-    """Train the smallest run for four steps, which nothing records, and return the rate after the first."""
+    """Train the smallest run for four steps without a record, and return the rate after the first step."""
     if not machine.local:
-        raise ConfigError("plan=measure times steps on this machine, and the runs are for another: plan=true")
+        raise ConfigError("plan=measure is for this machine, and the runs are for another: choose plan=true")
     from poslab.model.gpt import build
     from poslab.training.loop import train
 
@@ -226,7 +226,7 @@ def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
 
 
 class _Rows(Observer):
-    """Collects the rows of a training."""
+    """Collects the rows that training reports."""
 
     def __init__(self) -> None:
         self.rows: list[Mapping[str, Any]] = []
@@ -235,11 +235,11 @@ class _Rows(Observer):
         self.rows.append(row)
 
 
-def _basis(wanted: bool | str, recorded: Sequence[Timed]) -> str:
-    """Return where the times come from, as the end of a sentence; empty where there are none."""
+def _basis(plan: bool | str, recorded: Sequence[Timed]) -> str:
+    """Return the source of the times, as the end of a sentence; empty if there are none."""
     if not recorded:
         return ""
-    if wanted == MEASURE:
-        return f"by {TRIAL_STEPS} steps of the smallest run, timed now"
+    if plan == MEASURE:
+        return f"estimated from {TRIAL_STEPS} steps of the smallest run, timed now"
     devices = ", ".join(dict.fromkeys(item.device for item in recorded))
-    return f"by {counted(len(recorded), 'finished run')} on {devices}"
+    return f"estimated from {counted(len(recorded), 'finished run')} on {devices}"

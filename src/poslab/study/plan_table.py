@@ -1,4 +1,4 @@
-"""The runs that a command would start, as a table in the terminal, and their sums."""
+"""The terminal table of the runs that a command would start, and their totals."""
 
 import textwrap
 from collections.abc import Sequence
@@ -18,48 +18,49 @@ from poslab.study.run.job import Job
 from poslab.study.schedule import Machine, Placed
 
 STARTS = "starts"
-STATES = {  # of runs in the table, and in the line below it
+STATES = {  # the state of a run in the table: its words in the line below
     STARTS: "to start",
-    "resumes": "to resume (counted in full)",
-    "evaluates": "trained already, only to be evaluated again",
-    "after trials": "to start with the rates that the trials choose",
-    "finished": "finished already and used again",
-    "copied": "to be copied from another study that has finished them",
+    "resumes": "to resume (counted as whole runs)",
+    "evaluates": "already trained, only to be evaluated again",
+    "after trials": "to start once the trials have chosen their rates",
+    "finished": "already finished, not repeated",
+    "copied": "already finished in another study, to be copied from there",
     "running": "running in another command",
-    "newer": "of a newer version of poslab, left as they are",
+    "newer": "recorded by a newer version of poslab, not changed",
 }
-DONE = ("finished", "copied", "running", "newer")  # states of runs that take no device
-NARROWEST = 16  # letters of a run's name in a line
-LISTED = 3  # devices of a run that are named
+DONE = ("finished", "copied", "running", "newer")  # states of runs that need no device
+NARROWEST = 16  # least width of the first column, in characters
+LISTED = 3  # a run with more devices than this shows their number instead
+UNITS = {"hours": 3600, "minutes": 60, "seconds": 1}  # of the total time; the largest that fits is used
 
 
 @dataclass(kw_only=True)
 class Planned(Placed):
-    """A run of the command, a row of the table."""
+    """A run of the command: a row of the table."""
 
     job: Job
     state: str
     cost: Cost
-    later: bool  # it takes the weights of another row, and runs after all that do not
+    later: bool  # it uses the weights of another row, and runs after all rows that do not
 
     @property
     def works(self) -> bool:
-        """Whether the command has anything to do for it."""
+        """Whether the command has to train or evaluate this run."""
         return self.state not in DONE
 
     @property
     def flops(self) -> float:
-        """The operations that this takes."""
+        """The floating-point operations that remain: all of them, or only those of the evaluation."""
         return self.cost.evaluation if self.state == "evaluates" else self.cost.flops
 
 
 def show_plan(rows: Sequence[Planned], machine: Machine, basis: str) -> None:
-    """Print the table and its sums to standard output.
+    """Print the table and its totals to standard output.
 
-    `basis` is where the times come from, as the end of a sentence; empty where no time is known.
+    `basis` says how the times were estimated, to follow the word "times"; it is empty if none is known.
     """
     studies = ", ".join(dict.fromkeys(row.job.config.study for row in rows))
-    print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; nothing is started")
+    print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; this is a plan, nothing was started")
     print_table(_table(rows, timed=bool(basis)))
     for line in _sums(rows, machine, basis):
         print(textwrap.fill(line, terminal_width()))
@@ -110,23 +111,29 @@ def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
         return lines
     tokens = quantity(sum(row.cost.tokens for row in working if row.state != "evaluates"))
     flops = sum(row.flops for row in working)
-    lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} with all evaluation.")
-    hours_of = "GPU-hours" if machine.cuda else "core-hours"
+    lines.append(f"To do: {tokens} tokens of training, {_operations(flops)} including all evaluation.")
+    unit = "GPU" if machine.cuda else "core"
     if not basis:
         device = "GPU" if machine.cuda else "processor"
         where = (
             f"on this kind of {device}; plan=measure times four steps" if machine.local else f"on a {device}"
         )
-        lines.append(f"How many {hours_of} that takes is not known: no run has finished {where}.")
+        lines.append(f"The number of {unit}-hours is not known: no run has finished {where}.")
         return lines
     shared_by = 1 if machine.places is None else machine.places.shared_by
-    hours = number(sum(row.seconds * row.devices for row in working) / 3600 / shared_by, 3)
+    taken = _device_time(sum(row.seconds * row.devices for row in working) / shared_by, unit)
     end = max(row.end for row in working)
     until = f"; the last run ends after {rough_duration(end)}" if end else ""
-    lines.append(f"About {hours} {hours_of}{until} (times {basis}).")
+    lines.append(f"About {taken}{until} (times {basis}).")
     if not end:
-        lines.append("How many runs go at a time the cluster decides.")
+        lines.append("The cluster decides how many runs run at a time.")
     return lines
+
+
+def _device_time(seconds: float, unit: str) -> str:
+    """Return the time that all cores or GPUs take together: `21.5 core-seconds`, `2.81 GPU-hours`."""
+    name, size = next((name, size) for name, size in UNITS.items() if seconds >= size or size == 1)
+    return f"{number(seconds / size, 3)} {unit}-{name}"
 
 
 def _operations(flops: float) -> str:
