@@ -1,1 +1,1 @@
-"""The displays of runs and studies while they run."""
+"""Displays of runs and studies while they run."""

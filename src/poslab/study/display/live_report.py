@@ -1,4 +1,4 @@
-"""The report of a study while it runs: its page is written repeatedly, and reloads itself."""
+"""The report of a study while it runs: a page that is rewritten repeatedly and reloads itself."""
 
 import math
 import time
@@ -12,16 +12,16 @@ from types import TracebackType
 from poslab.record.reader import study_list_of
 from poslab.study.display.study_view import StudyDisplay
 
-SECONDS = 30.0  # between two writings at least
-SHARE = 20  # the wait before the next writing, in durations of the last, so that runs lose little time
+SECONDS = 30.0  # at least this long between two updates of the page
+SHARE = 20  # the wait before the next update, as a multiple of the last one's duration, to slow runs little
 
 
 @dataclass(eq=False)
 class LiveReport:
-    """Writes the page of a study repeatedly while its runs run inside, as soon as one of them is done.
+    """Writes the page of a study repeatedly while the runs in its `with` block run, once one of them is done.
 
-    A page that cannot be written does not disturb the study: the report at the end says why. Commands without
-    a study's name share a page: while it is on the runs of another one, this one writes none.
+    A page that cannot be written does not disturb the study: the report at the end prints the reason.
+    Commands without a study name share a page, and only the latest one writes it.
     """
 
     study: str
@@ -35,7 +35,7 @@ class LiveReport:
         self.closed = False
         self._writer: Thread | None = None
         self._due_at = -math.inf
-        self._page: str | None = None  # the last one, as it is without a status
+        self._page: str | None = None  # the last page that was written, without its status line
 
     def __enter__(self) -> None:
         self.display.followers.append(self.update)
@@ -43,9 +43,9 @@ class LiveReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for an unfinished writing once the runs have ended, before the whole report is written.
+        """Wait until the last update is finished, since the whole report is written next.
 
-        Where the study was stopped, leave the last page, without a status, and wait for nothing.
+        If the study was stopped, do not wait, and replace the page with the last one without its status.
         """
         self.closed = True
         if kind is None:
@@ -57,7 +57,7 @@ class LiveReport:
                     self.path.write_text(self._page, encoding="utf-8")
 
     def update(self) -> None:
-        """Begin to write where the last page is old; the display calls it at each update. Does not wait."""
+        """Start a thread that writes the page if the last one is old. The display calls this; do not wait."""
         done = any(entry.state == "done" for entry in self.display.entries)
         if not done or self.clock() < self._due_at or (self._writer is not None and self._writer.is_alive()):
             return
@@ -68,7 +68,7 @@ class LiveReport:
     def _write(self, status: str) -> None:
         began = self.clock()
         with suppress(Exception):
-            # Imported here, since they take seconds, which a study has while its runs run.
+            # Imported here, since this takes seconds, which do not matter while the runs run.
             from poslab.record.files import write_atomic
             from poslab.report.write import live_pages
 
@@ -76,12 +76,12 @@ class LiveReport:
             if not self.closed and self._is_on_these_runs():
                 write_atomic(self.path, live)
                 if self._page is None:
-                    self.display.print_line(f"follow in a browser: {self.path}")
+                    self.display.print_line(f"live report: {self.path}")
                 self._page = ended
         self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
 
     def _is_on_these_runs(self) -> bool:
-        """Return whether no other command without a study's name has begun or ended since."""
+        """Return whether no other command without a study name has put its runs on the study's list since."""
         folder = self.runs / self.study
         runs = {entry.directory.name for entry in self.display.entries if entry.directory.parent == folder}
         latest = study_list_of(folder).latest

@@ -1,4 +1,4 @@
-"""The log of a run in the user's own process: a copy of what it prints."""
+"""The log of a run in the user's own process: a copy of everything that is printed."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from poslab.study.display.run_bar import RunDisplay
 
 @contextmanager
 def copied_to(log: Path, display: RunDisplay) -> Iterator[None]:
-    """Append what is printed inside to the file `log`, too, except the bar of `display`."""
+    """Within the block, also append everything that is printed to `log`, except the bar of `display`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     before = sys.stdout, sys.stderr
     with log.open("ab", buffering=0) as copy:
@@ -25,13 +25,13 @@ def copied_to(log: Path, display: RunDisplay) -> Iterator[None]:
 
 
 class _Copied:
-    """A stream with a copy of its text in the file `copy`."""
+    """A stream that also writes its text to the file `copy`."""
 
     def __init__(self, display: RunDisplay, stream: IO[str], copy: BinaryIO) -> None:
         self._display, self._stream, self._copy = display, stream, copy
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):  # a log file on a full disk, or closed under another thread
+        with suppress(OSError, ValueError):  # the disk is full, or the log was closed while a thread printed
             self._copy.write(text.encode(errors="replace"))
         self._display.erase()
         return self._stream.write(text)

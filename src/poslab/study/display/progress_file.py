@@ -1,6 +1,6 @@
-"""How far a run is, for other processes to show: progress.json in its directory.
+"""The progress of a run as a file that other processes can read: progress.json in the run's directory.
 
-It holds no result, so it may be missing, damaged or old, and a run continues where it cannot be written.
+It contains no result, so it may be missing, damaged or old, and a run continues if it cannot be written.
 """
 
 import os
@@ -14,22 +14,22 @@ from poslab.record.seal import DamagedError, read_sealed, sealed
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
-    phase: str  # such as training, evaluating
-    share: float  # done of the phase, between 0 and 1
+    phase: str  # such as training or evaluating
+    share: float  # the fraction of the phase that is done, from 0 to 1
     updated: float  # seconds since 1970, by the clock of the run's machine
     step: int | None = None  # optimizer steps done, in phases that have steps
-    steps: int | None = None  # in all
+    steps: int | None = None  # optimizer steps of the whole phase
     loss: float | None = None  # nats per token
     tokens_per_second: float | None = None
-    seconds_left: float | None = None  # of the phase; None while too little of it is done
+    seconds_left: float | None = None  # until the phase ends; None while too little of it is done
 
 
 def write_progress(directory: Path, progress: Progress) -> None:
-    """Write a run's progress. A full disk or a removed folder raises nothing, so that the run continues."""
-    # Only one process writes, so the name of the temporary file can be fixed: the next run overwrites what a
-    # killed one left.
+    """Write a run's progress. Ignore errors such as a full disk or a removed folder: the run continues."""
+    # Only one process writes, so the temporary file can have a fixed name: the next process overwrites a file
+    # that a killed one has left.
     temporary = directory / f".{PROGRESS}"
     with suppress(OSError):
         temporary.write_text(sealed({"run": directory.name, **asdict(progress)}))
@@ -37,10 +37,10 @@ def write_progress(directory: Path, progress: Progress) -> None:
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """Return the last progress of the run in `directory`; None if missing, damaged or of another run."""
+    """Return the last progress of the run in `directory`; None if it is missing, damaged or another run's."""
     try:
         content = read_sealed(directory / PROGRESS)
         run = content.pop("run")
         return Progress(**content) if run == directory.name else None
-    except (OSError, DamagedError, TypeError, KeyError):  # TypeError: of another version
+    except (OSError, DamagedError, TypeError, KeyError):  # TypeError: a file of another version
         return None

@@ -1,4 +1,4 @@
-"""One run in the terminal: a bar with loss, tokens/s and time left, or lines where output is a file."""
+"""The progress of one run: a bar with loss, tokens/s and time left, or lines if output is not a terminal."""
 
 import math
 import shutil
@@ -12,22 +12,22 @@ from pathlib import Path
 from poslab.study.display.progress_file import Progress, write_progress
 from poslab.study.display.time_left import rough_duration
 
-REFRESH_SECONDS = 1.0  # not at every step: reading the loss waits for the device
-LINES = 10  # lines per phase, where output is not a terminal
+REFRESH_SECONDS = 1.0  # not at every step, since reading the loss waits for the device
+LINES = 10  # lines per phase, if the output is not a terminal
 WIDTH = 16  # characters of the bar
-BASIS = 0.02  # the share of a phase to be done before its pace counts: the first steps compile and warm up
-ERASE = "\r\x1b[K"  # what the terminal's line holds
+BASIS = 0.02  # the share of a phase after which its time is estimated: the first steps compile and warm up
+ERASE = "\r\x1b[K"  # clears the current line of the terminal
 
 
 class RunDisplay:
-    """Shows the run `title` on standard error, and writes the same to progress.json in `directory`."""
+    """Shows the run `title` on standard error, and writes its progress to progress.json in `directory`."""
 
     def __init__(self, title: str, directory: Path | None = None, quiet: bool = False) -> None:
         self.title = title
         self.directory = directory
         self.quiet = quiet
         self.terminal = sys.stderr if sys.stderr.isatty() and not quiet else None
-        self.drawn = False  # whether the terminal's line holds the bar
+        self.drawn = False  # whether the bar is on the terminal's current line
         self._begin("", 1)
 
     def _begin(self, phase: str, steps: int) -> None:
@@ -39,7 +39,7 @@ class RunDisplay:
 
     @contextmanager
     def phase(self, name: str, steps: int = 1) -> Iterator[None]:
-        """Show a part of the run, such as training, with a bar of its own."""
+        """Show a phase of the run, such as training, with its own bar."""
         self._begin(name, steps)
         if self.directory is not None:
             write_progress(self.directory, Progress(name, 0.0, time.time()))
@@ -50,7 +50,7 @@ class RunDisplay:
                 self._write("\n")
 
     def step(self, step: int, loss: Callable[[], float], tokens_per_second: float) -> None:
-        """Show an optimizer step; `loss`, in nats per token, is only called when it is shown."""
+        """Show an optimizer step. `loss` returns nats per token, and is called only if the step is shown."""
         share = step / self.steps
         if self.before is None:
             self.before = (step - 1) / self.steps
@@ -63,12 +63,12 @@ class RunDisplay:
             )
 
     def share(self, name: str, share: float) -> None:
-        """Show that `share`, between 0 and 1, of a phase without steps is done."""
+        """Show that the fraction `share`, from 0 to 1, of a phase without steps is done."""
         if self._is_due(share):
             self._show(Progress(self.name, share, time.time()), name)
 
     def _is_due(self, share: float) -> bool:
-        """Return whether to show `share`: a second after the last one, or when the phase is done."""
+        """Return whether to show the progress: a second after the last time, or when the phase is done."""
         now = time.monotonic()
         if now - self.drawn_at < REFRESH_SECONDS and share < 1:
             return False
@@ -95,13 +95,13 @@ class RunDisplay:
                 print(self.title, detail, *remaining, sep="  ", file=sys.stderr, flush=True)
 
     def _write(self, text: str) -> None:
-        """Write to the terminal, past the log."""
+        """Write to the terminal without a copy in the log."""
         assert self.terminal is not None
         self.terminal.write(text)
         self.terminal.flush()
         self.drawn = False
 
     def erase(self) -> None:
-        """Remove the bar before something else is printed; it is drawn again at its next step."""
+        """Remove the bar before something else is printed; the next step draws it again."""
         if self.drawn:
             self._write(ERASE)

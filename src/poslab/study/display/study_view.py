@@ -1,4 +1,4 @@
-"""A running study: one live view of all its runs in a terminal, lines where output is a file."""
+"""The view of a running study: a live view of all its runs on a terminal, lines if the output is a file."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ from poslab.study.display.time_left import rough_duration, seconds_left
 
 State = Literal["waiting", "running", "done", "failed", "elsewhere", "stopped", "abandoned"]
 
-# The words of the line of counts, in its order. A stopped run has begun, and no process runs it now; an
-# abandoned one has not begun, and no running command has it.
+# The words in the line of counts, in their order. A stopped run has begun, but no process runs it now; an
+# abandoned run has not begun, and no running command will start it.
 WORDS: dict[State, str] = {
     "done": "done",
     "failed": "failed",
@@ -29,24 +29,24 @@ WORDS: dict[State, str] = {
     "abandoned": "abandoned",
     "waiting": "waiting",
 }
-STYLES: dict[State, str] = {"failed": "red", "stopped": "yellow"}  # these get a line each with the reason
-WIDE = 100  # columns of the terminal from which on tokens/s are shown
+STYLES: dict[State, str] = {"failed": "red", "stopped": "yellow"}  # such runs get a line with the reason
+WIDE = 100  # columns that a terminal needs for tokens/s to be shown
 READ_SECONDS = 1.0  # between two readings of the progress files
-LINE_SECONDS = 60.0  # between two lines on all runs, where output is not a terminal
-NAMED = 8  # running runs in one line, where output is not a terminal
+LINE_SECONDS = 60.0  # between two lines about all runs, if the output is not a terminal
+NAMED = 8  # such a line names at most this many active runs
 
 
 @dataclass
 class Entry:
-    """A run in the view of its study; the pool, or the reader of its files, sets `state` and `note`."""
+    """A run in the view of its study. The pool or `StudyFiles` sets `state` and `note`."""
 
     title: str
     directory: Path
     state: State
-    note: str = ""  # such as why it failed
+    note: str = ""  # such as the reason of a failure
     # Set by the view.
-    last_state: State | None = None  # as the view has shown it
-    began: float | None = None  # seconds since 1970; None where the run began before the view
+    last_state: State | None = None  # the state that the view showed last
+    began: float | None = None  # seconds since 1970; None if the run began before the view
     progress: Progress | None = None
 
     @property
@@ -55,10 +55,10 @@ class Entry:
 
 
 class StudyDisplay:
-    """Shows the runs of a study; its `entries` may change and grow meanwhile.
+    """Shows the runs of a study; `entries` may change and grow while they are shown.
 
-    On a terminal it is a live view; else a line when a run starts or ends, and one on all runs a minute.
-    `durations` are seconds that whole runs have taken before. The runs' progress files are read once a
+    A terminal has a live view. Any other output gets a line when a run starts or ends, and one line about all
+    runs per minute. `durations` are the seconds that earlier runs took. Progress files are read once per
     second.
     """
 
@@ -75,7 +75,7 @@ class StudyDisplay:
         self.clock = clock
         self.live = Live(console=console, auto_refresh=False) if console.is_interactive else None
         self.read_at = self.printed_at = clock()
-        self.followers: list[Callable[[], None]] = []  # called at each update, after the runs have been read
+        self.followers: list[Callable[[], None]] = []  # called at each update, after the progress is read
         self._note_changes()
 
     def __enter__(self) -> Self:
@@ -84,7 +84,7 @@ class StudyDisplay:
                 self.live.start()
             self._read_progress()
             self._show()
-        except BaseException:  # Ctrl-C in here: the terminal gets its cursor back
+        except BaseException:  # such as Ctrl-C: give the terminal its cursor back
             self.__exit__()
             raise
         return self
@@ -96,7 +96,7 @@ class StudyDisplay:
             self.live.stop()
 
     def update(self) -> None:
-        """Show what has changed. It is fast, and should be called several times per second."""
+        """Show what has changed. Call this several times per second; it is fast."""
         changed = self._note_changes()
         due = self.clock() - self.read_at >= READ_SECONDS
         if due:
@@ -111,19 +111,19 @@ class StudyDisplay:
         self.console.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
 
     def lines(self) -> list[str]:
-        """Return the view as lines: the counts, the active runs, and those that failed or were stopped."""
+        """Return the view as lines: the counts, the active runs, and the runs that failed or were stopped."""
         self._read_progress()
         failures = [text.plain for text in self._failures()]
         return [self._counts(self.seconds_left()).plain, *self._active(), *failures]
 
     def line(self) -> str:
-        """Return the counts, the time left and what is running."""
+        """Return the counts, the time left and the active runs in one line."""
         active = self._active()
-        named = "; ".join([*active[:NAMED], *(["..."] if len(active) > NAMED else [])])
-        return " · ".join(filter(None, [self._counts(self.seconds_left()).plain, named]))
+        listed = "; ".join([*active[:NAMED], *(["..."] if len(active) > NAMED else [])])
+        return " · ".join(filter(None, [self._counts(self.seconds_left()).plain, listed]))
 
     def seconds_left(self) -> float | None:
-        """Return the seconds until the last run ends, None while unknown."""
+        """Return the estimated seconds until the last run ends, None if unknown."""
         now = self.clock()
         running = [
             (max(0.0, now - (entry.began or now)), entry.progress.seconds_left if entry.progress else None)
@@ -141,7 +141,7 @@ class StudyDisplay:
             self.print_line(self.line())
 
     def _note_changes(self) -> bool:
-        """Return whether a run's state has changed since the last call; print changes without a live view."""
+        """Return whether a run's state has changed since the last call; print changes if no view is live."""
         changed = False
         for entry in self.entries:
             before, entry.last_state = entry.last_state, entry.state
@@ -162,24 +162,24 @@ class StudyDisplay:
         self.read_at = self.clock()
         for entry in filter(lambda entry: entry.active, self.entries):
             progress = read_progress(entry.directory)
-            # An earlier process of the run may have left one.
+            # An older file is from an earlier process of the run.
             if progress is not None and progress.updated >= (entry.began or 0.0):
                 entry.progress = progress
 
     def _counts(self, left: float | None) -> Text:
-        """Return counts such as 6 runs: 2 done, 4 waiting · about 14 min left (`left` in seconds)."""
+        """Return the counts: `6 runs: 2 done, 4 waiting · about 14 min left`; `left` is in seconds."""
         text = Text(f"{counted(len(self.entries), 'run')}: ", no_wrap=True, overflow="ellipsis")
         states = [entry.state for entry in self.entries]
         for number, state in enumerate(state for state in WORDS if state in states):
             text.append(", " if number else "")
             text.append(f"{states.count(state)} {WORDS[state]}", style=STYLES.get(state))
         if left is not None:
-            rounded = max(round(left / 5), 1) * 5  # or else it would change every second
+            rounded = max(round(left / 5), 1) * 5  # otherwise the number would change every second
             text.append(f" · about {rough_duration(rounded)} left")
         return text
 
     def _active(self) -> list[str]:
-        """Return each active run in a few words, such as: rope / flash / seed 0 training 45 % loss 2.31."""
+        """Return a short text for each active run: `rope / flash / seed 0 training 45 % loss 2.31`."""
         return [
             " ".join(filter(None, [_title(entry), *_cells(entry.progress)]))
             for entry in self.entries
@@ -199,7 +199,7 @@ class StudyDisplay:
         ]
 
     def _frame(self) -> RenderableType:
-        """Return the whole view; what the terminal is too low for Rich leaves out."""
+        """Return the whole view; Rich cuts it off if it is higher than the terminal."""
         table = Table.grid(padding=(0, 2, 0, 0))
         for entry in filter(lambda entry: entry.active, self.entries):
             progress = entry.progress
@@ -215,7 +215,7 @@ class StudyDisplay:
 
 
 def _cells(progress: Progress | None) -> list[str]:
-    """Return phase, share done, steps and loss of a run."""
+    """Return the phase, the share done, the steps and the loss of a run as texts."""
     if progress is None:
         return ["starting"]
     return [
