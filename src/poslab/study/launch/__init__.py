@@ -1,1 +1,1 @@
-"""Where the processes of runs are started: the contract of a launcher, devices, and launchers/."""
+"""Starting the processes of runs: the contract of a launcher, devices, and launchers/."""

@@ -1,6 +1,6 @@
-"""The GPUs of this machine, what PyTorch can do on it, and how much memory a run has used.
+"""The GPUs of this machine, the features that PyTorch supports on it, and the memory that a run has used.
 
-PyTorch is imported where it is asked: that takes seconds.
+PyTorch is imported only by the functions that need it, since that takes seconds.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ def gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES: numbers, UUIDs or MIG names."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        if not cuda_available():  # imports PyTorch, which is slow, only where there is a driver
+        if not cuda_available():  # imports PyTorch, which is slow, only if there is a driver
             return ()
         import torch
 
@@ -33,7 +33,7 @@ def gpus() -> tuple[str, ...]:
 def cuda_available() -> bool:
     """Return whether PyTorch sees a CUDA device.
 
-    PyTorch takes seconds to import, so it is not asked where there is neither a driver nor a device.
+    PyTorch takes seconds to import, so it is not imported if there is no trace of a driver or a device.
     """
     if "torch" not in sys.modules and not _has_driver():
         return False
@@ -43,25 +43,25 @@ def cuda_available() -> bool:
 
 
 def bfloat16_available() -> bool:
-    """Return whether the CUDA devices have bfloat16 in hardware."""
+    """Return whether the CUDA device supports bfloat16 in hardware."""
     import torch
 
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def _has_driver() -> bool:
-    """Return whether this may be a machine with GPUs that PyTorch could use: any trace of them counts."""
+    """Return whether this machine may have GPUs that PyTorch could use: any trace of them counts."""
     if sys.platform != "linux" or any(map(os.path.exists, DRIVERS)):
         return True
     try:
-        ctypes.CDLL("libcuda.so.1")  # as PyTorch's CUDA runtime loads it
+        ctypes.CDLL("libcuda.so.1")  # the library that PyTorch's CUDA runtime loads
     except OSError:
         return False
     return True
 
 
 def peak_memory() -> int:
-    """Return the most bytes that this process has used, of its GPU if it uses one, else of the machine."""
+    """Return the peak memory of this process in bytes, on its GPU if it uses one, else on the machine."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
@@ -70,7 +70,7 @@ def peak_memory() -> int:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Return whether this CPU multiplies bfloat16; PyTorch converts it otherwise, which is slow."""
+    """Return whether this CPU has instructions for bfloat16; without them PyTorch converts, which is slow."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()
@@ -78,7 +78,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def gpu_memory() -> list[Memory]:
-    """Return the memory of each GPU that this process may use."""
+    """Return the total memory of each GPU that this process may use."""
     if not cuda_available():
         return []
     import torch
@@ -91,7 +91,7 @@ def gpu_memory() -> list[Memory]:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Give PyTorch `count` threads inside; None leaves as many as it has."""
+    """Let PyTorch use `count` threads in the block, or as many as before if `count` is None."""
     import torch
 
     before = torch.get_num_threads()

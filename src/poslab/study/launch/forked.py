@@ -1,6 +1,6 @@
-"""Tasks forked by multiprocessing's fork server, which does the imports of all runs of a study once.
+"""Tasks forked by multiprocessing's fork server, which does the imports for all runs of a study once.
 
-Only the local launcher forks. A Slurm job starts by itself on its node, perhaps hours after the one before;
+Only the local launcher forks. A Slurm job starts on its own node, perhaps hours after the previous one, and
 Ray does not count the memory and threads of a process that outlives its tasks.
 """
 
@@ -21,8 +21,8 @@ from unittest.mock import patch
 
 from poslab.study.launch.contract import Task
 
-MOST_DESCRIPTORS = 250  # that one message to the server takes, without its own
-LONGEST_FOLDER = 70  # bytes: the path of a socket has 108 at most, on some systems 104
+MOST_DESCRIPTORS = 250  # that fit into one message to the server, besides its own descriptors
+LONGEST_FOLDER = 70  # bytes, since the path of a socket has at most 108, on some systems 104
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -30,9 +30,9 @@ class ForkServer:
     """Imports the module `preload`, then forks tasks."""
 
     def __init__(self, preload: str, environment: Mapping[str, str]) -> None:
-        """Return at once, while the server imports; it gets the variables of `environment`."""
+        """Start the server with the variables of `environment`, and return while it still imports."""
         multiprocessing.set_forkserver_preload([preload])
-        too_long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER  # for the server's socket in it
+        too_long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER  # for the path of the socket
         self._folder = tempfile.TemporaryDirectory(prefix="pymp-", dir="/tmp" if too_long else None)
         _of_multiprocessing()["tempdir"] = self._folder.name
         with patch.dict(os.environ, environment):
@@ -41,25 +41,25 @@ class ForkServer:
     def start(
         self, task: Task, cores: Sequence[str], leases: Sequence[int], environment: Mapping[str, str]
     ) -> ForkServerProcess:
-        """Start the task in a process of its own on `cores` only, which has the descriptors `leases`.
+        """Start the task in a new process that is bound to `cores` and inherits the descriptors `leases`.
 
-        The first call waits for the server's imports. Raises EOFError or ConnectionError where the server was
-        killed; the next call starts another.
+        The first call waits for the server's imports. Raise EOFError or ConnectionError if the server was
+        killed; the next call starts a new server.
         """
-        # A Connection is sent with its descriptor, and closes its own.
+        # A Connection is sent together with its descriptor, and closes its own copy.
         inherited = [Connection(os.dup(number)) for number in leases]
-        sendable = replace(task, run_in_process=None)  # which could not be sent
+        sendable = replace(task, run_in_process=None)  # this field cannot be sent
         arguments = (sendable, [int(core) for core in cores], inherited, dict(environment))
         process = CONTEXT.Process(target=_run, args=arguments)
-        # The forked process must not run the command's script again, which may have no guard against that.
+        # The forked process must not run the command's script again, which may have no __main__ guard.
         with patch.multiple(sys.modules["__main__"], __file__=None, __spec__=None, create=True):
             process.start()
         return process
 
     def close(self) -> None:
-        """End the server, also while it imports, and remove its socket.
+        """End the server, even while it imports, and remove its socket.
 
-        multiprocessing does so only for its own tests, by names that have not changed since Python 3.8.
+        multiprocessing itself does this only in its tests, with names that are unchanged since Python 3.8.
         """
         server: Any = forkserver._forkserver
         if server._forkserver_pid is not None:
@@ -71,16 +71,16 @@ class ForkServer:
 
 
 def _of_multiprocessing() -> dict[str, Any]:
-    """Return the settings of multiprocessing in this process, with the folder for sockets."""
+    """Return the settings of multiprocessing in this process, which include the folder for sockets."""
     return vars(multiprocessing.current_process())["_config"]
 
 
 def _run(
     task: Task, cores: Sequence[int], leases: Sequence[Connection], environment: Mapping[str, str]
 ) -> None:
-    """Become, in the forked process, what a fresh one with the task's command would be. Does not return.
+    """Turn the forked process into the equivalent of a new one with the task's command, and run it.
 
-    It has the `leases` until it ends.
+    This does not return. The process has the `leases` until it ends.
     """
     os.setsid()
     os.chdir(task.working_directory)
@@ -93,7 +93,7 @@ def _run(
     # Standard input is the lifeline: a pipe from the launcher's process.
     for target, source in enumerate((parent.sentinel, log, log)):
         os.dup2(source, target)
-    if (torch := sys.modules.get("torch")) is not None:  # it has the server's number of threads
+    if (torch := sys.modules.get("torch")) is not None:  # it still has the server's number of threads
         torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     module, *arguments = task.command[2:]

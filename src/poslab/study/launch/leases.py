@@ -1,9 +1,9 @@
 """Leases on the cores and GPUs of this machine.
 
 A lease is a lock on files in a folder that all commands of a user on a machine share, so that two commands
-never put two runs on one core or one GPU (TMPDIR moves the folder; a Slurm job, which has devices of its own,
-has a folder of its own). The lock belongs to the open file: a process that inherits a lease's descriptors has
-the devices until it ends, even where the command that leased them was killed.
+never put two runs on the same core or GPU. TMPDIR moves the folder; a Slurm job has its own devices and its
+own folder. The lock belongs to the open file: a process that inherits the descriptors of a lease has the
+devices until it ends, even if the command that leased them was killed.
 """
 
 import fcntl
@@ -29,27 +29,27 @@ WAY_OUT = "set TMPDIR to a folder on a local disk"
 
 @dataclass(frozen=True)
 class Lease:
-    """Devices that no other run gets while one of the descriptors is open, in whichever process."""
+    """Devices that no other run gets while one of the descriptors is open in any process."""
 
-    devices: tuple[str, ...]  # cores by number, or GPUs as CUDA_VISIBLE_DEVICES names them
-    descriptors: tuple[int, ...]  # for the process that uses the devices to inherit
+    devices: tuple[str, ...]  # numbers of cores, or GPUs as CUDA_VISIBLE_DEVICES names them
+    descriptors: tuple[int, ...]  # to be inherited by the process that uses the devices
 
     def release(self) -> None:
-        """Close this process's descriptors; the devices are free once those that inherited them end."""
+        """Close this process's descriptors; the devices are free once processes that inherited them end."""
         for descriptor in self.descriptors:
             os.close(descriptor)
 
 
 def lease_cores(count: int) -> Lease | None:
-    """Lease `count` cores; None where fewer are free now. Raises ConfigError without a safe folder."""
+    """Lease `count` cores, or return None if fewer are free. Raise ConfigError without a safe folder."""
     return _lease(count, ((str(core), {f"core-{core}": fcntl.LOCK_EX}) for core in cores()))
 
 
 def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
-    """Lease `count` GPUs for one of `runs_per_gpu` runs on each; None where fewer are free now.
+    """Lease a share of `count` GPUs with at most `runs_per_gpu` runs each; return None if fewer are free.
 
-    With 1, a run gets a GPU that no run uses, and no other run joins it there. Commands with runs that share
-    GPUs may allow different numbers of them. Raises ConfigError without a safe folder.
+    With `runs_per_gpu=1`, the run gets GPUs for itself. Otherwise commands may share GPUs, even if they allow
+    different numbers of runs. Raise ConfigError without a safe folder.
     """
     sharing = fcntl.LOCK_EX if runs_per_gpu == 1 else fcntl.LOCK_SH
     files = {name: f"gpu-{quote(name, safe='')}" for name in gpus()}
@@ -63,19 +63,19 @@ def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
 
 
 def holders(cuda: bool) -> list[str]:
-    """Return the known commands that have leased GPUs, or cores, by their processes and folders."""
-    found: dict[str, None] = {}
+    """Return the process and the working directory of each known command that has leased GPUs, or cores."""
+    commands: dict[str, None] = {}
     with _one_at_a_time() as folder:
         for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
             if is_taken(path):
                 with suppress(OSError, ValueError, TypeError):
                     process, place = json.loads(path.read_text())
-                    found[f"process {int(process)} in {one_line(place, 200)}"] = None
-    return list(found)
+                    commands[f"process {int(process)} in {one_line(place, 200)}"] = None
+    return list(commands)
 
 
 def _lease(count: int, devices: Iterable[tuple[str, dict[str, int]]]) -> Lease | None:
-    """Lease the first `count` devices with free locks, given by file and kind: all of them or none."""
+    """Lease the first `count` devices with free locks, or none; each has its locks, as file name and kind."""
     leased: dict[str, list[int]] = {}
     with _one_at_a_time() as folder:
         for name, locks in devices:
@@ -89,7 +89,7 @@ def _lease(count: int, devices: Iterable[tuple[str, dict[str, int]]]) -> Lease |
 
 
 def _lock(folder: Path, locks: Mapping[str, int]) -> list[int]:
-    """Return descriptors that hold the locks, or none where one of them is taken."""
+    """Take the locks and return their descriptors; return an empty list if one of the locks is taken."""
     descriptors = []
     for name, kind in locks.items():
         path = folder / name
@@ -101,8 +101,8 @@ def _lock(folder: Path, locks: Mapping[str, int]) -> list[int]:
             for taken in descriptors:
                 os.close(taken)
             return []
-        os.utime(descriptor)  # or else systems that remove old files from /tmp would remove the lock
-        with suppress(OSError):  # a full disk, a removed working directory: the text only names the holder
+        os.utime(descriptor)  # so that systems that remove old files from /tmp do not remove the lock
+        with suppress(OSError):  # a full disk or a removed directory: the text is only for messages
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
     return descriptors
@@ -110,7 +110,7 @@ def _lock(folder: Path, locks: Mapping[str, int]) -> list[int]:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[Path]:
-    """Yield the folder of the locks while no other command leases: two at once could each get too few."""
+    """Yield the folder of the locks, one command at a time: two at once could each get too few devices."""
     folder = _folder()
     door = os.open(folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -121,7 +121,7 @@ def _one_at_a_time() -> Iterator[Path]:
 
 
 def _folder() -> Path:
-    """Return the folder of the locks. Raises ConfigError where other users can use it, which is not safe."""
+    """Return the folder of the locks. Raise ConfigError if other users can access it, which is not safe."""
     job = os.environ.get("SLURM_JOB_ID")
     name = f"poslab-{os.getuid()}-slurm-{quote(job, safe='')}" if job else f"poslab-{os.getuid()}"
     folder = Path(tempfile.gettempdir()) / name
@@ -129,6 +129,6 @@ def _folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
-            f"{folder} must be a folder that only you can use: remove it, or set TMPDIR to another"
+            f"{folder} must be a folder that only you can access: remove it, or set TMPDIR to another folder"
         )
     return folder

@@ -1,7 +1,7 @@
 """The task of a Slurm job on its nodes: start the command, forward signals, and write the exit status.
 
-launchers/slurm.py submits a SlurmTask through submitit, which stores it in a file that names this module, and
-which Slurm starts on each node to load the file and call the task.
+launchers/slurm.py submits a SlurmTask through submitit, which stores it in a file that refers to this module.
+Slurm starts submitit on each node, which loads the file and calls the task.
 """
 
 import ctypes
@@ -18,29 +18,29 @@ from typing import Any
 from poslab.record.files import write_atomic
 from poslab.study.launch.contract import LIFELINE
 
-ANSWER_SECONDS = 30  # that Slurm's controller has to answer
-SECONDS_UNTIL_SIGKILL = 60  # near the time limit, of the 90 that submitit gives a process
+ANSWER_SECONDS = 30  # the time that Slurm's controller has to answer
+SECONDS_UNTIL_SIGKILL = 60  # near the time limit, where submitit gives a process 90
 ENDED_BY_SIGTERM = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit statuses
 
 
 @dataclass
 class SlurmTask:
-    """A command as submitit can call it. All paths are absolute, and the same on every node."""
+    """A command that submitit can call. All paths are absolute, and the same on every node."""
 
     command: tuple[str, ...]
     working_directory: Path
-    log: Path  # of the first process; the others write beside it
-    folder: Path  # of the files with the exit statuses
+    log: Path  # of the first process; the logs of the others are in the same folder
+    folder: Path  # contains the files with the exit statuses
     name: str
     cores: int  # per process
     process: int = 0  # the id of the command's process, once it is started
-    stopping: bool = False  # SIGTERM has come
-    slurm_signals_child: bool = False  # SIGTERM reaches the command's process from Slurm too
+    stopping: bool = False  # whether SIGTERM was received
+    slurm_signals_child: bool = False  # whether Slurm sends SIGTERM to the command's process too
 
     def __call__(self) -> None:
         rank = int(os.environ["SLURM_PROCID"])
-        self._exit_file(rank).unlink(missing_ok=True)  # of an earlier turn of this job
-        if rank == 0:  # the other ranks end with the first
+        self._exit_file(rank).unlink(missing_ok=True)  # from an earlier turn of this job
+        if rank == 0:  # the other ranks end together with this one
             signal.signal(signal.SIGTERM, self._on_sigterm)
             self.slurm_signals_child = _slurm_signals_children()
         log = self.log if rank == 0 else self.log.with_name(f"{self.log.stem}.rank{rank}{self.log.suffix}")
@@ -62,13 +62,13 @@ class SlurmTask:
         status = _exit_status(self.process)
         assert status is not None
         self._write_status(rank, status)
-        # Slurm gets the status too. But a rank that SIGTERM has ended must not end the first one with it,
-        # which may be about to put the job back into the queue.
+        # Report the status to Slurm too. But a rank that SIGTERM has ended must not end the first rank, which
+        # may be about to put the job back into the queue.
         if rank == 0 or status not in ENDED_BY_SIGTERM:
             raise SystemExit(status if status >= 0 else 128 - status)
 
     def checkpoint(self) -> Any:
-        """Return the task of the job's next turn; submitit calls it in the first task near the time limit."""
+        """Return the task of the job's next turn. Submitit calls it in the first task near the time limit."""
         from submitit.helpers import DelayedSubmission
 
         if self.process:
@@ -87,7 +87,7 @@ class SlurmTask:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         first, self.stopping = not self.stopping, True
-        # Never twice: at a second SIGTERM a run ends without a checkpoint.
+        # Never send it twice, since a run ends without a checkpoint upon a second SIGTERM.
         if self.process and first and not self.slurm_signals_child:
             os.kill(self.process, number)
 
@@ -104,8 +104,8 @@ def exit_file(folder: Path, name: str, job: str, rank: int) -> Path:
 
 
 def slurm_output(command: Sequence[str]) -> str | None:
-    """Return the output of one of Slurm's commands; None where it fails or the controller does not answer."""
-    filters = ("SQUEUE_", "SCANCEL_")  # the user's own filters and formats would change the output
+    """Return the output of a Slurm command; None if it fails or if the controller does not answer."""
+    filters = ("SQUEUE_", "SCANCEL_")  # the user's filters and formats would change the output
     try:
         answer = subprocess.run(
             command,
@@ -122,18 +122,18 @@ def slurm_output(command: Sequence[str]) -> str | None:
 
 
 def _slurm_signals_children() -> bool:
-    """Return whether Slurm sends SIGTERM to a task's children too; with control groups it does not."""
+    """Return whether Slurm sends SIGTERM to a task's children too, which it does without control groups."""
     configuration = slurm_output(["scontrol", "show", "config"]) or ""
     return "proctrack/linuxproc" in configuration or "proctrack/pgid" in configuration
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
-    """Return a function that makes a new process end with `parent`, and ignore SIGUSR2."""
+    """Return a function that, in a new process, lets it end with `parent` and ignore SIGUSR2."""
     set_option = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
         set_option(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: some clusters miss the children of a dead task
-        # Without control groups submitit's signal near the time limit reaches this process too, and would
+        # Without control groups, submitit's signal near the time limit reaches this process too and would
         # end it.
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         if os.getppid() != parent:
@@ -143,9 +143,9 @@ def _bound_to(parent: int) -> Callable[[], None]:
 
 
 def _exit_status(process: int, options: int = 0) -> int | None:
-    """Return the exit status of a child, negative where a signal ended it; with WNOHANG, None while it runs.
+    """Return the exit status of a child, negative if a signal ended it; with WNOHANG, None while it runs.
 
-    The child stays a zombie, so that its id is not used again and a signal handler may call this too.
+    The child remains a zombie, so that its id is not reused and a signal handler may call this too.
     """
     result = os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT | options)
     if result is None:

@@ -1,1 +1,1 @@
-"""One module per launcher, found by its name."""
+"""One module per launcher, found by the module's name."""

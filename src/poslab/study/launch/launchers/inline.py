@@ -1,4 +1,4 @@
-"""This process: one run after another, where `print`, `breakpoint()` and tracebacks reach the user."""
+"""Runs in this process, one after another, so that `print`, `breakpoint()` and tracebacks reach the user."""
 
 import os
 from typing import ClassVar
@@ -12,16 +12,16 @@ from poslab.study.launch.leases import Lease
 
 
 class Inline(Local):
-    """Runs are no processes of their own: a kill ends the command, and the next command resumes the run.
+    """Runs tasks without separate processes: a kill ends the command, and the next command resumes the run.
 
-    A run has the cores, or the GPU, that the only run of a `local` study would have.
+    A run gets the cores, or the GPU, that the only run of a `local` study would get.
     """
 
     in_this_process: ClassVar[bool] = True
 
     def __init__(self, options: LocalOptions, runs: int) -> None:
-        super().__init__(options, runs=1)  # at a time
-        self._next: tuple[Task, Lease] | None = None  # the run that has its devices, until `ended` runs it
+        super().__init__(options, runs=1)  # one run at a time
+        self._next: tuple[Task, Lease] | None = None  # the started task with its devices, until it runs
 
     @classmethod
     def places(cls, options: LocalOptions, runs: int, task: Task) -> Places:
@@ -32,17 +32,17 @@ class Inline(Local):
         super().check(task)
         if task.devices * task.nodes > 1:
             raise ConfigError(
-                f"launcher=inline runs in one process, and trainer.devices={task.devices} takes more: "
+                f"launcher=inline runs in one process, and trainer.devices={task.devices} needs more: "
                 "choose launcher=local"
             )
-        if task.cuda and self.gpus > 1:  # a process that has counted them can no longer choose one
+        if task.cuda and self.gpus > 1:  # a process that has counted the GPUs can no longer select one
             raise ConfigError(
-                f"launcher=inline takes one GPU, and this process may use {self.gpus}: set "
+                f"launcher=inline uses one GPU, and this process may use {self.gpus}: set "
                 "CUDA_VISIBLE_DEVICES to one of them, or choose launcher=local"
             )
 
     def start(self, task: Task) -> bool:
-        """Take the task's devices, so that `ended` runs it; False where these are not free now."""
+        """Lease the task's devices, so that `ended` runs it; return False if they are not free."""
         self.check(task)
         lease = None if self._next else self.lease(task)
         if lease is not None:
@@ -67,5 +67,5 @@ class Inline(Local):
             return task.run_in_process()
 
     def close(self) -> None:
-        if self._next is not None:  # stopped before it has begun
+        if self._next is not None:  # the command was stopped before the task ran
             self._next[1].release()

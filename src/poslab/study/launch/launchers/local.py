@@ -1,6 +1,6 @@
-"""This machine: as many runs at a time as devices are free, each a process of its own.
+"""Runs on this machine: as many at a time as devices are free, each in a separate process.
 
-Only a run that is the only one of its command runs in the command itself (launchers/inline.py).
+If a command has only one run, it runs in the process of the command (launchers/inline.py).
 """
 
 import os
@@ -23,7 +23,7 @@ from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
 from poslab.study.launch.leases import Lease, holders, lease_cores, lease_gpus
 from poslab.study.launch.machine import cores
 
-UNKNOWN = 255  # multiprocessing's exit status of a process after its fork server was killed
+UNKNOWN = 255  # multiprocessing's exit status for a process if its fork server was killed
 
 
 class LocalOptions(LauncherOptions):
@@ -45,19 +45,19 @@ class _Running:
 
     @property
     def status(self) -> int | None:
-        """The exit status; None while it runs. Does not wait."""
+        """The exit status, or None while it runs, without waiting."""
         process = self.process
         return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
     def signal(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
-        """Send it to the task's process; by `os.killpg` to the group that this leads once it has begun."""
+        """Send a signal to the task's process, or with `os.killpg` to the process group that it leads."""
         assert self.process.pid is not None
-        with suppress(ProcessLookupError, PermissionError):  # it has ended
+        with suppress(ProcessLookupError, PermissionError):  # the process has ended
             send(self.process.pid, number)
 
 
 class Local(Launcher):
-    """A run on CPU has cores of its own; a run on GPUs has GPUs, or shares of GPUs, of its own."""
+    """Runs each task on leased devices: on CPU its own cores, or else its own GPUs or shares of GPUs."""
 
     options_class = LocalOptions
 
@@ -95,14 +95,14 @@ class Local(Launcher):
         return True
 
     def lease(self, task: Task) -> Lease | None:
-        """Lease the devices of a run; None where they are not free now."""
+        """Lease the devices of a run; return None if they are not free."""
         if task.cuda:
             return lease_gpus(task.devices, self.options.runs_per_gpu)
         return lease_cores(self.cores_of_a_run(task))
 
     def for_one_run(self, task: Task) -> Launcher:
-        """Return `inline` where one process suffices: print, breakpoint() and profilers work there."""
-        from poslab.study.launch.launchers.inline import Inline  # which builds on this module
+        """Return `inline` if one process suffices, so that print, breakpoint() and profilers work."""
+        from poslab.study.launch.launchers.inline import Inline  # that module imports this one
 
         inline = Inline(self.options, 1)
         try:
@@ -114,7 +114,7 @@ class Local(Launcher):
     def check(self, task: Task) -> None:
         if task.nodes > 1:
             raise ConfigError(
-                f"launcher=local is one machine, not {task.nodes}: choose launcher=slurm for several nodes"
+                f"launcher=local uses one machine, not {task.nodes}: choose launcher=slurm for several nodes"
             )
         needed, available = self.cores_of_a_run(task), len(cores())
         if needed > available:
@@ -130,7 +130,7 @@ class Local(Launcher):
             )
 
     def cores_of_a_run(self, task: Task) -> int:
-        """Return the cores per run by the study's size, not by what is free: resumed runs need the same."""
+        """Return the cores per run, by the study's size and not by free cores: resumed runs need as many."""
         if self.options.cores_per_run != "auto":
             return self.options.cores_per_run
         at_once = self.runs
@@ -139,9 +139,9 @@ class Local(Launcher):
         return max(1, len(cores()) // max(1, at_once))
 
     def _forks(self, task: Task) -> bool:
-        """Return whether forking saves time: a single run would wait for the same imports.
+        """Return whether to fork the task, which saves time unless there is only one run.
 
-        Runs on GPUs are not forked: whether CUDA works in such a process is not known.
+        Runs on GPUs are not forked, since it is not known whether CUDA works in a forked process.
         """
         return (
             task.preload is not None
@@ -153,7 +153,7 @@ class Local(Launcher):
 
     def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        threads = str(max(1, self.cores_of_a_run(task) // task.devices))  # of each of a run's processes
+        threads = str(max(1, self.cores_of_a_run(task) // task.devices))  # per process of the run
         environment = {LIFELINE: "stdin", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         if self._forks(task):
             assert task.preload is not None
@@ -177,7 +177,7 @@ class Local(Launcher):
         statuses = [(run, status) for run in self.running if (status := run.status) is not None]
         for run, _ in statuses:
             self.running.remove(run)
-            run.signal(signal.SIGKILL, os.killpg)  # a killed leader leaves data loaders or ranks behind
+            run.signal(signal.SIGKILL, os.killpg)  # a killed leader may leave data loaders or ranks behind
             if isinstance(run.process, subprocess.Popen):
                 assert run.process.stdin is not None
                 run.process.stdin.close()
@@ -189,14 +189,14 @@ class Local(Launcher):
         held = listing(holders(task.cuda), 3) or "other commands"
         return (
             f"runs of {held} use the {kind}: choose a smaller launcher.cores_per_run or a larger "
-            "launcher.runs_per_gpu in all commands, or set TMPDIR to a folder of its own to start this one "
-            "beside them anyway"
+            "launcher.runs_per_gpu in all commands, or set TMPDIR to a separate folder to start these runs "
+            "beside the others anyway"
         )
 
     def stop(self) -> None:
         for run in self.running:
-            run.signal(signal.SIGTERM)  # to the leader: Lightning hangs where all ranks get it
-            # One that is frozen (SIGSTOP) could not write its checkpoint.
+            run.signal(signal.SIGTERM)  # only to the leader: Lightning hangs if all ranks get it
+            # A frozen process (SIGSTOP) could not write its checkpoint.
             run.signal(signal.SIGCONT, os.killpg)
 
     def kill(self) -> None:
@@ -212,10 +212,10 @@ class Local(Launcher):
 
 @contextmanager
 def on_cores(lease: Lease | None) -> Iterator[None]:
-    """Bind the processes that are started inside to the lease's cores.
+    """Bind the processes that are started in the block to the lease's cores.
 
-    A process inherits the affinity of the thread that starts it. Setting it on a process that has started
-    would miss the threads that it has by then.
+    A process inherits the affinity of the thread that starts it. Setting the affinity after the start would
+    miss the threads that the process has created by then.
     """
     if lease is None or not hasattr(os, "sched_setaffinity"):
         yield

@@ -1,8 +1,8 @@
-"""A Ray cluster, or Ray started on this machine: every run is a task, in a process of its own.
+"""Runs on a Ray cluster, or with Ray on this machine: every run is a Ray task, in a separate process.
 
-The task is a small function in a Ray worker that starts the run, waits for it and returns its exit status. On
-a joined cluster the study's folder, the code and the Python environment must have the same paths as on this
-machine, and runs get the environment variables of its workers.
+The Ray task is a small function in a worker that starts the run, waits for it and returns its exit status. On
+an existing cluster, the study's folder, the code and the Python environment must have the same paths as on
+this machine, and runs get the environment variables of the workers.
 """
 
 import importlib
@@ -26,18 +26,18 @@ from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOption
 from poslab.study.launch.devices import gpus
 from poslab.study.launch.machine import cores
 
-SECONDS_UNTIL_SIGKILL = 4.0  # that a run has to end after SIGTERM
-POLL_SECONDS = 0.2  # between two looks of a worker at its run
-CONNECT_SECONDS = 5.0  # that a cluster has to answer at its address
-KILL_SECONDS = 2.0  # that workers have to end their runs when all are killed
-OBJECT_STORE = 80 * 2**20  # bytes, about the least that Ray accepts: a task returns one number
+SECONDS_UNTIL_SIGKILL = 4.0  # the time that a run has to end after SIGTERM
+POLL_SECONDS = 0.2  # between two checks of a worker on its run
+CONNECT_SECONDS = 5.0  # the time that a cluster has to answer at its address
+KILL_SECONDS = 2.0  # the time that workers have to end their runs when all are killed
+OBJECT_STORE = 80 * 2**20  # bytes, about the least that Ray accepts, since a task returns only one number
 LOOPBACK = "127.0.0.1"
 
 VARIABLES = {  # read by Ray when it is imported, and by the processes that it starts
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or else it uses the machine's outer address for LOOPBACK
-    "RAY_worker_niceness": "0",  # or else runs give way to every other program
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # otherwise Ray replaces LOOPBACK with an external address
+    "RAY_worker_niceness": "0",  # otherwise runs have a lower priority than all other programs
 }
-# When a worker ends, its run must not be killed: without its lifeline it writes its checkpoint and ends.
+# When a worker ends, its run must not be killed: it loses its lifeline, writes its checkpoint and ends.
 WORKERS = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "0"}}
 
 
@@ -45,7 +45,7 @@ class RayOptions(LauncherOptions):
     address: str | None = Field(
         pattern=r"^(auto|[^/\s]+:\d+)$", description="of the cluster to join; null: start Ray on this machine"
     )
-    cores_per_run: int = Field(ge=1, description="CPU cores that a process of a run has")
+    cores_per_run: int = Field(ge=1, description="CPU cores of a run")
     runs_per_gpu: int = Field(ge=1, description="runs that share a GPU")
 
 
@@ -78,10 +78,10 @@ class Ray(Launcher):
         self._connected = False
 
     def start(self, task: Task) -> bool:
-        """Give the task to Ray, which starts it when its devices are free: always True."""
+        """Submit the task to Ray, which starts it when its devices are free, and return True."""
         options = self.options
         if task.nodes > 1:
-            raise ConfigError("launcher=ray runs on one machine: choose launcher=slurm for more nodes")
+            raise ConfigError("launcher=ray uses one machine per run: choose launcher=slurm for more nodes")
         if not task.cuda and options.runs_per_gpu > 1:
             raise ConfigError(
                 f"launcher.runs_per_gpu={options.runs_per_gpu} is for runs on GPUs, and this one is on CPU"
@@ -101,7 +101,7 @@ class Ray(Launcher):
         remote = self.ray.remote(
             num_cpus=options.cores_per_run,
             num_gpus=share,
-            max_retries=0,  # the study decides whether a killed run is started again
+            max_retries=0,  # the pool decides whether a killed run is started again
             max_calls=1,
         )(_run_and_wait)
         threads = max(1, options.cores_per_run // task.devices)
@@ -112,7 +112,7 @@ class Ray(Launcher):
         return True
 
     def _connect(self) -> None:
-        """Start or join Ray, and restore the caller's handler of SIGTERM, which Ray replaces."""
+        """Start or join Ray, and restore the caller's handler for SIGTERM, which Ray replaces."""
         logging.getLogger("ray").setLevel(logging.ERROR)
         address = self.options.address
         before = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
@@ -130,7 +130,7 @@ class Ray(Launcher):
             else:
                 _check_address(address)
                 self.ray.init(address=address, **quiet)
-        except SystemExit:  # raised by Ray upon a SIGTERM that is for the caller's handler
+        except SystemExit:  # Ray raises it upon a SIGTERM that is meant for the caller's handler
             signal.signal(signal.SIGTERM, before)
             signal.raise_signal(signal.SIGTERM)
             raise
@@ -147,11 +147,11 @@ class Ray(Launcher):
         needed = {"CPU": self.options.cores_per_run, "GPU": gpus}
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         if not nodes:
-            raise ConfigError("Ray has lost all its machines: the same command starts Ray again and resumes")
+            raise ConfigError("Ray has lost all its machines: run the same command again to resume")
         if not any(all(node.get(name, 0) >= count for name, count in needed.items()) for node in nodes):
             cpu = ", or trainer.accelerator=cpu" if gpus else ""
             raise ConfigError(
-                f"a run needs launcher.cores_per_run={needed['CPU']} and {gpus} GPUs, and none of Ray's "
+                f"a run needs launcher.cores_per_run={needed['CPU']} and {gpus} GPUs, but none of Ray's "
                 f"{len(nodes)} machines has them: choose fewer{cpu}"
             )
 
@@ -172,7 +172,7 @@ class Ray(Launcher):
             return End(task, None, "its Ray worker was killed because memory ran out", restartable=False)
         except errors.TaskCancelledError:
             return End(task, None, "it was cancelled", restartable=False)
-        except errors.RayError as error:  # such as a node that was lost
+        except errors.RayError as error:  # for example, a node was lost
             lines = str(error).strip().splitlines()
             return End(task, None, lines[-1] if lines else type(error).__name__)
 
@@ -181,7 +181,7 @@ class Ray(Launcher):
             self.ray.cancel(reference, force=False)
 
     def kill(self) -> None:
-        """End runs that were stopped before at once, and others within SECONDS_UNTIL_SIGKILL."""
+        """End runs that have already been stopped at once, and others within SECONDS_UNTIL_SIGKILL."""
         self.stop()
         if self.started:
             self.ray.wait(list(self.started), num_returns=len(self.started), timeout=KILL_SECONDS)
@@ -193,19 +193,19 @@ class Ray(Launcher):
 
 
 def _check_address(address: str) -> None:
-    """Raise OSError where nothing listens at HOST:PORT, which Ray itself would try for minutes."""
+    """Raise OSError if nothing listens at HOST:PORT; Ray itself would try to connect for minutes."""
     host, _, port = address.rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _run_and_wait(command: Sequence[str], working_directory: str, log: str, threads: int) -> int:
-    """Run a task in a Ray worker, and return its exit status, negative where a signal ended it.
+    """Run a task in a Ray worker, and return its exit status, which is negative if a signal ended it.
 
-    Ray cancels a task by KeyboardInterrupt: the first sends the run SIGTERM, the second ends it. Where the
-    worker itself is ended, the lifeline ends the run: a signal as well would be the run's second.
+    Ray cancels a task with KeyboardInterrupt: the first sends the run SIGTERM, the second ends it. If the
+    worker itself is ended, the lifeline ends the run; a signal would count as its second one.
     """
-    # Ray's workers block SIGINT, which the run would inherit.
+    # Ray's workers block SIGINT, and the run would inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     count = str(threads)
     environment = {**os.environ, LIFELINE: "stdin", "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
@@ -227,6 +227,6 @@ def _run_and_wait(command: Sequence[str], working_directory: str, log: str, thre
         process.terminate()
         with suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
             process.wait(SECONDS_UNTIL_SIGKILL)
-    with suppress(ProcessLookupError, PermissionError):  # the run's group has ended
+    with suppress(ProcessLookupError, PermissionError):  # the run's process group has ended
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()

@@ -1,8 +1,8 @@
-"""A Slurm cluster: a job per run, submitted through submitit. The jobs continue when the command ends.
+"""Runs on a Slurm cluster: one job per run, submitted through submitit. Jobs continue when the command ends.
 
-The study's folder `.launcher` holds slurm.json (the job of each run), and slurm/ with submitit's files,
+The study's folder `.launcher` contains slurm.json (the job of each run), and slurm/ with submitit's files,
 Slurm's own output (JOB_RANK_log.err) and the exit status of every process (RUN.JOB.RANK.exit), which Slurm
-forgets minutes after a job's end where it has no accounting. The study's folder, the code and the Python
+without accounting forgets minutes after the end of a job. The study's folder, the code and the Python
 environment must have the same paths on the nodes as on this machine.
 """
 
@@ -27,10 +27,10 @@ from poslab.record.locks import TakenError, file_lock
 from poslab.study.launch.contract import End, Launcher, LauncherOptions, Task
 from poslab.study.launch.slurm_task import ENDED_BY_SIGTERM, SlurmTask, exit_file, slurm_output
 
-POLL_SECONDS = 2.0  # between two requests to Slurm's controller, which every user of a cluster shares
-TURNS = 100  # how often a run may reach the time limit before it counts as making no progress
+POLL_SECONDS = 2.0  # between two requests to Slurm's controller, which all users of a cluster share
+TURNS = 100  # how often a run may reach the time limit before submitit gives it up
 
-ENDED = {  # the states of jobs that have ended, in words; in any other one processes run or will run
+ENDED = {  # the states of ended jobs, in words; in any other state, processes run or will run
     "BOOT_FAIL": "did not find its nodes started",
     "CANCELLED": "was cancelled",
     "COMPLETED": "ended",
@@ -38,13 +38,13 @@ ENDED = {  # the states of jobs that have ended, in words; in any other one proc
     "FAILED": "failed",
     "NODE_FAIL": "lost a node",
     "OUT_OF_MEMORY": "ran out of memory",
-    "PREEMPTED": "made way for another",
+    "PREEMPTED": "was preempted by another job",
     "REVOKED": "was revoked",
     "TIMEOUT": "reached its time limit",
-    "": "is gone from the queue",
+    "": "is no longer in the queue",
 }
 QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD")
-TRY_AGAIN = (  # errors of sbatch that pass: the user has too many jobs, the controller is away
+TRY_AGAIN = (  # temporary errors of sbatch: the user has too many jobs, or the controller is away
     "MaxSubmitJob",
     "Socket timed out",
     "Unable to contact slurm controller",
@@ -61,16 +61,16 @@ class SlurmOptions(LauncherOptions):
     minutes: int = Field(
         ge=3, description="a run's time limit; a run that needs longer resumes in another turn"
     )
-    cores_per_run: int = Field(ge=1, description="for each of a run's processes")
-    memory_gb: float | None = Field(gt=0, description="per node; null: what the cluster gives")
-    setup: list[str] = Field(description="lines of shell before each run, such as [module load cuda]")
+    cores_per_run: int = Field(ge=1, description="for each process of a run")
+    memory_gb: float | None = Field(gt=0, description="per node; null: the cluster's default")
+    setup: list[str] = Field(description="shell commands before each run, such as [module load cuda]")
 
 
 class Slurm(Launcher):
     options_class = SlurmOptions
     detached = True
     queues = True
-    step_seconds = 20.0  # of the 30 until Slurm's SIGKILL
+    step_seconds = 20.0  # Slurm sends SIGKILL after 30
 
     @classmethod
     def on_this_machine(cls, options: SlurmOptions) -> bool:
@@ -82,7 +82,7 @@ class Slurm(Launcher):
         if "SLURM_STEP_ID" not in variables or variables.get("SLURM_NTASKS") != str(world):
             raise ConfigError(
                 f"trainer.devices x trainer.nodes is {world}, but Slurm's job has "
-                f"{variables.get('SLURM_NTASKS', '1')} processes: run the command outside of a job, with "
+                f"{variables.get('SLURM_NTASKS', '1')} processes: run the command outside a job, with "
                 "launcher=slurm"
             )
         nodes = ["scontrol", "show", "hostnames", variables["SLURM_JOB_NODELIST"]]
@@ -106,15 +106,15 @@ class Slurm(Launcher):
             raise ConfigError(f"launcher=slurm needs submitit: {with_extra('slurm')}") from None
         self.options = options
         self.started: dict[str, Task] = {}  # by job
-        self._polled_at = -POLL_SECONDS  # when Slurm was asked last
-        self._waiting: list[Task] = []  # the tasks with jobs in the queue then
+        self._polled_at = -POLL_SECONDS  # when the queue was read last
+        self._waiting: list[Task] = []  # the tasks with jobs in the queue at that time
         self._next_try = 0.0  # when a job may be submitted again
-        self._refused = ""  # why Slurm took no job the last time
+        self._refused = ""  # why Slurm accepted no job the last time
 
     def start(self, task: Task) -> bool:
-        """Submit a job for the task, or follow the one of an earlier command that has not ended.
+        """Submit a job for the task, or adopt the job of an earlier command if it has not ended.
 
-        False where Slurm accepts no job now. Raises ConfigError where it refuses this one.
+        Return False if Slurm accepts no job now. Raise ConfigError if it refuses this one.
         """
         folder = task.study.absolute() / ".launcher"
         if time.monotonic() < self._next_try:
@@ -135,12 +135,12 @@ class Slurm(Launcher):
         job = jobs.get(task.name)
         if job is not None:
             queue = _queue()
-            if queue is None:  # it is unknown whether the job is still there
+            if queue is None:  # it is unknown whether the job still exists
                 self._refused = "Slurm's controller does not answer"
                 return False
             state, name = queue.get(job, ("", ""))
-            # A new cluster numbers its jobs from one again, so the name must be the run's too.
-            if name == task.name and state == "COMPLETING":  # it ends, or runs again: known soon
+            # A new cluster numbers its jobs from one again, so the name must be the run's, too.
+            if name == task.name and state == "COMPLETING":  # soon it is known whether it ends or runs again
                 return False
             if name == task.name and state not in ENDED:
                 self.started[job] = task
@@ -171,19 +171,19 @@ class Slurm(Launcher):
         return self._refused or super().why_waiting(task)
 
     def stop(self) -> None:
-        # Waiting jobs leave the queue; running ones get SIGTERM, and SIGKILL after the cluster's KillWait.
+        # Pending jobs leave the queue; running ones get SIGTERM, and SIGKILL after the cluster's KillWait.
         if self.started:
             slurm_output(["scancel", *self.started])
 
     def kill(self) -> None:
-        # Slurm sends SIGKILL at once only to a step; srun's is the first of the job. A job that is already
+        # Slurm sends SIGKILL at once only to a step; that of srun is the job's first. A job that is already
         # being stopped gets SIGKILL after KillWait.
         if self.started:
             slurm_output(["scancel", "--signal=KILL", *(f"{job}.0" for job in self.started)])
         self.stop()
 
     def _submit(self, task: Task, folder: Path) -> str | None:
-        """Return the new job's id; None where Slurm accepts none now. Raises ConfigError on a refusal."""
+        """Submit a job and return its id; None if Slurm accepts none now. Raise ConfigError on a refusal."""
         import submitit
         from submitit.core.utils import FailedJobError
 
@@ -201,9 +201,9 @@ class Slurm(Launcher):
             cpus_per_task=options.cores_per_run,
             mem=None if options.memory_gb is None else f"{round(options.memory_gb * 1024)}M",
             setup=list(options.setup),
-            wckey=None,  # clusters that enforce keys refuse submitit's own
-            additional_parameters={"requeue": True},  # after a node fails too
-            # Since 22.05 srun does not read --cpus-per-task from its job. A process that fails must end the
+            wckey=None,  # clusters that enforce keys refuse submitit's default
+            additional_parameters={"requeue": True},  # also after a node fails
+            # Since 22.05, srun does not take --cpus-per-task from its job. A process that fails must end the
             # others, which would wait for it.
             srun_args=[f"--cpus-per-task={options.cores_per_run}", "--kill-on-bad-exit=1"],
         )
@@ -215,14 +215,14 @@ class Slurm(Launcher):
             name=task.name,
             cores=options.cores_per_run,
         )
-        # A command that itself runs in a job must not pass that job's size on; the user's defaults count.
+        # A command that itself runs in a job must not pass on that job's size, but the user's defaults count.
         defaults = {
             key: value
             for key, value in os.environ.items()
             if key.startswith("SBATCH_") or key == "SLURM_CONF"
         }
         try:
-            # submitit also prints the error that it raises
+            # Submitit also prints the error that it raises.
             with submitit.helpers.clean_env(), redirect_stderr(io.StringIO()):
                 os.environ.update(defaults)
                 return str(executor.submit(command).job_id)
@@ -230,22 +230,22 @@ class Slurm(Launcher):
             reason = one_line(str(error).replace("sbatch: error: ", "")) or "no reason given"
             for path in (*folder.glob("*.pkl"), *folder.glob(".submission_file_*.sh")):
                 if not path.is_symlink() and "_submitted" not in path.name and "_result" not in path.name:
-                    path.unlink()  # or else there is one more after every try
+                    path.unlink()  # otherwise each try would leave one more
             if any(words in reason for words in TRY_AGAIN):
-                self._refused = f"Slurm takes no further job now: {reason}"
+                self._refused = f"Slurm accepts no more jobs now: {reason}"
                 return None
-            cpu = "; where nodes have no GPUs choose trainer.accelerator=cpu" if task.cuda else ""
+            cpu = "; if nodes have no GPUs, choose trainer.accelerator=cpu" if task.cuda else ""
             raise ConfigError(
                 f"Slurm refuses {task.name}: {reason}; see conf/launcher/slurm.yaml{cpu}"
             ) from None
 
 
 def _end(task: Task, job: str, state: str) -> End:
-    """Return how the task of an ended job ended; `state` is empty where Slurm has forgotten the job."""
+    """Return how the task of an ended job ended; `state` is empty if Slurm has forgotten the job."""
     folder = task.study.absolute() / ".launcher" / "slurm"
     statuses: list[int | None] = []
     for rank in range(task.nodes * task.devices):
-        # Opened by name, since on network file systems a new file is listed late.
+        # The file is opened by name, since network file systems list new files late.
         try:
             statuses.append(int(exit_file(folder, task.name, job, rank).read_text()))
         except (OSError, ValueError):
@@ -253,47 +253,47 @@ def _end(task: Task, job: str, state: str) -> End:
     failed = [status for status in statuses if status]
     if not failed and None not in statuses:
         return End(task, 0)
-    # The status of a process that was stopped because another one failed is not the reason.
-    telling = [status for status in failed if status not in ENDED_BY_SIGTERM] or failed
-    status = telling[0] if telling else None
+    # A process that was stopped because another one failed does not have the status of the cause.
+    causes = [status for status in failed if status not in ENDED_BY_SIGTERM] or failed
+    status = causes[0] if causes else None
     if status is not None and state in ("COMPLETED", "FAILED", ""):
         return End(task, status)
     errors = folder / f"{job}_0_log.err"
     where = f"; see {errors}" if status is None and errors.exists() else ""
-    # Somebody has cancelled it on purpose; and where memory ran out, it would run out again.
+    # Do not restart a job that was cancelled, or one that ran out of memory, since that would recur.
     restartable = state not in ("CANCELLED", "OUT_OF_MEMORY")
     return End(task, status, f"Slurm job {job} {ENDED[state]}{where}", restartable)
 
 
 def _jobs(path: Path) -> dict[str, str]:
-    """Return the last job of each run."""
+    """Return the latest job of each run, by the run's name."""
     try:
         jobs = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except ValueError:  # no result is lost: the results are in the records
-        print(f"poslab: {path} is damaged: the runs of its jobs are submitted again", file=sys.stderr)
+    except ValueError:  # no result is lost, since the results are in the records
+        print(f"poslab: {path} is damaged: the runs in it are submitted again", file=sys.stderr)
         return {}
     return {str(name): str(job) for name, job in jobs.items()} if isinstance(jobs, dict) else {}
 
 
 def queued(study: Path) -> set[str]:
-    """Return a study's runs that have a job in Slurm; where Slurm does not answer, all that ever had one."""
+    """Return a study's runs that have a job in Slurm; all that ever had one, if Slurm does not answer."""
     jobs: dict[str, str] = {}
     with suppress(OSError):
         jobs = _jobs(study / ".launcher" / "slurm.json")
     queue = _queue() if jobs else {}
     if queue is None:
         return set(jobs)
-    found = {name: queue.get(job, ("", "")) for name, job in jobs.items()}
-    return {name for name, (state, owner) in found.items() if owner == name and state not in ENDED}
+    states = {name: queue.get(job, ("", "")) for name, job in jobs.items()}
+    return {name for name, (state, owner) in states.items() if owner == name and state not in ENDED}
 
 
 def _queue() -> dict[str, tuple[str, str]] | None:
-    """Return state and name of this user's jobs by id, recently ended ones too; None without an answer."""
-    form = ["--noheader", "--all", "--states=all", "--format=%A|%T|%j"]
-    answer = slurm_output(["squeue", *form, f"--user={os.getuid()}"])
-    if answer is None:
+    """Return state and name of this user's jobs by id, recently ended ones included; None if no answer."""
+    options = ["--noheader", "--all", "--states=all", "--format=%A|%T|%j"]
+    output = slurm_output(["squeue", *options, f"--user={os.getuid()}"])
+    if output is None:
         return None
-    lines = [line.split("|", 2) for line in answer.splitlines() if line.count("|") >= 2]
+    lines = [line.split("|", 2) for line in output.splitlines() if line.count("|") >= 2]
     return {job: (state, name) for job, state, name in lines}
