@@ -126,7 +126,7 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
 def test_a_process_makes_the_run_that_was_planned_and_none_where_its_file_is_changed_or_gone(tmp_path):
     job = plan(request(evaluate__rescale=["none", "pi"], evaluate__longest="auto"), tmp_path)
     path = tmp_path / request_file(job.directory).name
-    with pytest.raises(ConfigError, match=f"{path.name} is gone"):
+    with pytest.raises(ConfigError, match=f"{path.name} is missing"):
         worker._run_file(path, Stopper())
     path.write_text(request_text(job).replace("rope", "ropf", 1))
     with pytest.raises(ConfigError, match=f"{path.name} is damaged"):

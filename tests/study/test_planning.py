@@ -120,7 +120,7 @@ def test_a_part_that_lets_a_token_see_later_ones_is_refused(part, method, tmp_pa
         return output + output.roll(-1, dims=-2)
 
     monkeypatch.setattr(part, method, leaking)
-    with pytest.raises(ConfigError, match=r"pos\.scheme=rope and attention\.kind=flash a token"):
+    with pytest.raises(ConfigError, match=r"pos\.scheme=rope and attention\.kind=flash, a token"):
         plan(request(), tmp_path)
     masked = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
     plan(request(objective=masked, attention=ATTENTIONS["softmax"]), tmp_path)

@@ -124,7 +124,7 @@ def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
     other = (f"from={source}", "data=copy", "data.tokens=60000", "data.seed=1", f"data.vocabulary={file}")
     assert plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs").corpus.vocabulary > 256
     trained_tokenizer(file, [words(300, 1).upper()])
-    with pytest.raises(ConfigError, match=r"mine.json is not the tokenizer on record of") as raised:
+    with pytest.raises(ConfigError, match=r"mine.json is not the tokenizer in the record of") as raised:
         plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs")
     assert "\n" not in str(raised.value)
 
@@ -133,14 +133,14 @@ def test_a_rotation_may_turn_otherwise_and_a_table_of_positions_has_its_own_leng
     turned = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
     assert plan(turned, tmp_path).config.pos["scheme"] == "rope_yarn"
     longer = asked(f"from={made.learned}", "context_length=64", "trainer.max_steps=2", runs=made.runs)
-    with pytest.raises(ConfigError, match=r"one vector for each of 32 positions .* choose context_length=32"):
+    with pytest.raises(ConfigError, match=r"a vector for each of 32 positions .* choose context_length=32"):
         plan(longer, tmp_path)
     same = asked(f"from={made.learned}", "trainer.max_steps=2", runs=made.runs)
     assert (same.pos, plan(same, tmp_path).config.pos["scheme"]) == ("learned", "learned")
 
 
 def test_a_source_that_is_not_there_is_named(made):
-    with pytest.raises(ConfigError, match=r"from=base/nothing is no run: .* base/"):
+    with pytest.raises(ConfigError, match=r"from=base/nothing is not a run: .* base/"):
         asked("from=base/nothing", runs=made.runs)
 
 

@@ -123,8 +123,11 @@ def _nothing_leaks(gpt, vocabulary):
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
-        (lambda windows: (windows[:, 1:].repeat(2, 0),) * 2, r"targets of \(4, 32\).*must be \(2, 32\)"),
-        (lambda windows: (windows[:, 1:] + 200,) * 2, "from 201 to 265, and the model has 0 to 255"),
+        (
+            lambda windows: (windows[:, 1:].repeat(2, 0),) * 2,
+            r"targets of shape \(4, 32\).*must have shape \(2, 32\)",
+        ),
+        (lambda windows: (windows[:, 1:] + 200,) * 2, "from 201 to 265, but the model has 0 to 255"),
     ],
 )
 def test_examples_that_the_model_cannot_be_given_are_refused_before_training(examples, message, monkeypatch):

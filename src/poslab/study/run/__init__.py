@@ -1,1 +1,1 @@
-"""One run: plan it, name it by its settings, run it in processes of its own, evaluate it again."""
+"""One run: plan it, identify it by its settings, run it in its own processes, and evaluate it again."""

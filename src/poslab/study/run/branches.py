@@ -1,10 +1,10 @@
-"""Runs of several budgets that share their steps before the decay: trainer.schedule=wsd and branches=true.
+"""Runs with several budgets that share their steps before the decay: trainer.schedule=wsd, branches=true.
 
-Between warm-up and decay the rate of `wsd` is the same at every step, whatever the budget (Hägele et al.
+Between warm-up and decay, `wsd` has the same learning rate at every step for every budget (Hägele et al.
 2024, arXiv 2405.18392). So a run stores its state at its last step before the decay, as a file in
-<run>/stable-<hash>/, and a longer run of the study that begins later continues from there. Its weights are
-those that it would have had from its own first step, to the bit. The hash is of all that decides a run's
-result but its budget.
+<run>/stable-<hash>/, and a longer run of the study that begins later continues from it. Its weights are equal
+to the bit to those after training from its own first step. The hash covers all that decides a run's result,
+except its budget.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,31 +15,31 @@ from poslab.record.facts import SHARED_STEPS
 from poslab.study.run.identity import run_identity
 from poslab.study.run.job import Job
 
-FOLDER = "stable-"  # before the hash
+FOLDER = "stable-"  # the prefix of the folder's name, before the hash
 
 
 def check_branches(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError where runs with `branches` share no step."""
-    asked = [job for job in jobs if job.config.branches and job.config.part == "comparison"]
-    for job in asked:
+    """Raise ConfigError if there are several runs with `branches` and no two of them share their steps."""
+    branching = [job for job in jobs if job.config.branches and job.config.part == "comparison"]
+    for job in branching:
         _check_schedule(job.config.trainer)
-    if len(asked) > 1 and len({folder(job) for job in asked}) == len(asked):
+    if len(branching) > 1 and len({folder(job) for job in branching}) == len(branching):
         raise ConfigError(
             "branches=true, but no two runs differ only in their budget: choose several trainer.max_steps, "
-            "trainer.warmup_steps as a number of steps instead of a share, and for budgets below 100 steps "
+            "trainer.warmup_steps as a number of steps and not as a share, and for budgets below 100 steps "
             "evaluate.validations as a number"
         )
 
 
 def folder(job: Job) -> str:
-    """Return the name of the folders with states of runs that differ from this one in their budget only."""
+    """Return the name of the folder for shared states, the same for runs that differ only in their budget."""
     trainer = job.config.trainer.model_copy(update={"max_steps": 0})
     config = job.config.model_copy(update={"trainer": trainer})
     return FOLDER + run_identity(config, job.code, job.corpus.fingerprint, job.request.start)
 
 
 def last_stable_step(trainer: TrainerOptions) -> int:
-    """Return after how many steps the next one is the last at the full rate. Raise ConfigError."""
+    """Return the number of steps before the last one at the full rate. Raise ConfigError without `wsd`."""
     _check_schedule(trainer)
     from poslab.training.module import learning_rate_share  # imports Lightning
 
@@ -56,7 +56,7 @@ def _check_schedule(trainer: TrainerOptions) -> None:
 
 
 def store_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
-    """Write the run's state after its last step at the full rate, for longer runs."""
+    """Write the run's state at its last step before the decay, for longer runs."""
     from poslab.training.checkpoints import write_checkpoint  # imports PyTorch, which planning does not need
 
     name = folder(job)
@@ -64,13 +64,13 @@ def store_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
 
 
 def shared_state(job: Job, note: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the latest state that a run of another budget has stored and this one can continue from."""
+    """Return the latest state of a run with another budget from which this run can continue, or None."""
     from poslab.training.checkpoints import newest_checkpoint
 
-    name, most = folder(job), last_stable_step(job.config.trainer)
+    name, last = folder(job), last_stable_step(job.config.trainer)
     latest, owner = None, ""
     for path in sorted(job.directory.parent.glob(f"*/{name}")):
-        state = newest_checkpoint(path, name, note, most)
+        state = newest_checkpoint(path, name, note, last)
         if state is not None and (latest is None or state["global_step"] > latest["global_step"]):
             latest, owner = state, path.parent.name
     if latest is not None:

@@ -1,4 +1,4 @@
-"""Train, evaluate and record one run, from where an earlier process has stopped."""
+"""Train, evaluate and record one run, resuming where an earlier process stopped."""
 
 import sys
 import time
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from poslab.training.loop import TrainingResult
 
 LASTING = {"started", "wandb", "processes", "origin"}  # facts that a resumed run retains
-TRAINING_PER_CHECKPOINT = 20  # seconds of training, at least, for each second that writing a checkpoint took
+TRAINING_PER_CHECKPOINT = 20  # the least seconds of training per second spent on writing checkpoints
 
 
 def run(
@@ -51,18 +51,18 @@ def run(
     callbacks: Sequence["Callback"] = (),
     loggers: Sequence["Logger"] = (),
 ) -> Manifest:
-    """Run the job and return its manifest; a run that fails has status failed or diverged and a reason.
+    """Run the job and return its manifest. A run that fails has status failed or diverged, and a reason.
 
-    It resumes from the newest checkpoint with the right checksum. A run that is stopped has status
-    interrupted, with a checkpoint if it was training, and Stopped is raised. With `raises` so is the error of
-    a failed run. `callbacks` and `loggers` are added to those of the configuration. Raises TakenError where
-    another process has the same run, and ConfigError where a newer version has run it.
+    The run resumes from the newest checkpoint with the right checksum. If it is stopped, its status is
+    interrupted, it has a checkpoint if it was training, and Stopped is raised. With `raises`, also raise the
+    error of a failed run. `callbacks` and `loggers` are added to those of the configuration. Raise TakenError
+    if another process runs the same run, and ConfigError if a newer version of poslab has recorded it.
     """
     with file_lock(run_lock(job.directory)):
         run_status = job.run_status
-        if run_status.status == "newer":  # it may hold data that this version would lose
+        if run_status.status == "newer":  # this version might lose some of its data
             raise ConfigError(f"{job.directory}: {run_status.reason}")
-        if run_status.settled and run_status.manifest is not None:  # by another command, meanwhile
+        if run_status.settled and run_status.manifest is not None:  # another command finished it
             return run_status.manifest
         threads = torch.get_num_threads()
         forget_peak_memory()
@@ -103,7 +103,7 @@ class RunExecutor(Observer):
             found = self.state = shared_state(self.job, self._note)
         self.rows: list[Mapping[str, Any]] = list(found["rows"]) if found else []
         self.kernel = found["kernel"] if found else None
-        if found:  # the last bits of a sum depend on how many threads share it
+        if found:  # the last bits of a sum depend on the number of threads
             torch.set_num_threads(found["threads"])
 
     def run(self) -> Manifest:
@@ -129,7 +129,7 @@ class RunExecutor(Observer):
             write_atomic(job.directory / ERROR, traceback.format_exc())
             failure = error
             if not (self.raises or isinstance(error, ConfigError) or out_of_memory(error)):
-                traceback.print_exc()  # the reason of the others is enough, in one line
+                traceback.print_exc()  # for the others, the reason in one line is enough
             outcome = {"status": "failed", "reason": failure_reason(error, FINAL in self.record.files)}
         outcome["finished"] = now()
         stopped = None if self.tracking is None else self.tracking.finish(**outcome)
@@ -144,9 +144,9 @@ class RunExecutor(Observer):
         job = self.job
         if job.begun:
             remove_leftovers(job.directory)
-            (job.directory / ERROR).unlink(missing_ok=True)  # of an earlier process
+            (job.directory / ERROR).unlink(missing_ok=True)  # from an earlier process
         earlier = self.record.manifest.as_json()
-        begun = {
+        facts = {
             "run": job.directory.name,
             "started": now(),
             **job.facts,
@@ -158,14 +158,14 @@ class RunExecutor(Observer):
             "finished": None,
             "notes": self.notes,
             "threads": torch.get_num_threads(),
-            "processes": (earlier.get("processes") or 0) + 1,  # that have worked on the run
+            "processes": (earlier.get("processes") or 0) + 1,  # the number that have worked on the run
         }
-        self.record.update(**begun)
+        self.record.update(**facts)
 
     def _close_record(self, final_manifest: Manifest) -> None:
-        """Write the final manifest and remove the checkpoints, except those of a run that failed.
+        """Write the final manifest, and remove the checkpoints unless the run failed.
 
-        Checkpoints go only after the manifest lists the final files, so a crash between the two can resume.
+        They are removed only once the manifest lists the final files, so that a run can resume after a crash.
         """
         if final_manifest.status == "done":
             self.record.update(files=self.record.files)
@@ -177,10 +177,10 @@ class RunExecutor(Observer):
             (self.job.directory / PROGRESS).unlink(missing_ok=True)
 
     def share(self) -> None:
-        """Train and measure as one of the run's processes, of which number 0 writes the record."""
+        """Train and measure as one of the run's other processes; process 0 writes the record."""
         _wait_for_others()
         gpt = build(self.job.config, self.job.corpus.vocabulary)
-        with suppress(DivergedError):  # which number 0 records
+        with suppress(DivergedError):  # process 0 records it
             self._train(gpt, Observer())
             measure(self.job, gpt, None, self.display, self.stopper)
 
@@ -261,14 +261,14 @@ class RunExecutor(Observer):
                 "sums": {"batches": trained.batches},
             }
             record.write_file(FINAL, writer({**self._identified(CHECKPOINT_FORMAT), **final_state}))
-        else:  # not written again: the same tensors need not give a file of the same bytes
+        else:  # not written again, since the bytes of the file could differ for the same tensors
             record.files[FINAL] = self.trained["sha256"]
         measure(job, gpt, record, self.display, self.stopper)
         record.update(memory_bytes=max(self.memory, peak_memory()))
 
     def _train(self, gpt: GPT, observer: Observer) -> "TrainingResult":
-        """Train from the newest state, from another run's weights, or from random ones."""
-        # Imported here, since Lightning takes seconds: a run that is finished does not need it.
+        """Train from the newest state, from the weights of another run, or from random weights."""
+        # Imported here, since Lightning takes seconds and a run that is already trained does not need it.
         from poslab.training.loop import TrainingResult, train
 
         job = self.job
@@ -286,18 +286,18 @@ class RunExecutor(Observer):
         return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
 
     def _take_state(self) -> State | None:
-        """Return the state to resume from and drop it here: it is as large as all of training."""
+        """Return the state to resume from and drop it here: it takes as much memory as training."""
         state, self.state = self.state, None
         return state
 
     def _note(self, line: str) -> None:
-        """Print the line, and put it among the record's notes."""
+        """Print the line, and add it to the record's notes."""
         self.notes.append(line)
         with suppress(OSError):
             print(f"poslab: {line}", file=sys.stderr, flush=True)
 
 
 def _wait_for_others() -> None:
-    """Wait until all of the run's processes have read what an earlier process has written."""
+    """Wait until all processes of the run have read the files of earlier processes."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()

@@ -1,6 +1,6 @@
 """The software and hardware of a run for its record: the versions, the checkout and the machine.
 
-Nothing here names the owner of the machine: no host, no user, no path, and no address of a repository.
+Nothing here identifies the machine's owner: no host name, user, path or address of a repository.
 """
 
 import os
@@ -18,15 +18,15 @@ from poslab.config.registry import ENTRY_POINTS
 from poslab.record.facts import Hardware, SourceState
 from poslab.study.launch.machine import cores, machine_memory
 
-GIT_SECONDS = 5.0  # that git has to answer; a run does not wait longer for it
-DECIDING = ("src", "conf")  # of the checkout: other files in it do not change a run
-# Without a lock on the index, and without programs that the repository's settings name.
+GIT_SECONDS = 5.0  # a run waits no longer than this for git to answer
+DECIDING = ("src", "conf")  # folders of the checkout; files elsewhere do not change a run
+# Git takes no lock on the index, and runs no program from the repository's settings.
 GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the facts of a record about the software and the machine, without its GPUs."""
+    """Return a record's facts about the software and the machine, except its GPUs."""
     return {
         "versions": describe_versions(),
         "source": source_state(),
@@ -36,7 +36,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def gpu_facts() -> dict[str, Any]:
-    """Return those about the GPUs that a run uses, in its process: asking for names opens a context there."""
+    """Return a record's facts about the GPUs. Call this in the run's process: it opens a context on them."""
     import torch
 
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -44,13 +44,13 @@ def gpu_facts() -> dict[str, Any]:
 
 
 def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
-    """Return the commit of the checkout that poslab runs from, and whether its code or options differ.
+    """Return the commit of the checkout that poslab runs from, and whether src/ or conf/ differ from it.
 
-    None where poslab is installed rather than checked out, or git is missing or does not answer.
+    Return None if poslab is installed rather than checked out, or if git is missing or does not answer.
     """
     if not (root / ".git").exists() or not (root / "src" / "poslab").is_dir():
         return None
-    # Variables of a hook or of another repository would let git look elsewhere.
+    # Git's variables, set by a hook for instance, could point it to another repository.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = [*GIT, "-C", str(root), "status", "--porcelain=v2", "--branch", "--", *DECIDING]
     try:
@@ -84,7 +84,7 @@ def hardware() -> Hardware:
 
 
 def _processor() -> str:
-    """Return the CPU's model; its kind, such as x86_64, where the system does not say."""
+    """Return the CPU's model, or its architecture, such as x86_64, if the system does not name the model."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
@@ -93,13 +93,13 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-@lru_cache  # looking takes milliseconds
+@lru_cache  # reading them takes milliseconds
 def describe_versions() -> dict[str, str]:
-    """Return versions that may change a result's last digits: in the record, but not in the identity."""
+    """Return versions that may change a result's last digits; they are recorded, but not in the identity."""
     versions = {"python": platform.python_version()}
     parts = [entry.dist for group in ENTRY_POINTS.values() for entry in metadata.entry_points(group=group)]
-    bringing = sorted({package.name for package in parts if package})
-    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab", *bringing):
-        with suppress(metadata.PackageNotFoundError):  # W&B is optional, and poslab may only be on the path
+    plugins = sorted({package.name for package in parts if package})
+    for name in ("torch", "pytorch-lightning", "numpy", "tokenizers", "wandb", "poslab", *plugins):
+        with suppress(metadata.PackageNotFoundError):  # W&B is optional; poslab may be on the path only
             versions[name] = metadata.version(name)
     return versions

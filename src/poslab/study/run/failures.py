@@ -1,4 +1,4 @@
-"""Why a run failed, in the words of its record."""
+"""The reason of a failed run, as its record states it."""
 
 import torch
 
@@ -12,10 +12,10 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def failure_reason(error: Exception, trained: bool) -> str:
-    """Return the error in one line; where memory ran out in training or after it, with what to change."""
+    """Return the error in one line. If memory ran out, in training or later, name the settings to change."""
     message = without_secrets((str(error).splitlines() or ["no message"])[0])
     if out_of_memory(error):
-        of_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
-        of_evaluation = "a shorter evaluate.longest, fewer evaluate.segments or attention=flash"
-        return f"out of memory ({message}): choose {of_evaluation if trained else of_training}"
+        for_training = "a smaller trainer.batch_size or a larger trainer.accumulate"
+        for_evaluation = "a smaller evaluate.longest, fewer evaluate.segments or attention=flash"
+        return f"out of memory ({message}): choose {for_evaluation if trained else for_training}"
     return message if isinstance(error, ConfigError) else f"{type(error).__name__}: {message}"

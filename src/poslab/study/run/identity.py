@@ -1,9 +1,9 @@
-"""The identity of a run: a hash of all that decides its result, so that no run is repeated.
+"""The identity of a run: a hash of everything that decides its result, so that no run is repeated.
 
-That is the checked configuration, the content of the data and the meaning of the code that is reached from
-the run's own parts (meaning.py: no comment, no docstring). The code that only measures a trained model has a
-fingerprint of its own: when it changes, the weights are measured again. Rewritten code that was seen to train
-to the same losses, or to measure the same, counts as the code that it replaced (record/facts.py).
+It covers the checked configuration, the content of the data and the meaning of the code that the run's parts
+reach (meaning.py; comments and docstrings do not count). Code that only measures a trained model has a
+separate fingerprint: when it changes, the weights are measured again. Rewritten code that was verified to
+train to the same losses, or to measure the same, counts as the code that it replaced (record/facts.py).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from poslab.record.remembered import Remembered
 from poslab.study.run.meaning import imports, meaning
 
 POSLAB = "poslab"
-TRAINING = (  # what turns a configuration and data into weights
+TRAINING = (  # the modules that turn a configuration and data into weights
     "poslab.data.cache",
     "poslab.data.windows",
     "poslab.data.questions",
@@ -38,29 +38,29 @@ TRAINING = (  # what turns a configuration and data into weights
 MEASURES = "poslab.measures"
 DURING_TRAINING = {"validations", "validation_windows"}  # the settings of evaluate that training reads
 LIBRARIES = {"pytorch_lightning", "lightning", "torch"}  # their callbacks have no fingerprint
-PARSED = 2000  # sources of which imports and meaning are cached
-_IMPORTED: dict[Path, bytes] = {}  # the sources of imported modules
+PARSED = 2000  # the number of sources with cached imports and meaning
+_IMPORTED: dict[Path, bytes] = {}  # the sources of imported modules, as they were first seen
 
 
 @dataclass(frozen=True)
 class Code:
-    """Fingerprints of the code that a run's numbers can depend on, 16 hexadecimal digits each."""
+    """Fingerprints of the code on which a run's numbers can depend, 16 hexadecimal digits each."""
 
-    shared: str  # of what every run trains with
-    parts: str  # of the run's own scheme and attention
-    evaluation: str  # of what evaluates a trained model, the same under every scheme and attention
+    shared: str  # of the training code that all runs share
+    parts: str  # of the run's own scheme, attention, objective and callbacks
+    evaluation: str  # of the code that evaluates a trained model, the same for all schemes and attentions
 
 
 def code_fingerprints(config: RunConfig) -> Code:
-    """Return the fingerprints of a run's code; of code that is seen to act alike, that of the first."""
+    """Return the fingerprints of a run's code; for verified rewritten code, those of the code it replaced."""
     return Code(*map(recipe, astuple(own_fingerprints(config))))
 
 
 def own_fingerprints(config: RunConfig) -> Code:
-    """Return SHA-256 over the meaning of every module that this run reaches, also in its parts' packages."""
+    """Return fingerprints of the meaning of all modules that a run reaches, also in packages of its parts."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
-    # The same for all arms: a run's own scheme and attention are in `parts`.
+    # Without the model, so that it is the same for all arms: a run's scheme and attention are in `parts`.
     evaluation = {
         name: path
         for name, path in sources(measuring()).items()
@@ -70,13 +70,13 @@ def own_fingerprints(config: RunConfig) -> Code:
 
 
 def check_imported(config: RunConfig) -> None:
-    """Raise ConfigError where this process has imported an older source of a run than its file has now.
+    """Raise ConfigError if a source that the run needs has changed since this process imported it.
 
-    The older code would run, and the record would name the new one.
+    The run would use the older code, and its record would name the new code.
     """
     parts = [name for name in part_modules(config) if source_of(name) is not None]
-    for name in parts:  # now, while it is known what their files say
-        with suppress(Exception):  # planning the run names it
+    for name in parts:  # import now, so that the imported code is that of the files
+        with suppress(Exception):  # planning the run reports the error
             import_module(name)
     for name, path in sources([*TRAINING, *measuring(), *parts]).items():
         imported = imported_source(name)
@@ -85,10 +85,10 @@ def check_imported(config: RunConfig) -> None:
 
 
 def imported_source(name: str) -> bytes | None:
-    """Return an imported module's source as it was when this was first called; None: it is not imported.
+    """Return a module's source as it was at the first call; None if the module is not imported.
 
-    Python imports a module once, whatever its file says later. A module that is reloaded does not count as
-    new: others may have taken names from the old one.
+    Python imports a module only once, even if its file changes later. Reloading a module does not count,
+    since other modules may have imported names from the old one.
     """
     path = source_of(name) if name in sys.modules else None
     if path is None:
@@ -99,14 +99,14 @@ def imported_source(name: str) -> bytes | None:
 
 
 def measuring() -> list[str]:
-    """Return the modules of all measurements, which turn weights into the tables of a record."""
+    """Return the names of all modules with measurements, which turn weights into the tables of a record."""
     return [module_name(name, MEASURES) for name in part_names(MEASURES)]
 
 
 def part_modules(config: RunConfig) -> tuple[str, ...]:
     """Return the modules of the schemes, the mixers, the objective and the callbacks of a configuration.
 
-    Lightning's and PyTorch's own callbacks are left out: the versions of these libraries are in the record.
+    Callbacks of Lightning and PyTorch are left out, since the versions of these libraries are recorded.
     """
     schemes = (
         module_name(name, "poslab.model.positions") for name in sorted({*named_in(config.pos, "scheme")})
@@ -114,13 +114,13 @@ def part_modules(config: RunConfig) -> tuple[str, ...]:
     kinds = sorted({*named_in(config.attention, "kind")})
     attentions = (module_name(name, "poslab.model.attention") for name in kinds)
     callbacks = (_module_of(name, spec["_target_"]) for name, spec in sorted(config.callbacks.items()))
-    foreign = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
+    custom = (name for name in callbacks if name.partition(".")[0] not in LIBRARIES)
     objective = module_name(str(config.objective.get("kind")), "poslab.objectives")
-    return (*schemes, *attentions, objective, *foreign)
+    return (*schemes, *attentions, objective, *custom)
 
 
 def _module_of(name: str, target: str) -> str:
-    """Return the module of a callback's class. Raises ConfigError where there is none."""
+    """Return the name of the module with a callback's class. Raise ConfigError if there is none."""
     module = target
     while module := module.rpartition(".")[0]:
         if source_of(module) is not None:
@@ -129,32 +129,32 @@ def _module_of(name: str, target: str) -> str:
 
 
 def source_fingerprint(modules: Iterable[str]) -> str:
-    """Return the fingerprint of `modules` and all their imports. Raises FileNotFoundError like `sources`."""
+    """Return the fingerprint of `modules` and all their imports. Raise FileNotFoundError like `sources`."""
     return _digest(sources(modules))
 
 
 def _digest(sources: dict[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(sources.items()):
-        if decides := _parsed(path.read_bytes())["meaning"]:
-            digest.update(f"{name}\0{decides}\0".encode())
+        if content := _parsed(path.read_bytes())["meaning"]:
+            digest.update(f"{name}\0{content}\0".encode())
     return digest.hexdigest()[:16]
 
 
 def run_identity(config: RunConfig, code: Code, data_fingerprint: str, start: Start | None = None) -> str:
-    """Return the run's hash, 12 hexadecimal digits; of its data's content and of what it begins from."""
+    """Return the hash of a run, 12 hexadecimal digits, including its data and the weights it starts from."""
     begun = () if start is None else (start.identity, start.checkpoint)
     return _hash(config.result_settings(), code.shared, code.parts, data_fingerprint, *begun)
 
 
 def weights_identity(settings: Mapping[str, Any], *parts: str | None) -> str:
-    """Return a hash of what decides a run's weights and curve: `run_identity` without later evaluation."""
+    """Return a hash of all that decides a run's weights and curve: `run_identity` without the evaluation."""
     evaluate = {key: value for key, value in settings["evaluate"].items() if key in DURING_TRAINING}
     return _hash({**settings, "evaluate": evaluate}, *parts)
 
 
 def _hash(settings: Mapping[str, Any], *parts: str | None) -> str:
-    trainer = {**settings["trainer"], **SHARING}  # as on one device
+    trainer = {**settings["trainer"], **SHARING}  # the number of devices does not count
     del trainer["strategy"]
     data = {key: value for key, value in settings["data"].items() if key != "path"}
     text = json.dumps([{**settings, "data": data, "trainer": trainer}, *parts], sort_keys=True)
@@ -162,18 +162,18 @@ def _hash(settings: Mapping[str, Any], *parts: str | None) -> str:
 
 
 def run_name(labels: tuple[str, str], seed: int, identity: str) -> str:
-    """Return the run's directory name: readable, and unique by the identity at its end."""
+    """Return the name of the run's directory: readable, and unique because it ends with the identity."""
     readable = "-".join([*labels, f"seed{seed}"])
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in readable)
     return f"{safe[:80]}-{identity}"
 
 
 def sources(modules: Iterable[str]) -> dict[str, Path]:
-    """Return the files of `modules` and of every module that they import, directly or not.
+    """Return the files of `modules` and of every module that they import, directly or indirectly.
 
-    Those of poslab, and for a part of another package those of that package: its `__init__.py` too, which
-    runs before the part. Raises FileNotFoundError where one of `modules` has no file: its changes would not
-    be noticed.
+    Only modules of poslab and of the packages of `modules` count; the latter with `__init__.py`, which runs
+    first. Raise FileNotFoundError if one of `modules` has no file, since changes in it would not be noticed.
+    The parsed sources are cached.
     """
     files: dict[str, Path] = {}
     modules = list(modules)
@@ -181,17 +181,17 @@ def sources(modules: Iterable[str]) -> dict[str, Path]:
     for name in modules:
         if source_of(name) is None:
             raise FileNotFoundError(f"the source of {name}, which decides a run's result, does not exist")
-    waiting = modules
-    while waiting:
-        name = waiting.pop()
+    pending = modules
+    while pending:
+        name = pending.pop()
         path = None if name in files else source_of(name)
         if path is not None:
             files[name] = path
             inside = name if path.name == "__init__.py" else name.rpartition(".")[0]
             imported = [resolve_name(item, inside) for item in _parsed(path.read_bytes())["imports"]]
-            waiting += [item for item in imported if item.partition(".")[0] in packages and item != POSLAB]
+            pending += [item for item in imported if item.partition(".")[0] in packages and item != POSLAB]
             if name.partition(".")[0] != POSLAB and "." in name:
-                waiting.append(name.rpartition(".")[0])
+                pending.append(name.rpartition(".")[0])
     _cache(planning_directory()).save()
     return files
 
@@ -202,10 +202,10 @@ def _cache(folder: Path) -> Remembered:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """Return the `imports` of a source, as it spells them, and its `meaning`.
+    """Return the `imports` of a source, as they are spelled there, and its `meaning`.
 
-    Parsing takes nearly all of the time of a fingerprint, so its result is cached: by the content and not by
-    the file's time or size, which a change can leave as they were.
+    Parsing takes most of the time of a fingerprint, so the result is cached, by the content of the source: a
+    file can change without a change of its time or size.
     """
     cache, key = _cache(planning_directory()), f"{_reader()} {hashlib.sha256(content).hexdigest()}"
     known: dict[str, Any] | None = cache.get(key)
@@ -217,6 +217,6 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 @lru_cache
 def _reader() -> str:
-    """Return a key for the code that reads sources, under this Python."""
+    """Return a key for the code that reads sources and for the version of Python."""
     reader = Path(__file__).with_name("meaning.py").read_bytes()
     return f"{platform.python_version()} {hashlib.sha256(reader).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""A planned run, and its state by its record."""
+"""A planned run, and its state according to its record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,46 +18,46 @@ from poslab.study.run.identity import Code
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The state of a run, by its record."""
+    """The state of a run, according to its record."""
 
-    status: str | None  # None where there is no record yet; older or newer: of a format that is not read
+    status: str | None  # None without a record; "older" or "newer" if this version cannot read its format
     reason: str | None = None
     damage: tuple[str, ...] = ()  # a line for each file that is not as it was written
-    outdated: bool = False  # whether its model was evaluated by older code than today's
+    outdated: bool = False  # whether other code than the present one evaluated its model
     manifest: Manifest | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether a repetition would give the same result: the run is done, or has diverged."""
+        """Whether the run is done or has diverged, and would give the same result again."""
         return self.status in ENDED and not self.damage and not self.outdated
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that can start: its settings are checked and its data prepared."""
+    """A run that can start: its settings are checked, and its data is prepared."""
 
     request: Request
-    config: Config  # the request's, with `auto` replaced
+    config: Config  # that of the request, with `auto` replaced
     size: Size
     corpus: Corpus
     code: Code
     identity: str
     directory: Path
-    facts: Mapping[str, Any]  # that its record holds from its start
+    facts: Mapping[str, Any]  # the facts in its record from the start
 
     @property
     def card(self) -> Card:
-        """How the run is shown in W&B."""
+        """The run's name, tags and settings, as W&B shows them."""
         return of_run(self.request, self.identity, self.code.shared, self.corpus.fingerprint)
 
     @property
     def begun(self) -> bool:
-        """Whether the run has a directory: there is nothing to read or to resume otherwise."""
+        """Whether the run has a directory; if not, there is nothing to read or to resume."""
         return self.directory.exists()
 
     @property
     def run_status(self) -> RunStatus:
-        """The state of the run now; reads its files."""
+        """The present state of the run, which is read from its files each time."""
         if not self.begun:
             return RunStatus(None)
         try:
@@ -70,7 +70,7 @@ class Job:
             return RunStatus(None)
         damaged = damaged_files(self.directory, manifest.files)
         outdated = manifest.status == "done" and recipe(manifest.code_evaluation) != self.code.evaluation
-        if manifest.status in ENDED and not (self.directory / FINAL).exists():  # removed for room
+        if manifest.status in ENDED and not (self.directory / FINAL).exists():  # removed to save space
             damaged = damaged if outdated else [name for name in damaged if name not in (FINAL, TOKENIZER)]
             outdated = False  # without weights it cannot be evaluated again
         paths = map(self.directory.joinpath, damaged)
@@ -82,6 +82,6 @@ class Job:
         return self.run_status.settled
 
     def check_disk(self) -> None:
-        """Raise BudgetError where the disk has no room for a run that is not yet finished."""
+        """Raise BudgetError if the disk has too little space for the run, unless the run is finished."""
         if not self.settled:
             check_disk(self.size, self.directory)

@@ -1,29 +1,29 @@
-"""The meaning of source code: its syntax tree without the parts that only readers and tools use.
+"""The meaning of source code: its syntax tree without the parts that only people and tools read.
 
-Left out are comments, layout, docstrings, annotations of functions and of local variables, imports only for
-type checkers, the `description` and `title` of a setting, and how a measurement is shown. Annotations of a
-class stay: in a pydantic model they decide which values are valid, and how they are read. What a source
-imports is found here, too.
+It leaves out comments, layout, docstrings, annotations of functions and local variables, imports for type
+checkers, the `description` and `title` of settings, and the code that displays a measurement. Annotations in
+a class body count: in a pydantic model, they decide which values are valid and how they are read. This module
+also finds the imports of a source.
 """
 
 import ast
 import hashlib
 from typing import Any
 
-WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that decide nothing
+WORDS = {"description", "title"}  # arguments of pydantic's Field(...) that have no effect
 
 
 def meaning(source: bytes | str) -> str:
-    """Return SHA-256, hexadecimal, of the meaning of a source, the same under every Python that can parse it.
+    """Return the SHA-256 of a source's meaning as hexadecimal digits, the same under every Python version.
 
-    Empty where nothing in it decides anything. Raises SyntaxError where this Python cannot parse it.
+    The result is empty if no code is left. Raise SyntaxError if this Python cannot parse the source.
     """
     module = _without_words(source)
     return hashlib.sha256(_text(module).encode()).hexdigest() if module.body else ""
 
 
 def imports(source: bytes | str) -> list[str]:
-    """Return the imports of a source as it spells them, with leading dots for its own package."""
+    """Return the imports of a source as they are spelled there, with leading dots if they are relative."""
     names: list[str] = []
     for node in ast.walk(_without_words(source)):
         if isinstance(node, ast.Import):
@@ -41,7 +41,7 @@ def _without_words(source: bytes | str) -> ast.Module:
 
 
 def _text(node: object) -> str:
-    """Return a syntax tree as text, without empty fields: later versions of Python have more of these."""
+    """Return a syntax tree as text, without empty fields, since later versions of Python add such fields."""
     if isinstance(node, ast.AST):
         fields = [
             f"{name}={_text(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])
@@ -53,7 +53,7 @@ def _text(node: object) -> str:
 
 
 class _WithoutWords(ast.NodeTransformer):
-    in_class = False  # whether the statements that are visited are a class's own
+    in_class = False  # whether the visited statements are directly in the body of a class
 
     def _body(self, node: Any, in_class: bool = False) -> Any:
         if ast.get_docstring(node, clean=False) is not None:
@@ -95,15 +95,15 @@ class _WithoutWords(ast.NodeTransformer):
         return None if only_for_checkers and not node.orelse else self.generic_visit(node)
 
 
-# Methods of a measurement that show its table and decide no row of it.
+# Methods of a measurement that display its table and have no effect on its rows.
 SHOWN = {"summarise", "curve", "sheet", "answer", "lead", "section"}
 
 
 def deciding(module: ast.Module) -> ast.Module:
-    """Return the module; for a measurement only the code that decides the rows of its table.
+    """Return the module; if it has a measurement, only the code that decides the rows of its table.
 
-    That is its class without the methods that show the table, and the statements of the module that the class
-    needs, directly or not.
+    That is the class without the methods that display the table, and the statements of the module that the
+    class needs, directly or indirectly.
     """
     measurements: list[ast.ClassDef] = []
     for node in module.body:
@@ -115,14 +115,14 @@ def deciding(module: ast.Module) -> ast.Module:
     for node in measurements:
         node.body = [part for part in node.body if getattr(part, "name", None) not in SHOWN]
     needed: list[ast.stmt] = [node for node in measurements if _has_rows(node)]
-    for part in needed:  # grows while it is read
+    for part in needed:  # the list grows during the loop
         named = {"*", *(name.id for name in ast.walk(part) if isinstance(name, ast.Name))}
         needed += [node for node in module.body if node not in needed and named & _bound(node)]
     return ast.Module([node for node in module.body if node in needed], [])
 
 
 def _has_rows(node: ast.ClassDef) -> bool:
-    """Return whether a measurement may have rows; it has none by the contract's own `measure`."""
+    """Return whether a measurement may have rows; with the `measure` of its base class, it has none."""
     defines_measure = any(getattr(part, "name", "") == "measure" for part in node.body)
     return defines_measure or _bases(node) != {"Measurement"}
 
@@ -132,7 +132,7 @@ def _bases(node: ast.ClassDef) -> set[str]:
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """Return the names that a statement of a module binds or changes, as NAME[0] = 1 and NAME.sort() do."""
+    """Return the names that a statement of a module binds, or changes like NAME[0] = 1 and NAME.sort()."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -1,4 +1,4 @@
-"""Measure a trained model, and write the tables into the record of a run or an evaluation."""
+"""Measure a trained model, and write the tables to the record of a run or an evaluation."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from poslab.training.observer import DivergedError, Observer
 
 
 class _Recalibration(Observer):
-    """Shows the steps of recalibration, which signals can stop."""
+    """Shows the steps of recalibration, and lets signals stop it."""
 
     def __init__(self, display: RunDisplay, stopper: Stopper) -> None:
         self.display, self.stopper = display, stopper
@@ -27,14 +27,14 @@ class _Recalibration(Observer):
 
 
 def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, stopper: Stopper) -> None:
-    """Measure `gpt` as the run is configured, and record the tables and the seconds that it took.
+    """Measure `gpt` as the run's settings say, and record the tables and the seconds that this took.
 
-    All of a run's processes measure, and only the first has a `record`.
+    All processes of a run measure, but only the first has a `record`.
     """
     started, recalibration = time.perf_counter(), 0.0
 
     def recalibrated() -> GPT | None:
-        """Return the model trained on without rotation; None where it diverged, which is recorded.
+        """Return the model trained further without positions; if that diverges, record it and return None.
 
         Its few steps are repeated after a stop.
         """
@@ -57,13 +57,13 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
     trained = Trained(gpt, job.config, job.corpus, display, recalibrated)
     for measurement in wanted(job.config):
         with evaluating(gpt):
-            found = measurement.measure(trained)
-            rows = None if found is None else list(found)  # by every process, also where none writes it
+            table = measurement.measure(trained)
+            rows = None if table is None else list(table)  # in every process, even if it writes no record
         if rows is not None and record is not None:
             columns = (*measurement.table.columns, *measurement.table.optional)
             if unknown := {column for row in rows for column in row}.difference(columns):
-                named = f"its columns are {', '.join(columns)}, and rows have {', '.join(sorted(unknown))}"
-                raise ValueError(f"measurement {measurement.name}: {named}")
+                problem = f"its columns are {', '.join(columns)}, and rows have {', '.join(sorted(unknown))}"
+                raise ValueError(f"measurement {measurement.name}: {problem}")
             plain = ({column: plain_value(value) for column, value in row.items()} for row in rows)
             record.write_table(measurement.table, plain)
     if record is not None:

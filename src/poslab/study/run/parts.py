@@ -1,4 +1,4 @@
-"""Check whether the parts of a run fit together by building them; imports PyTorch."""
+"""Check whether the parts of a run fit together by building them. This module imports PyTorch."""
 
 from typing import Any
 
@@ -14,16 +14,16 @@ from poslab.model.gpt import GPT, build_parts
 from poslab.model.verification import VOCABULARY, sees_later_tokens
 from poslab.objectives import UNSCORED, Objective, build_objective
 
-TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tried for causality
+TRIED, LONGEST = 20_000_000, 65_536  # parameters and L of the largest model that is tested for causality
 
 
 def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
-    """Return the sections of a resolved configuration's parts in one form: 500.0 for 500.
+    """Return the sections of a resolved configuration's parts in a normal form: 500.0 for 500.
 
-    The result also has what only the built parts know: `max_length`, and the number of their `parameters`.
+    The result also has the `max_length` and the number of `parameters` of the built parts.
 
-    Only the fields in `PARTS` of preparation.py may be used, and the size of the `vocabulary`. Raises
-    ConfigError where the parts do not fit together, PairError where scheme, attention and block do not.
+    The result may depend only on the fields in `PARTS` of preparation.py and the size of the `vocabulary`.
+    Raise PairError if scheme, attention and block do not fit together, ConfigError if other parts do not.
     """
     geometry, scheme, attentions = build_parts(config)
     parameters = sum(value.numel() for part in (scheme, *attentions) for value in part.parameters())
@@ -36,7 +36,7 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
     if scheme.max_length is not None and scheme.max_length < config.context_length:
         raise PairError(
             f"pos.scheme={scheme.name} is defined up to {scheme.max_length:,} tokens, fewer than "
-            f"context_length={config.context_length:,}: choose a shorter one or another scheme"
+            f"context_length={config.context_length:,}: choose a smaller one or another scheme"
         )
     of_blocks = 12 * geometry.layers * geometry.width**2
     if geometry.causal and parameters + of_blocks <= TRIED and geometry.context_length <= LONGEST:
@@ -46,9 +46,9 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
         if not scheme.rescale(rescaling):
             raise ConfigError(
                 f"evaluate.rescale={config.evaluate.rescale} is for rotations, and "
-                f"pos.scheme={scheme.name} has none: leave it out, or give it a command of its own"
+                f"pos.scheme={scheme.name} has none: leave it out, or use it in a separate command"
             )
-        if scheme.max_length is None:  # it ended with a table of positions, which is dropped
+        if scheme.max_length is None:  # the limit came from a table of positions, which is dropped
             longest = None
         scheme.rescale(None)
         if not changes_rotation(scheme, rescaling, longest_length(config)):
@@ -66,39 +66,39 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
 
 
 def _check_examples(objective: Objective, length: int, vocabulary: int) -> None:
-    """Raise ConfigError where an objective makes tokens or targets that the model cannot be given."""
+    """Raise ConfigError if an objective makes tokens or targets that the model cannot handle."""
     windows = np.arange(2 * (length + 1)).reshape(2, -1) % vocabulary
     tokens, targets = objective.of_evaluation(windows, vocabulary)
     kind, shape = objective.section()["kind"], windows[:, 1:].shape
     if not tokens.shape == targets.shape == shape:
         raise ConfigError(
-            f"objective.kind={kind} makes tokens of the shape {tokens.shape} and targets of {targets.shape} "
-            f"of windows of {windows.shape}: both must be {shape}"
+            f"objective.kind={kind} makes tokens of shape {tokens.shape} and targets of shape "
+            f"{targets.shape} from windows of shape {windows.shape}: both must have shape {shape}"
         )
-    given = np.concatenate([tokens.ravel(), targets[targets != UNSCORED]])
+    values = np.concatenate([tokens.ravel(), targets[targets != UNSCORED]])
     last = vocabulary + objective.extra_tokens - 1
-    if given.min() < 0 or given.max() > last:
+    if values.min() < 0 or values.max() > last:
         raise ConfigError(
-            f"objective.kind={kind} makes tokens or targets from {given.min()} to {given.max()}, and the "
-            f"model has 0 to {last}: set `extra_tokens` to the number of its own"
+            f"objective.kind={kind} makes tokens or targets from {values.min()} to {values.max()}, but the "
+            f"model has 0 to {last}: set `extra_tokens` to the number of tokens that the objective adds"
         )
 
 
 @torch.no_grad()
 def _check_causal(config: RunConfig) -> None:
-    """Raise ConfigError where a token sees later ones, so that its low loss would mean nothing.
+    """Raise ConfigError if a token sees later ones, so that a low loss would mean nothing.
 
-    A leak through a parameter that begins at 0 is not seen; `poslab check-scheme` tries random ones.
+    A leak through a parameter that is initialised to 0 is missed; `poslab check-scheme` uses random values.
     """
     geometry, scheme, mixers = build_parts(config)
     gpt = GPT(VOCABULARY, geometry, scheme, mixers, config.model).eval()
     gpt.initialise(0)
-    for weight in gpt.parameters():  # at the start of training attention adds next to nothing
+    for weight in gpt.parameters():  # at initialisation, attention contributes almost nothing
         weight.mul_(8 if weight.ndim > 1 else 1)
     length = min(16, geometry.context_length, scheme.max_length or 16)
     if length > 1 and sees_later_tokens(gpt, VOCABULARY, length):
         raise ConfigError(
-            f"under pos.scheme={scheme.name} and attention.kind={config.attention['kind']} a token sees "
+            f"with pos.scheme={scheme.name} and attention.kind={config.attention['kind']}, a token sees "
             f"later ones, and a causal loss would mean nothing: see `{typed('check-scheme')}`, or choose "
             "objective=masked"
         )

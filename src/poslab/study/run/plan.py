@@ -1,4 +1,4 @@
-"""Plan a run: check its request, prepare its data and name its directory."""
+"""Plan a run: check its request, prepare its data and determine its directory."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ from poslab.study.run.questions import check_needles, check_probe, check_task
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
-COMPILED_STEPS = 2_000  # from which trainer.compile=auto compiles on a GPU: compiling takes up to a minute
+COMPILED_STEPS = 2_000  # on a GPU, trainer.compile=auto compiles from here on, which takes up to a minute
 
 
 def plan(
@@ -34,11 +34,11 @@ def plan(
     trained: bool = False,
     tokenizer: Path | None = None,
 ) -> Job:
-    """Check the request and prepare its data. Raises ConfigError, with one line, for all that cannot work.
+    """Check the request, prepare its data and return the job. Raise ConfigError, in one line, if that fails.
 
-    `local` is whether the run will run on this machine; `preparation` is shared by the requests of one
-    command; `trained` is whether the model exists and is only evaluated; `tokenizer` is the file that cuts
-    the text into tokens in place of `data.vocabulary`, which stays the run's setting.
+    `local` is whether the run is for this machine. The requests of a command share a `preparation`. `trained`
+    is whether the model exists and is only evaluated. A `tokenizer` is a file that is used in place of
+    `data.vocabulary`, which remains the run's setting.
     """
     preparation = preparation or Preparation()
     config = resolve(request.config, local)
@@ -47,7 +47,7 @@ def plan(
     data = config.data
     if tokenizer is not None:
         config = config.model_copy(update={"data": {**data, "vocabulary": str(tokenizer)}})
-    # A lower bound, before the parts of a huge model are built, which would fill the memory themselves.
+    # A lower bound, before the parts are built: those of a huge model would fill the memory themselves.
     memory_gb = config.launcher.get("memory_gb")
     check_memory(size_of(config, max_length=config.context_length, trained=trained), local, memory_gb)
     if not trained:
@@ -72,8 +72,8 @@ def plan(
     if config.evaluate.needles:
         check_needles(config)
     if config.data.get("source") != "none":  # a task reads none of it
-        asked = config.evaluate.documents, HELD_OUT if tuning else data.get("held_out", HELD_OUT)
-        check_lengths(corpus, config.context_length, longest_length(config), *asked)
+        scored = config.evaluate.documents, HELD_OUT if tuning else data.get("held_out", HELD_OUT)
+        check_lengths(corpus, config.context_length, longest_length(config), *scored)
     if config.data.get("windows") == "within":
         Starts(corpus, config.context_length, within=True)
     code = preparation.once(part_modules(config), lambda: code_fingerprints(config))
@@ -82,7 +82,7 @@ def plan(
         check_text(config, corpus, request.start)
     identity = run_identity(config, code, corpus.fingerprint, request.start)
     study = runs / config.study
-    # The same run may have a directory of another name: pos=rope_500 and pos=rope pos.base=500 are one run.
+    # The run may have a directory with another name: pos=rope_500 and pos=rope pos.base=500 are the same run.
     name = preparation.once(study, lambda: _directories(study)).get(identity)
     name = name or run_name((request.pos, request.attention), config.seed, identity)
     facts = {
@@ -105,19 +105,19 @@ def plan(
 
 
 def _directories(study: Path) -> dict[str, str]:
-    """Return the names of the runs' directories in a study, by identity; of several the first by name."""
+    """Return the names of the runs' directories in a study, by identity; the first of several by name."""
     names = sorted((path.name for path in study.glob("*-*")), reverse=True)
     return {name.rpartition("-")[2]: name for name in names}
 
 
 def recorded_settings(config: Config, start: Start | None) -> dict[str, Any]:
-    """Return the settings that decide a run's result, and the arm that it continues, for record and W&B."""
+    """Return the settings that decide a run's result, with the arm it begins from, for the record and W&B."""
     settings = config.result_settings()
     return settings if start is None else {**settings, FROM: start.arm}
 
 
 def _check_objective(config: Config, trained: bool) -> None:
-    """Raise ConfigError where the objective has not the text, length or training that it needs."""
+    """Raise ConfigError if the run does not have the text, length or training that its objective needs."""
     objective = build_objective(config.objective)
     if objective.reads_text == (config.data.get("source") == "none"):
         choice = "objective=causal or masked, or task=NAME" if objective.reads_text else "data=none"
@@ -126,26 +126,26 @@ def _check_objective(config: Config, trained: bool) -> None:
         )
     if config.context_length < objective.needs():
         raise ConfigError(
-            f"context_length={config.context_length} is too short for what objective.kind="
-            f"{config.objective['kind']} makes: choose context_length={objective.needs()} or more"
+            f"context_length={config.context_length} is too short for the examples of objective.kind="
+            f"{config.objective['kind']}: choose context_length={objective.needs()} or more"
         )
-    packed = config.data.get("windows") == "packed"  # parts of windows are rows of their own
+    packed = config.data.get("windows") == "packed"  # then parts of windows are separate rows
     if packed and (not objective.causal or config.probe.share is not None):
         raise ConfigError(
-            "data.windows=packed takes a causal objective and no probe.share: choose data.windows=within"
+            "data.windows=packed needs a causal objective without probe.share: choose data.windows=within"
         )
     if packed and not trained and config.trainer.compile is True:
         raise ConfigError(
-            "data.windows=packed has another number of rows at each step, and trainer.compile=true compiles "
-            "for each: choose trainer.compile=false or data.windows=within"
+            "data.windows=packed varies the number of rows from step to step, and trainer.compile=true would "
+            "compile for each: choose trainer.compile=false or data.windows=within"
         )
 
 
 def resolve(config: Config, local: bool = True) -> Config:
     """Return the configuration with every `auto` replaced by its value on this machine.
 
-    For a run on other machines (not `local`), `auto` means GPUs with bfloat16, whatever this machine has: the
-    run is then the same from wherever its command is given. Raises ConfigError.
+    If not `local`, the run is for other machines, and `auto` means GPUs with bfloat16 whatever this machine
+    has, so that the same command gives the same run everywhere. Raise ConfigError if a setting cannot work.
     """
     trainer, evaluate = config.trainer, config.evaluate
     accelerator = trainer.accelerator
@@ -160,8 +160,8 @@ def resolve(config: Config, local: bool = True) -> Config:
     if precision == "auto":
         precision = "bfloat16" if accelerator == "cuda" and (not local or bfloat16_available()) else "float32"
     elif precision == "bfloat16" and local:
-        known = bfloat16_available() if accelerator == "cuda" else cpu_has_bfloat16()
-        if not known:
+        supported = bfloat16_available() if accelerator == "cuda" else cpu_has_bfloat16()
+        if not supported:
             device = "GPU" if accelerator == "cuda" else "CPU"
             raise ConfigError(
                 f"trainer.precision=bfloat16, but this machine's {device} has no instructions for it: "
@@ -176,8 +176,8 @@ def resolve(config: Config, local: bool = True) -> Config:
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
         factor = float(longest)
         if factor <= 1:
-            raise ConfigError("evaluate.rescale reaches past L, but evaluate.longest=1: choose a longer one")
-    rescale = [method for method in RESCALINGS if method in evaluate.rescale]  # in one order
+            raise ConfigError("evaluate.rescale acts past L, but evaluate.longest=1: choose a larger one")
+    rescale = [method for method in RESCALINGS if method in evaluate.rescale]  # in a fixed order
     return config.model_copy(
         update={
             "trainer": trainer.model_copy(

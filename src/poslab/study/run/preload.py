@@ -1,7 +1,7 @@
-"""Imports of multiprocessing's fork server, done once for all runs of a study by importing this module.
+"""The imports of multiprocessing's fork server, done once for all runs of a study by importing this module.
 
-The server then holds no model, no data and no device, so that a forked run begins like a fresh interpreter
-after its imports. A module that cannot be imported is left to the runs, which log the reason.
+The server then has no model, no data and no device, so that a forked run starts like a new interpreter after
+its imports. If a module cannot be imported here, the runs try again and log the reason.
 """
 
 import gc
@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import numpy as np
 
-# A signal for the whole group, such as Ctrl-C, is for the command, which then stops its runs. One for a run
-# that is being forked waits until the run can handle it.
-with suppress(PermissionError):  # of a process that leads its group already
+# A signal for the whole process group, such as Ctrl-C, is for the command, which then stops its runs. A
+# signal for a run that is being forked is blocked until the run can handle it.
+with suppress(PermissionError):  # this process already leads its group
     os.setsid()
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
 
-gc.disable()  # collecting while modules are imported takes a tenth of the time
+gc.disable()  # garbage collection would take a tenth of the time of the imports
 with suppress(Exception):
     import poslab.study.run.execute
     import poslab.study.run.parts
@@ -27,4 +27,4 @@ gc.collect()
 gc.freeze()  # never collected again, so that its pages stay shared between the runs
 gc.enable()
 
-os.register_at_fork(after_in_child=np.random.seed)  # as Python does for `random`
+os.register_at_fork(after_in_child=np.random.seed)  # Python does the same for `random`

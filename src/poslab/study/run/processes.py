@@ -1,4 +1,4 @@
-"""The processes of a run: their memory, their end with the launcher, and how they share batches."""
+"""The processes of a run: their memory, their end when the launcher dies, and their process group."""
 
 import ctypes
 import os
@@ -14,12 +14,12 @@ from poslab.config.schema import TrainerOptions
 from poslab.study.launch.contract import LIFELINE
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGEST_KEPT = 32 * 2**20  # bytes of an allocation; glibc takes no larger number
-SECONDS_UNTIL_EXIT = 10.0  # that a process has to end by itself once its parent is gone
+LARGEST_KEPT = 32 * 2**20  # bytes of an allocation; glibc accepts no larger number
+SECONDS_UNTIL_EXIT = 10.0  # the time a process has to end by itself once its parent is gone
 
 
 def exit_with_parent() -> None:
-    """End as on SIGTERM when the launcher dies that started this process with a lifeline.
+    """End as upon SIGTERM when the launcher that started this process with a lifeline dies.
 
     So a killed command leaves no run behind, and the run still writes its checkpoint.
     """
@@ -31,17 +31,17 @@ def _end_with_input() -> None:
     while os.read(0, 1024):
         pass
     if int(os.environ.get("LOCAL_RANK", "0")):
-        os._exit(128 + signal.SIGTERM)  # only number 0 has a record and checkpoints
+        os._exit(128 + signal.SIGTERM)  # only process 0 has a record and checkpoints
     os.kill(os.getpid(), signal.SIGTERM)
-    threading.Event().wait(SECONDS_UNTIL_EXIT)  # the process may end before: this thread is a daemon
+    threading.Event().wait(SECONDS_UNTIL_EXIT)  # the process may end earlier, since this thread is a daemon
     os._exit(128 + signal.SIGTERM)
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse freed memory for the next tensor; other C libraries are left as they are.
+    """Let glibc reuse freed memory for the next tensor; do nothing with other C libraries.
 
-    By default large tensors go back to the system, which clears each page when it is touched again: at nano
-    some ten thousand pages per step, a twentieth of its time.
+    By default, large tensors are returned to the system, which clears each page when it is used again. With
+    model=nano, these are about ten thousand pages per step, a twentieth of its time.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
@@ -55,12 +55,12 @@ def process_group(
     command: Sequence[str],
     on_lost: Callable[[int, int], None],
 ) -> Iterator[int]:
-    """Yield this process's number among those that share the run; number 0 writes the record.
+    """Yield this process's number among those that share the run; process 0 writes the record.
 
-    They are PyTorch's default process group meanwhile. `ranks` is `Launcher.ranks`: where the launcher has
-    not started all processes, number 0 starts the others with the same `command`, and ends them. `on_lost` is
-    called, from another thread, with the number and the exit status of a process that fails: number 0 might
-    wait for it forever. Raises ConfigError as `ranks`.
+    Within the block, they form PyTorch's default process group. `ranks` is `Launcher.ranks`: if the launcher
+    has not started all processes, process 0 starts the others with the same `command`, and ends them. If one
+    of these fails, `on_lost` is called in another thread with its number and exit status, since process 0
+    might wait for it forever. Raise ConfigError like `ranks`.
     """
     world = options.devices * options.nodes
     if world == 1:
@@ -71,7 +71,7 @@ def process_group(
     if "LOCAL_RANK" not in os.environ:
         os.environ.update(ranks(world) or {})
     with ExitStack() as stack:
-        stack.callback(_leave)  # last: the others are ended before they miss this process
+        stack.callback(_leave)  # runs last: the others are ended before they notice that this one left
         if "LOCAL_RANK" not in os.environ:
             first = {"LOCAL_RANK": "0", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
             with socket.create_server(("127.0.0.1", 0)) as free:
@@ -80,14 +80,14 @@ def process_group(
                 stack.enter_context(_started(number, command, on_lost))
         number = int(os.environ.get("NODE_RANK", "0")) * options.devices + int(os.environ["LOCAL_RANK"])
         if number:
-            for number_of_signal in (signal.SIGTERM, signal.SIGINT):  # number 0 decides when to stop
+            for number_of_signal in (signal.SIGTERM, signal.SIGINT):  # process 0 decides when to stop
                 signal.signal(number_of_signal, signal.SIG_IGN)
         _join(number, world, options.accelerator == "cuda")
         yield number
 
 
 def _join(number: int, world: int, cuda: bool) -> None:
-    """Wait for the others, at MASTER_ADDR and MASTER_PORT."""
+    """Join the process group at MASTER_ADDR and MASTER_PORT, and wait for the others."""
     import torch
 
     if cuda:
@@ -118,5 +118,5 @@ def _started(number: int, command: Sequence[str], on_lost: Callable[[int, int], 
     finally:
         ending.set()
         if process.poll() is None:
-            process.kill()  # number 0 has all that is to be recorded
+            process.kill()  # process 0 has everything that is recorded
         process.wait()

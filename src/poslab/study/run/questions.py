@@ -1,4 +1,4 @@
-"""Whether what a run is to be asked suits its objective, and fits into its windows."""
+"""Check that the questions of a run's evaluation suit its objective and fit into its windows."""
 
 from poslab.config.request import Config, Request
 from poslab.config.schema import CAUSAL, ConfigError, rescaled_by
@@ -7,30 +7,30 @@ from poslab.data.needles import ROOM as NEEDLES
 from poslab.data.questions import ROOM
 from poslab.objectives import build_objective
 
-# Settings that only measurements of a text read.
+# Settings that only measurements of text use.
 OF_TEXT = tuple(f"evaluate.{name}" for name in ("longest", "segments", "documents", "sliding_windows"))
 
 
 def check_task(config: Config, request: Request) -> None:
-    """Raise ConfigError where a run of a task is to measure text.
+    """Raise ConfigError if a run of a task has settings that measure text.
 
-    The settings of a run that begins from another one may be that one's.
+    A run that begins from another run may have them from that run.
     """
     if config.probe.tasks or config.evaluate.needles or rescaled_by(config):
         raise ConfigError(
             "probe, evaluate.needles and evaluate.rescale measure text: leave them out under a task"
         )
-    given = [] if request.start else [text.partition("=")[0] for text in request.non_default_settings]
-    unread = [name for name in given if name in OF_TEXT]
-    if unread := [*unread, *(["primary"] if config.primary else [])]:  # a loss of text
+    names = [] if request.start else [text.partition("=")[0] for text in request.non_default_settings]
+    unused = [name for name in names if name in OF_TEXT]
+    if unused := [*unused, *(["primary"] if config.primary else [])]:  # `primary` is a loss on text
         raise ConfigError(
-            f"{listing(unread)} cannot be set under a task, which is tested on sizes of its own "
+            f"{listing(unused)} cannot be set under a task, which is tested on its own sizes "
             "(objective.tested): leave them out"
         )
 
 
 def check_probe(config: Config) -> None:
-    """Raise ConfigError where the probe's questions cannot be put into the run's windows."""
+    """Raise ConfigError if the probe does not suit the run, or its questions do not fit into the windows."""
     if config.objective != CAUSAL:
         raise ConfigError("probe asks for the next token: choose objective=causal, or probe=none")
     if config.data.get("vocabulary") != "bytes":
@@ -44,12 +44,12 @@ def check_probe(config: Config) -> None:
 
 
 def check_needles(config: Config) -> None:
-    """Raise ConfigError where facts cannot be put into the run's windows."""
+    """Raise ConfigError if needles do not suit the run, or do not fit into its windows."""
     objective = build_objective(config.objective)
     if config.objective != CAUSAL and (objective.causal or not objective.extra_tokens):
         raise ConfigError(
-            "evaluate.needles asks for the next token or for hidden ones: choose objective=causal or masked, "
-            "or evaluate.needles=0"
+            "evaluate.needles asks for the next token or for masked tokens: choose objective=causal or "
+            "masked, or evaluate.needles=0"
         )
     if config.data.get("vocabulary") != "bytes":
         raise ConfigError(

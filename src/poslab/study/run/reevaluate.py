@@ -1,4 +1,4 @@
-"""Evaluate a trained model again: the evaluation has a record of its own, with the tables of a run's record.
+"""Evaluate a trained model again. The evaluation gets a separate record, with the same tables as a run's.
 
 evaluations/<run>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash is of the
                              settings, the code, the text and the weights
@@ -48,7 +48,7 @@ from poslab.training.trained import TrainedModel, read_trained_model
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A finished evaluation, with its run in W&B and whether it was finished before this command."""
+    """A finished evaluation, with its place in W&B and whether it was finished before this command."""
 
     directory: Path
     manifest: Manifest
@@ -57,7 +57,7 @@ class Evaluated:
 
 
 class EvaluationFailedError(UserError):
-    """An evaluation ended with an error, its cause, and its record says so."""
+    """An evaluation that ended with an error, which is the cause of this one and is in the record."""
 
     status = FAILED
 
@@ -70,71 +70,71 @@ def evaluate_again(
     stopper: Stopper,
     artifact: str | None = None,
 ) -> Evaluated:
-    """Evaluate the model in a run directory with its settings and the `overrides`.
+    """Evaluate the model in a run directory with the run's settings and the `overrides`.
 
-    `artifact` is the model's name in W&B, if it was downloaded. The evaluation goes to W&B where the run did,
+    `artifact` is the model's name in W&B, if it was downloaded. The evaluation is sent to W&B if the run was,
     unless `overrides` say otherwise. Raise ConfigError, TakenError, EvaluationFailedError and Stopped.
     """
     trained = read_trained_model(directory)
     untracked = artifact is None and trained.manifest.wandb is None
     options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
     job, changed = _plan(directory, trained, overrides, conf, evaluations)
-    where = job.directory
+    record = job.directory
     # The last bits of a sum depend on the number of threads.
-    with stopper.installed(), file_lock(run_lock(where)), torch_threads(trained.threads):
+    with stopper.installed(), file_lock(run_lock(record)), torch_threads(trained.threads):
         finished = _finished(job)
         manifest = finished or _measure(trained, job, changed, stopper)
-        mirrored = mirror_evaluation(options, job.config, where, manifest, artifact)
+        mirrored = mirror_evaluation(options, job.config, record, manifest, artifact)
         if mirrored is not None:
-            RunRecord(where, manifest).update(wandb=mirrored)
-    return Evaluated(where, manifest, finished is not None, mirrored)
+            RunRecord(record, manifest).update(wandb=mirrored)
+    return Evaluated(record, manifest, finished is not None, mirrored)
 
 
 def show(evaluated: Evaluated) -> None:
-    """Print the losses by length, what was evaluated, what differs from the run, and where the record is."""
-    where = evaluated.directory
+    """Print the losses by length, what was evaluated, how it differs from the run, and the record's path."""
+    directory = evaluated.directory
     if evaluated.finished_before:
-        print(f"{where} has the same evaluation, which is shown", file=sys.stderr)
-    _show(where, evaluated.manifest)
+        print(f"{directory} already has the same evaluation, which is shown", file=sys.stderr)
+    _show(directory, evaluated.manifest)
     match evaluated.mirrored:
         case {"mode": "online", "url": url}:
             print(f"W&B: {url}")
         case {"path": path}:
-            folder = quote(str(where / path))
-            print(f"W&B is offline; to send it, after `wandb login`: wandb sync {folder}")
+            folder = quote(str(directory / path))
+            print(f"W&B is offline; to send the evaluation, run `wandb login`, then: wandb sync {folder}")
 
 
 def _plan(
     directory: Path, trained: TrainedModel, overrides: Mapping[str, Any], conf: Conf, evaluations: Path
 ) -> tuple[Job, dict[str, list[Any]]]:
-    """Return the job of an evaluation, and the values of run and evaluation by the settings that differ."""
+    """Return the job of an evaluation, and for each setting that differs the values of run and evaluation."""
     manifest = trained.manifest
     if manifest.status != "done":
-        raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end")
+        raise ConfigError(f"the run is {plain(manifest.status, 30)}, not done: train it to its end first")
     if not is_file_name(manifest.run):
         raise DamagedError(f"{MANIFEST}: run={str(manifest.run)[:60]!r} cannot be the name of a directory")
-    # Its callbacks were called in training: their package is not needed here.
+    # Callbacks were only called during training, so their package is not needed here.
     settings = {**trained.settings, "study": str(manifest.study), "callbacks": {}}
-    settings["trainer"] = {**settings["trainer"], **SHARING}  # in one process
+    settings["trainer"] = {**settings["trainer"], **SHARING}  # the evaluation runs in one process
     trained_config = check(Config, settings, "")
-    asked = with_overrides(settings, overrides, conf)
-    # Another text is cut into the model's own tokens, whatever the option file of the text sets.
-    asked["data"]["vocabulary"] = trained_config.data["vocabulary"]
-    config = check(Config, whole_numbers(asked), "")
+    requested = with_overrides(settings, overrides, conf)
+    # Another text is encoded with the model's own tokens, whatever the option file of the text sets.
+    requested["data"]["vocabulary"] = trained_config.data["vocabulary"]
+    config = check(Config, whole_numbers(requested), "")
     _check_text(config, overrides)
     check_imported(config)
-    given = tuple(f"{key}={value}" for key, value in overrides.items())
-    request = Request(config, str(manifest.pos), str(manifest.attention), given)
+    changes = tuple(f"{key}={value}" for key, value in overrides.items())
+    request = Request(config, str(manifest.pos), str(manifest.attention), changes)
     tokenizer = _tokenizer(directory, manifest, config.data["vocabulary"], overrides)
-    # A BPE has prepared the run's own text already, so it is not read again, for instance from the hub.
+    # With a BPE, the run's own text is already prepared, so it is not read again, for instance from the hub.
     names_text = any(key.partition(".")[0] == "data" for key in overrides)
     prepared = not is_tokenizer_file(config.data["vocabulary"]) and not names_text
     job = plan(request, evaluations, trained=True, tokenizer=None if prepared else tokenizer)
     if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
         if TOKENIZER not in (manifest.files or {}):
             raise ConfigError(
-                f"{job.corpus.name} is not the text that the run was trained on, and its record has no "
-                f"{TOKENIZER}, which cuts another text into the same tokens"
+                f"{job.corpus.name} is not the text that the run was trained on, and the record has no "
+                f"{TOKENIZER} to encode another text with the same tokens"
             )
         if prepared:
             job = plan(request, evaluations, trained=True, tokenizer=tokenizer)
@@ -151,53 +151,53 @@ def _plan(
 
 
 def _is_text_of(manifest: Manifest, job: Job) -> bool:
-    """Return whether a run was trained on the text of a job."""
+    """Return whether the run was trained on the text of the job."""
     return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
 
 
 def _check_text(config: Config, overrides: Mapping[str, Any]) -> None:
-    """Raise ConfigError where the run's own text lies elsewhere now, before it is read."""
+    """Raise ConfigError, before the text is read, if the file with the run's own text does not exist here."""
     path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
     if config.data.get("source") == "text" and path is not None and not Path(path).exists():
-        raise ConfigError(f"the text {plain(path)} of the run is not in this directory: give data.path=FILE")
+        raise ConfigError(f"the run's text {plain(path)} is not in this directory: choose data.path=FILE")
 
 
 def _tokenizer(
     directory: Path, manifest: Manifest, vocabulary: Any, overrides: Mapping[str, Any]
 ) -> Path | None:
-    """Return the file that cuts any text into the model's tokens; None where only the setting can.
+    """Return the tokenizer file that encodes any text with the model's tokens; None if there is no file.
 
-    It is the file in the record, or the same file elsewhere. Raises ConfigError and DamagedError.
+    It is the file in the record, or the same file elsewhere. Raise ConfigError and DamagedError.
     """
     recorded, of_file = (manifest.files or {}).get(TOKENIZER), is_tokenizer_file(vocabulary)
-    given = overrides.get("data.vocabulary")
-    if given is not None:
+    file = overrides.get("data.vocabulary")
+    if file is not None:
         if not of_file:
-            kind = "bytes" if vocabulary == "bytes" else f"a BPE of {vocabulary:,} tokens of its own"
-            raise ConfigError(f"data.vocabulary={given}: the model reads {kind}: leave data.vocabulary out")
-        if recorded is not None and tokenizer_file.digest(Path(given)) != recorded:
-            raise ConfigError(f"data.vocabulary={given} is not the tokenizer that the model was trained with")
-        return Path(given)
+            kind = "bytes" if vocabulary == "bytes" else f"its own BPE of {vocabulary:,} tokens"
+            raise ConfigError(f"data.vocabulary={file}: the model reads {kind}: leave data.vocabulary out")
+        if recorded is not None and tokenizer_file.digest(Path(file)) != recorded:
+            raise ConfigError(f"data.vocabulary={file} is not the tokenizer that the model was trained with")
+        return Path(file)
     if recorded is None:
         return Path(vocabulary) if of_file else None
     if damaged_files(directory, {TOKENIZER: recorded}):
         state = "damaged" if (directory / TOKENIZER).exists() else "missing"
-        remedy = " writes it again, or give data.vocabulary=FILE" if of_file else " writes it again"
-        raise DamagedError(f"{directory / TOKENIZER} is {state}: the command of the run{remedy}")
+        remedy = ", or choose data.vocabulary=FILE" if of_file else ""
+        raise DamagedError(f"{directory / TOKENIZER} is {state}: repeat the run's command{remedy}")
     return directory / TOKENIZER
 
 
 def _finished(job: Job) -> Manifest | None:
-    """Return the manifest of a finished and undamaged evaluation, else None.
+    """Return the manifest of the evaluation if it is finished and undamaged, else None.
 
-    Raises ConfigError where a newer version has written it: its content would be lost.
+    Raise ConfigError if a newer version of poslab wrote it, since its content would be lost.
     """
-    found = job.run_status
-    if found.status == "newer":
-        raise ConfigError(f"{job.directory}: {found.reason}")
-    for line in found.damage:
+    run_status = job.run_status
+    if run_status.status == "newer":
+        raise ConfigError(f"{job.directory}: {run_status.reason}")
+    for line in run_status.damage:
         print(f"{title_of('evaluate')}: {line}; the evaluation is repeated", file=sys.stderr)
-    return found.manifest if found.settled else None
+    return run_status.manifest if run_status.settled else None
 
 
 def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], stopper: Stopper) -> Manifest:
@@ -241,7 +241,7 @@ def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], 
 
 
 def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
-    """Return a line for each reason why the numbers of the two manifests may differ."""
+    """Return a line for each reason why the numbers of the run and of the evaluation may differ."""
     notes = []
     if not run.corpus.is_text_of(evaluation.corpus):
         notes.append(
@@ -249,14 +249,14 @@ def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
             "scored here may be a part of the training text"
         )
     elif {"evaluate.longest", "evaluate.segments", "evaluate.documents"} & {*(evaluation.changed or {})}:
-        notes.append("other parts of the text are scored than for the run: losses differ at every length")
+        notes.append("other parts of the text are scored than in the run: losses differ at every length")
     codes = ((facts.code, facts.code_parts, facts.code_evaluation) for facts in (run, evaluation))
-    if len({tuple(map(recipe, of_one)) for of_one in codes}) > 1:
-        notes.append("evaluated by other code than the run: the change may have changed the numbers")
+    if len({tuple(map(recipe, fingerprints)) for fingerprints in codes}) > 1:
+        notes.append("evaluated by other code than the run, which may have changed the numbers")
     torch_versions = [(facts.versions or {}).get("torch") for facts in (run, evaluation)]
     for key, (old, new) in {"device": (run.device, evaluation.device), "PyTorch": torch_versions}.items():
         if old != new:
-            notes.append(f"{key} {new}, and {old} for the run: the last digits may differ")
+            notes.append(f"{key} {new} instead of the run's {old}: the last digits may differ")
     return [plain(line, 400) for line in notes]
 
 
@@ -265,7 +265,7 @@ def _text(manifest: Manifest) -> str:
 
 
 def _compare_with_run(manifest: Manifest, record: RunRecord) -> str:
-    """Return a line on whether the numbers are those of the run's own record."""
+    """Return a line that says whether the numbers are equal to those in the run's own record."""
     files = manifest.files or {}
     differing = [name for name, digest in record.files.items() if files.get(name, digest) != digest]
     if not differing:
@@ -287,7 +287,7 @@ def _show(directory: Path, manifest: Manifest) -> None:
 
 
 def _bits(run: Run) -> str:
-    """Return bits per byte at each length: unlike nats per token, comparable between texts and tokenizers."""
+    """Return bits per byte at each length: unlike nats per token, comparable across texts and tokenizers."""
     lengths = sorted(k for protocol, k in run.segments if protocol == "sliding")
     bits = {k: mean_bits(run.segments["sliding", k].values()) for k in lengths}
     return ", ".join(f"{number(value)} at {multiple(k)}" for k, value in bits.items() if value is not None)

@@ -1,4 +1,4 @@
-"""Record a run that cannot work, so that its study's report names it."""
+"""Record the runs that cannot work, so that the report of their study names them."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from poslab.study.run.plan import recorded_settings, resolve
 
 
 def record_refusal(request: Request, runs: Path, error: ConfigError, local: bool = True) -> Path:
-    """Record a run that cannot work, by its pair or on this machine, and return its directory."""
+    """Record a run that cannot work, because of its parts or its size, and return its directory."""
     record = RunRecord(_refusal_directory(request, runs))
     record.update(
         format=FORMAT,
@@ -24,14 +24,14 @@ def record_refusal(request: Request, runs: Path, error: ConfigError, local: bool
         pos=request.pos,
         attention=request.attention,
         seed=request.config.seed,
-        # As in the records of the other runs.
+        # The same form as in the records of other runs.
         config=recorded_settings(resolve(request.config, local), request.start),
     )
     return record.directory
 
 
 def forget_refusal(request: Request, runs: Path) -> None:
-    """Remove the record of an earlier refusal of the request: it can work now."""
+    """Remove the record of an earlier refusal of a request that can work now."""
     remove_record(_refusal_directory(request, runs))
 
 

@@ -1,4 +1,4 @@
-"""What earlier processes of a run have left in its directory beside its record: a state, unfinished files."""
+"""The files that earlier processes of a run have left beside its record: a state, and unfinished files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,13 +15,13 @@ from poslab.study.run.job import Job
 from poslab.training.checkpoints import is_state, newest_checkpoint, trained_state
 from poslab.training.observer import State
 
-Note = Callable[[str], None]  # takes a line for the record's notes
+Note = Callable[[str], None]  # adds a line to the record's notes
 
 
 def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, Mapping[str, Any] | None]:
-    """Return the newest undamaged state that earlier processes have left: a checkpoint, else final weights.
+    """Return the newest undamaged checkpoint of earlier processes, or else their final weights.
 
-    Damaged files are skipped, with a note.
+    The other item of the pair is None. Damaged files are skipped, with a note.
     """
     state = newest_checkpoint(job.directory / CHECKPOINTS, job.identity, note)
     if state is not None:
@@ -33,12 +33,12 @@ def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, 
     try:
         return None, {**trained_state(path, job.identity), "sha256": recorded}
     except UnreadableError as error:
-        note(f"{path} {error}, and is written again")
+        note(f"{path} {error}; it is written again")
         return None, None
 
 
 def _note_other_devices(job: Job, manifest: Manifest, note: Note) -> None:
-    """Note that training resumes on other devices, if it does: sums are then in another order."""
+    """Add a note if training resumes on other devices, which changes the order of sums."""
     before = {**SHARING, **((manifest.config or {}).get("trainer") or {})}
     now = job.config.trainer.model_dump(include=set(SHARING))
     if changed := [f"{key}={now[key]} after {before[key]}" for key in SHARING if now[key] != before[key]]:
@@ -46,6 +46,6 @@ def _note_other_devices(job: Job, manifest: Manifest, note: Note) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove the files of a run that killed processes have left unfinished."""
+    """Remove the unfinished files that killed processes have left in a run's directory."""
     remove_unfinished(directory, (RUN_FILES | table_files()).__contains__)
     remove_unfinished(directory / CHECKPOINTS, is_state)

@@ -1,8 +1,8 @@
 """Begin from a finished run, `from=RUN`: the settings that are taken over, and those that may change.
 
-Such a run begins with the weights of a finished one, a new optimizer and a new schedule. Settings that its
-command does not name are as in the source's record. What training has fixed cannot be changed: the model, the
-attention, the tokens, and the positions, except numbers of schemes without parameters of their own.
+Such a run starts with the weights of a finished run, the source, and a new optimizer and schedule. Settings
+that its command does not name are as in the source's record. Those that the weights depend on cannot change:
+the model, the attention, the tokens and the positions, except numbers of schemes without learned parameters.
 """
 
 import hashlib
@@ -45,18 +45,18 @@ TAKEN = (
     "evaluate",
     "probe",
 )
-# Settings of the machine, not of the run: as in the command.
+# Settings of the machine rather than the run, which are taken from the command.
 OF_THE_MACHINE = ("accelerator", "precision", "compile", *SHARING, "recompute", "checkpoint_seconds")
-FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # settings that follow max_steps
+FOLLOWING = (("trainer", "warmup_steps"), ("evaluate", "validations"))  # they may depend on max_steps
 KEY = re.compile(r"[+~]*([^=@]+)")
 
 
 def request_of(
     settings: Mapping[str, Any], choices: Mapping[str, str], overrides: Sequence[str], conf: Conf
 ) -> Request:
-    """Return the request that Hydra composed from the files in `conf` and the command's `overrides`.
+    """Return the request for the settings that Hydra composed from `conf` and the command's `overrides`.
 
-    With `from=RUN` it is that of a run which begins from RUN. Raises ConfigError.
+    With `from=RUN`, the run begins from RUN. Raise ConfigError if that cannot work.
     """
     composed = {key: value for key, value in settings.items() if key != FROM}
     if settings.get(FROM) is None:
@@ -64,7 +64,7 @@ def request_of(
     source = _source(str(settings[FROM]), Path(os.path.expanduser(str(settings.get("runs")))))
     start = _start(source)
     named = {match[1] for text in overrides if (match := KEY.match(text))}
-    # Settings in a study's file, a task's or a recipe's are named, too.
+    # Settings in the file of a study, a task or a recipe count as named by the command.
     files = {group: _in_file(load(conf.file(group, choices[group]))) for group in FILES if choices.get(group)}
     files = {group: names - named for group, names in files.items()}
     named = named.union(*files.values())
@@ -81,40 +81,40 @@ def request_of(
 
 
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
-    """Return the directory and manifest of the run `name`: a path, STUDY/RUN or a name in one study."""
+    """Return the directory and manifest of the run `name`: a path, STUDY/RUN or a name in a single study."""
     path = Path(os.path.expanduser(name))
     studies = sorted(runs.iterdir()) if runs.is_dir() and "/" not in name else []
     places = [path, runs / name, *(study / name for study in studies)]
-    found = list(dict.fromkeys(path.resolve() for path in places if (path / "manifest.json").is_file()))
-    if len(found) > 1:
-        listed = ", ".join(f"{path.parent.name}/{path.name}" for path in found)
-        raise ConfigError(f"from={name} is in several studies: name one of {listed}")
-    if not found:
+    matches = list(dict.fromkeys(path.resolve() for path in places if (path / "manifest.json").is_file()))
+    if len(matches) > 1:
+        listed = ", ".join(f"{path.parent.name}/{path.name}" for path in matches)
+        raise ConfigError(f"from={name} is in several studies: choose one of {listed}")
+    if not matches:
         raise ConfigError(
-            f"from={name} is no run: name its directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
+            f"from={name} is not a run: choose its directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
         )
-    manifest = read_manifest(found[0])
+    manifest = read_manifest(matches[0])
     if manifest is None or manifest.status != "done":
-        status = "gone" if manifest is None else plain(manifest.status, 30)
+        status = "missing" if manifest is None else plain(manifest.status, 30)
         raise ConfigError(f"from={name}: the run is {status}, not done: train it to its end first")
-    if FINAL not in (manifest.files or {}) or not (found[0] / FINAL).is_file():
-        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {found[0]}")
+    if FINAL not in (manifest.files or {}) or not (matches[0] / FINAL).is_file():
+        raise ConfigError(f"from={name}: there are no weights, {FINAL}, in {matches[0]}")
     if manifest.config is None or manifest.config.get("part") == "tuning":
-        raise ConfigError(f"from={name} is a trial of a learning rate: name a run of a comparison")
-    return found[0], manifest
+        raise ConfigError(f"from={name} is a trial of a learning rate: choose a run of a comparison")
+    return matches[0], manifest
 
 
 def _runs(runs: Path) -> str:
-    """Return the names of a few finished runs, for a message."""
+    """Return the names of a few finished runs, for an error message."""
     names = [f"{path.parts[-3]}/{path.parts[-2]}" for path in sorted(runs.glob(f"[!.]*/*/{FINAL}"))]
-    return f"some that are: {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
+    return f"finished runs are {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
 
 def _start(source: tuple[Path, Manifest]) -> Start:
     directory, manifest = source
     config = manifest.config or {}
     length = int(config["context_length"])
-    # The steps that were done: a callback may have ended the training before max_steps.
+    # The steps that were trained: a callback may have ended training before max_steps.
     steps = (manifest.tokens or 0) // (length * int(config["trainer"]["batch_size"]))
     earlier = manifest.origin or RunOrigin()
     arm = json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)
@@ -139,28 +139,28 @@ def _taken_over(
     manifest: Manifest,
     conf: Conf,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the composed settings with those of the source wherever the command names none.
+    """Return the composed settings, with the source's values for all that the command does not name.
 
-    Return also the options' names, for tables: those of the source where the command chooses none.
+    Return also the names of the options, for tables: the source's unless the command chooses another one.
     """
     recorded = manifest.config or {}
     settings, chosen = dict(composed), dict(choices)
     for name in TAKEN:
-        if name in named:  # the command chooses the value, or an option of the group
+        if name in named:  # the command sets the value, or chooses an option of the group
             continue
         current = settings[name]
         if not isinstance(recorded.get(name), dict):
             settings[name] = recorded.get(name, current)
             continue
-        # Older records lack settings that came later; a part's section is whole by itself.
+        # Older records lack settings that were added later, except in the sections of parts.
         later = {"model": GPT2_BLOCK.model_dump(), "trainer": current, "evaluate": current, "probe": current}
-        of_command = {
+        from_command = {
             key: value
             for key, value in current.items()
             if (name == "trainer" and key in OF_THE_MACHINE)
             or any(f"{word}.".startswith(f"{name}.{key}.") for word in named)
         }
-        settings[name] = {**later.get(name, {}), **recorded[name], **of_command}
+        settings[name] = {**later.get(name, {}), **recorded[name], **from_command}
     for name in ("pos", "attention"):
         if name not in named:
             chosen[name] = _option(name, recorded[name], str(getattr(manifest, name)), choices[name], conf)
@@ -172,27 +172,27 @@ def _taken_over(
 
 
 def _check_files(data: Mapping[str, Any], run: str) -> None:
-    """Raise ConfigError where a record names a file of its text that is not in this directory."""
+    """Raise ConfigError if the text or the tokenizer that a record names is not in the working directory."""
     vocabulary = data.get("vocabulary")
     files = {"path": data.get("path") if data.get("source") == "text" else None}
     files["vocabulary"] = vocabulary if is_tokenizer_file(vocabulary) else None
     for key, name in files.items():
         if name is not None and not Path(str(name)).exists():
             raise ConfigError(
-                f"data.{key}: the record of {run} names {name} without its folder: give "
+                f"data.{key}: the record of {run} names {name} without its folder: choose "
                 f"data={data.get('source')} data.{key}=FILE"
             )
 
 
 def _in_file(content: Mapping[str, Any]) -> set[str]:
-    """Return the settings in a file, and the groups of which it chooses another option."""
+    """Return the settings in an option file, and the groups for which it chooses another option."""
     items = [item for item in content.get("defaults", []) if isinstance(item, dict)]
     groups = {key.removeprefix("override ").lstrip("/") for item in items for key in item}
     return groups | set(flat_settings({key: value for key, value in content.items() if key != "defaults"}))
 
 
 def _option(group: str, section: Mapping[str, Any], label: str, otherwise: str, conf: Conf) -> str:
-    """Return the option of a group that a recorded label begins with, else that most like the section."""
+    """Return the option of a group with which a recorded label begins, else the one most like the section."""
     files = sections(conf, group)
     part = {"pos": "scheme", "attention": "kind", "data": "source"}[group]
 
@@ -201,14 +201,14 @@ def _option(group: str, section: Mapping[str, Any], label: str, otherwise: str, 
         alike = sum(section.get(key) == value for key, value in files[option].items())
         return len(name) if f"{label} ".startswith(f"{name} ") else 0, alike
 
-    fitting = (name for name in files if likeness(name)[0] or files[name].get(part) == section.get(part))
-    return max(fitting, key=likeness, default=otherwise)
+    options = (name for name in files if likeness(name)[0] or files[name].get(part) == section.get(part))
+    return max(options, key=likeness, default=otherwise)
 
 
 def _follow_max_steps(
     settings: dict[str, Any], composed: Mapping[str, Any], recorded: Mapping[str, Any], named: set[str]
 ) -> None:
-    """Let each number that followed the source's `max_steps` follow the run's own."""
+    """Derive each number that depended on the source's `max_steps` from the run's own instead."""
     shares = {name: {**recorded[name], key: composed[name][key]} for name, key in FOLLOWING}
     earlier = following_max_steps(shares)
     for name, key in FOLLOWING:
@@ -217,14 +217,14 @@ def _follow_max_steps(
 
 
 def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str, set[str]]) -> None:
-    """Raise ConfigError where the command, or one of its `files`, changes what training has fixed."""
+    """Raise ConfigError if the command or one of its `files` changes a setting that the weights depend on."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
     new, old = (
         flat_settings(
             {
                 **{name: dict(settings[name]) for name in ("model", "attention", "objective", "pos")},
-                # In a record a file is without its folder.
+                # A record has only the name of the file.
                 "data": {"vocabulary": Path(str(settings["data"].get("vocabulary"))).name},
             }
         )
@@ -234,17 +234,17 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
     for key in dict.fromkeys([*old, *new]):
         if old.get(key) != new.get(key) and not _may_change(key, old, new, learns):
             group = "data.vocabulary" if key.startswith("data") else key.partition(".")[0]
-            named = next((file for file, names in files.items() if names & {key, group}), group)
+            cause = next((file for file, names in files.items() if names & {key, group}), group)
             raise ConfigError(
                 f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, to which its weights "
-                f"belong: leave {named} out"
+                f"belong: leave {cause} out"
             )
 
 
 def _may_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any], learns: bool) -> bool:
-    """Return whether a setting may differ from the source's: numbers of positions that are not learned.
+    """Return whether a setting may differ from the source's: numbers of schemes without learned parameters.
 
-    Of rotations that learn nothing, such as rope and rope_yarn, one may follow the other.
+    Rotations without learned parameters, such as rope and rope_yarn, may also replace one another.
     """
     if learns or not key.startswith("pos."):
         return key == "pos.rate"
@@ -258,7 +258,7 @@ def _number(value: Any) -> bool:
 
 
 def _both_turn(*schemes: str) -> bool:
-    """Return whether all are plain rotations by frequencies, so that one model can use any of them."""
+    """Return whether all schemes are plain rotations by frequencies, so that a model can use any of them."""
     from poslab.config.registry import find
     from poslab.model import positions
     from poslab.model.positions import Scheme
@@ -269,7 +269,7 @@ def _both_turn(*schemes: str) -> bool:
 
 
 def check_length(config: Config, start: Start) -> None:
-    """Raise ConfigError where the scheme has weights for each position and the length has changed."""
+    """Raise ConfigError if L has changed and the scheme has weights for each position."""
     if config.context_length == start.context_length:
         return
     from poslab.model.gpt import build_parts
@@ -282,25 +282,25 @@ def check_length(config: Config, start: Start) -> None:
     if shapes[0] != shapes[1]:
         raise ConfigError(
             f"context_length={config.context_length}: with pos.scheme={config.pos.get('scheme')} {start.run} "
-            f"has learned one vector for each of {start.context_length} positions and none for others: "
-            f"choose context_length={start.context_length}, or begin from a run of rope or another scheme"
+            f"has learned a vector for each of {start.context_length} positions and none for others: "
+            f"choose context_length={start.context_length}, or begin from a run with rope or another scheme"
         )
 
 
 def check_text(config: Config, corpus: Corpus, start: Start) -> None:
-    """Raise ConfigError where the tokens are not those that the source was trained on."""
+    """Raise ConfigError if the tokens are not those that the source was trained on."""
     vocabulary = config.data.get("vocabulary")
     if vocabulary == "bytes":
         return
     manifest = read_manifest(Path(start.directory)) or Manifest()
-    of_file, recorded = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
-    if of_file and tokenizer_file.digest(Path(str(vocabulary))) == recorded:
+    is_file, recorded = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
+    if is_file and tokenizer_file.digest(Path(str(vocabulary))) == recorded:
         return
     if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
-        why = f"{start.run} was trained on tokens of its own text"
-        if of_file:
+        why = f"the tokenizer of {start.run} was trained on its own text"
+        if is_file:
             name = Path(str(vocabulary)).name
-            why = f"data.vocabulary={name} is not the tokenizer on record of {start.run}"
+            why = f"data.vocabulary={name} is not the tokenizer in the record of {start.run}"
         raise ConfigError(
             f"{why}, and this is another text: leave data out, or begin from a run with data.vocabulary=bytes"
         )

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM: the program ends at the next safe place, in seconds; a second one ends it at once.
+"""Ctrl-C and SIGTERM: the program ends at the next safe point, within seconds; a second one ends it at once.
 
-In a program of the caller's only the run ends.
+In a caller's own program, only the run ends.
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import Self
 
 from poslab.study.launch.contract import Launcher
 
-AGAIN_SECONDS = 0.5  # until Stopped is raised again, in case a library has caught it
-SAME_REQUEST_SECONDS = 1.0  # within which a second SIGTERM counts as the first
+AGAIN_SECONDS = 0.5  # after which Stopped is raised again, in case a library has caught it
+SAME_REQUEST_SECONDS = 1.0  # a second SIGTERM within this time counts as the same request
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The process was asked to end. Not an Exception, so that no handler of failures catches it."""
+    """The process was asked to end. It is not an Exception, so that handlers of failures do not catch it."""
 
     def __init__(self, number: int, requested_by: str | None = None) -> None:
         super().__init__(f"stopped by {requested_by or signal.Signals(number).name}")
@@ -34,10 +34,10 @@ class Stopped(BaseException):
 
 
 class Stopper:
-    """Turns the signals into Stopped: raised at once, or inside `deferred` at the next `check`."""
+    """Turns the signals into Stopped, which is raised at once, or inside `deferred` at the next `check`."""
 
     def __init__(self, ends_process: bool = True) -> None:
-        self._ends_process = ends_process  # at a second signal
+        self._ends_process = ends_process  # whether a second signal ends the process
         self.number: int | None = None
         self.requested_by: str | None = None
         self.step_seconds = Launcher.step_seconds
@@ -48,8 +48,8 @@ class Stopper:
 
     @contextmanager
     def installed(self) -> Iterator[Self]:
-        """Handle the signals inside, if this is the main thread; restore the earlier handlers afterwards."""
-        if threading.current_thread() is not threading.main_thread():  # no other may handle them
+        """Handle the signals in the block, if this is the main thread, then restore the earlier handlers."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread can handle them
             yield self
             return
         before = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
@@ -64,7 +64,7 @@ class Stopper:
                 signal.signal(number, handler)
 
     def reinstall_handlers(self) -> None:
-        """Install the handlers again, which a library may have replaced, where this stopper is installed."""
+        """Install the handlers again if this stopper is installed: a library may have replaced them."""
         if self._installed:
             for number in SIGNALS:
                 signal.signal(number, self._on_signal)
@@ -72,7 +72,7 @@ class Stopper:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Raise Stopped not at once but at the next `check`, or after `step_seconds` without one."""
+        """In the block, raise Stopped at the next `check`, or after `step_seconds` without one."""
         self._deferred = True
         try:
             yield
@@ -81,7 +81,7 @@ class Stopper:
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """Raise nothing inside, however long it takes: for a checkpoint that is being written."""
+        """In the block, never raise Stopped, however long it takes: for writing a checkpoint."""
         self._uninterrupted = True
         try:
             yield
@@ -94,20 +94,20 @@ class Stopper:
             raise Stopped(self.number, self.requested_by)
 
     def request(self, who: str) -> None:
-        """End as at a SIGTERM, at the request of `who`. May be called from any thread."""
+        """Stop as upon SIGTERM, on behalf of `who`. This may be called from any thread."""
         if self._installed and self.number is None:
             self.requested_by = who
             os.kill(os.getpid(), signal.SIGTERM)
 
     def disarm(self, stop: Stopped) -> None:
-        """Stop raising Stopped: `stop` has reached the code that handles it, and a second signal ends all."""
+        """Stop raising Stopped, since `stop` has reached its handler; a second signal ends the program."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if self.number is None:  # a run in this process has a stopper of its own, to which the signal came
+        if self.number is None:  # a run in this process has its own stopper, which received the signal
             self.number, self._requested_at = stop.number, time.monotonic()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None:
-            # A scheduler may send one SIGTERM in two ways.
+            # A scheduler may send the same SIGTERM in two ways.
             if number != signal.SIGTERM or time.monotonic() - self._requested_at > SAME_REQUEST_SECONDS:
                 if not self._ends_process:
                     raise Stopped(number)

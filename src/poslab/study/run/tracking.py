@@ -1,4 +1,4 @@
-"""The loggers of a run while it trains, and the place in W&B that its record names."""
+"""The loggers of a run while it trains, and the run's place in W&B for its record."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from poslab.study.run.stopping import Stopped, Stopper
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
 
-STOP_SECONDS = 1.0  # that W&B has to take the last points of a run that is asked to stop
+STOP_SECONDS = 1.0  # the time that loggers have to send the last points of a run that is stopped
 
 
 class Tracking:
@@ -27,35 +27,35 @@ class Tracking:
         stopper: Stopper,
         given: Sequence["Logger"],
     ) -> None:
-        """Open the loggers of the run's configuration, then those `given`; `rows` are earlier processes'."""
+        """Open the configured loggers, then the `given` ones. `rows` are those of earlier processes."""
         self._record, self._stopper = record, stopper
         opened = OpenedRun(job.config, job.card, job.directory, record.manifest, tuple(rows), stopper.request)
         self._loggers = open_loggers(opened, given)
         self._note_place()
 
     def _note_place(self) -> None:
-        """Put the place of the run in W&B into the manifest; a run keeps its first id."""
+        """Put the run's place in W&B into the manifest. A new place without an id gets the earlier id."""
         known = self._record.manifest.wandb
         for place in filter(None, (logger.place for logger in self._loggers)):
             self._record.manifest = self._record.manifest.updated(wandb={"id": known and known.id, **place})
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Show a row; the record names the place of the run, and a failure, when it is next written."""
+        """Send a row to the loggers. The next write of the record includes the run's place, or a failure."""
         for logger in self._loggers:
             logger.log({**row, "memory_bytes": peak_memory()})
         self._note_place()
 
     def interrupt(self, stop: Stopped) -> None:
-        """Show that the run is interrupted, which its record says; the record gets the place in W&B, too."""
+        """Write the place in W&B to the record, and finish the loggers of a run that was interrupted."""
         self._note_place()
         self._record.update()
         for logger in self._loggers:
             logger.finish(sealed(self._record.manifest.as_json()), stop.status, STOP_SECONDS)
 
     def finish(self, **end: Any) -> Stopped | None:
-        """Send the rest of the run, of which `end` are the last facts; return Stopped if it came meanwhile.
+        """Send the rest of the run, with its last facts `end`; return Stopped if a signal came during that.
 
-        W&B gets the final manifest before it is on disk: after a crash between the two the next process
+        W&B gets the final manifest before it is on disk: after a crash between the two, the next process
         finishes the run and sends it again. Stopped is not raised here, since the run is complete: the next
         command sends what W&B lacks.
         """

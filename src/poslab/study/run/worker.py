@@ -1,9 +1,9 @@
-"""A run as a process of its own: `python -m poslab.study.run.worker FILE` runs the run that FILE describes.
+"""A run as a separate process: `python -m poslab.study.run.worker FILE` runs the run that FILE describes.
 
-Every launcher but `inline` starts this command. A run of several processes starts the others by itself,
+Every launcher except `inline` starts this command. A run with several processes starts the others itself,
 unless its launcher has started them.
 
-PyTorch is imported only by a run: the study's command imports this module too.
+PyTorch is imported only once a run starts, since the study's command imports this module too.
 """
 
 import os
@@ -33,14 +33,14 @@ from poslab.study.run.plan import plan
 from poslab.study.run.processes import exit_with_parent, keep_freed_memory, process_group
 from poslab.study.run.stopping import Stopped, Stopper
 
-# Exit statuses, besides 0, 1 (the run failed) and 2 (a ConfigError).
+# Exit statuses besides 0, 1 (the run failed) and 2 (a ConfigError).
 PROCESS_KILLED = 71  # one of the run's processes was killed, and the run can resume (EX_OSERR of sysexits.h)
 ANOTHER_PROCESS_RUNS_IT = 75  # try again later (EX_TEMPFAIL)
-STOPPED_IN_WANDB = 76  # by somebody there: the run is not to be started again
-OWN_REASON_SECONDS = 5.0  # that the first process has to record an error which all of a run's processes meet
+STOPPED_IN_WANDB = 76  # a user stopped the run there, so it must not be started again
+OWN_REASON_SECONDS = 5.0  # the time that process 0 has to record an error that all processes of a run have
 
 
-WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # runs the run of the file that follows
+WORKER = (sys.executable, "-m", "poslab.study.run.worker")  # the command, to be followed by FILE
 PRELOAD = "poslab.study.run.preload"  # imports the modules that such a process needs
 
 
@@ -50,7 +50,7 @@ def request_file(directory: Path) -> Path:
 
 
 def request_text(job: Job) -> str:
-    """Return the content of FILE for a run: all that another process needs for it."""
+    """Return the content of FILE for a run: everything that another process needs to run it."""
     return sealed(
         {
             **asdict(job.request),
@@ -71,9 +71,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_in_command(job: Job) -> int:
-    """Run the job in the user's command, and copy its output to the run's log; return the exit status.
+    """Run the job in the user's command, with a copy of its output in the run's log; return the exit status.
 
-    Raises Stopped, since a signal is for the whole command.
+    Raise Stopped upon a signal, which concerns the whole command.
     """
     display = RunDisplay(job.request.title, job.directory)
 
@@ -86,7 +86,7 @@ def run_in_command(job: Job) -> int:
 
 
 def _status(work: Callable[[Stopper], int]) -> int:
-    """Return the exit status of `work`, or that of an error that ends it. Raises Stopped upon a signal."""
+    """Return the exit status of `work`, or that of an error that ends it. Raise Stopped upon a signal."""
     try:
         with Stopper().installed() as stopper:
             keep_freed_memory()
@@ -103,7 +103,7 @@ def _status(work: Callable[[Stopper], int]) -> int:
 
 
 def exit_with(status: int) -> NoReturn:
-    """End the process at once: Python would wait for W&B's service. Its temporary folders are removed."""
+    """Remove temporary folders and end the process at once: Python would wait for W&B's service."""
     finalize._exitfunc()  # type: ignore[attr-defined]
     with suppress(OSError):  # a log file on a full disk
         sys.stdout.flush()
@@ -112,17 +112,17 @@ def exit_with(status: int) -> NoReturn:
 
 
 def _identity(job: Job) -> tuple[str, str]:
-    """Return the job's identity, and the fingerprint of the code that evaluates, which is no part of it."""
+    """Return the job's identity and the fingerprint of the evaluation's code, which is not part of it."""
     return job.identity, job.code.evaluation
 
 
 def _planned_again(request: Request, directory: Path, identity: str, evaluation: str) -> Job:
-    """Return the run as this process plans it now, to run in `directory`.
+    """Return the job as this process plans it now, to run in `directory`.
 
-    Raises ConfigError where code or data have changed: this process may have imported older code, and would
+    Raise ConfigError if code or data have changed: this process may have imported older code, and would
     record code that it did not run.
     """
-    # Not the planned directory: its name depends on the names of the options, and one run has one directory.
+    # The planned directory could have another name, which depends on the option names; a run has only one.
     job = replace(plan(request, directory.parent.parent), directory=directory)
     if _identity(job) != (identity, evaluation):
         raise ConfigError("code or data have changed since the study began: run the same command again")
@@ -136,14 +136,14 @@ def _run(job: Job, display: RunDisplay, stopper: Stopper) -> int:
 
 
 def _run_file(path: Path, stopper: Stopper) -> int:
-    """Run the run of FILE. Raises ConfigError where FILE, the code or the data are not as they were."""
+    """Run the run of FILE. Raise ConfigError if FILE is missing, or if the code or the data have changed."""
     from poslab.study.run.execute import RunExecutor
 
     exit_with_parent()
     try:
         content = read_sealed(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path} is gone: give the study's command again") from None
+        raise ConfigError(f"{path} is missing: run the study's command again") from None
     request = Request(
         check(Config, content["config"], ""),
         content["pos"],
@@ -164,7 +164,7 @@ def _run_file(path: Path, stopper: Stopper) -> int:
                 manifest = read_manifest(job.directory) or Manifest(**job.facts)
                 reason = f"process {number} of the run ended with status {status}; see its log"
                 RunRecord(job.directory, manifest).update(status="failed", reason=reason)
-        finally:  # the main thread may wait for the lost process forever
+        finally:  # the main thread might wait for the lost process forever
             os._exit(PROCESS_KILLED if status < 0 else 1)
 
     with process_group(request.config.trainer, launcher.ranks, command, on_lost) as number:
