@@ -114,8 +114,8 @@ def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
     assert sorted(path.name for path in failed.iterdir()) == left
     assert (failed / "wandb" / "run-20261123_010203-moved").is_symlink()
     printed = capsys.readouterr().out
-    assert "rope-stopped is a link, and stays" in printed
-    assert f"files that poslab has not written: {', '.join(left[:-1])} and wandb" in printed
+    assert "rope-stopped was not removed: it is a link" in printed
+    assert f"files that poslab did not write: {', '.join(left[:-1])} and wandb" in printed
 
 
 class Terminal(io.StringIO):

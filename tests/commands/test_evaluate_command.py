@@ -222,7 +222,7 @@ def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):
         ("file", "another.json", "another.json is not the tokenizer that the model was trained with"),
         ("file", "gone.json", "gone.json cannot be read"),
         ("bytes", "same.json", "the model reads bytes: leave data.vocabulary out"),
-        ("entries", "same.json", "the model reads a BPE of 300 tokens"),
+        ("entries", "same.json", "the model reads its own BPE of 300 tokens"),
     ):
         assert_refused(said(runs[name], *other, f"data.vocabulary={file}"), expected)
 

@@ -134,7 +134,7 @@ def test_the_other_commands_find_the_study(study, run, beside):
 
 def test_a_change_of_the_packages_source_is_seen(study, run, beside):
     asked = ("train", "pos=slope", "attention=sharp", *SETTINGS, "plan=true")
-    assert "1 finished already" in beside(*asked).stdout
+    assert "1 already finished" in beside(*asked).stdout
     helper = run.path / "mine" / "helper.py"
     helper.write_text(f"{helper.read_text()}\nVERSION = 2\n")
     assert "1 to start" in beside(*asked).stdout

@@ -242,7 +242,7 @@ def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown,
     told = io.StringIO()
     console = Console(file=told, soft_wrap=True)
     show_runs(jobs, console)
-    assert "giving W&B what it lacks of 1 finished run" in told.getvalue()
+    assert "W&B what it lacks of 1 finished run" in told.getvalue()
     show_report("shown", jobs, runs, write_report("shown", runs, tmp_path / "reports"), console)
     print_unsynced(jobs, console)
     view = {path.name.split("-", 2)[2]: path for path in (runs / "shown" / VIEW).iterdir()}

@@ -92,4 +92,4 @@ def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
     check_variables([tracked_request(), tracked_request(seed=1)])
     assert "WANDB_NAME" not in os.environ
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("poslab: WANDB_NAME is not used")
+    assert line.startswith("poslab: WANDB_NAME is ignored")

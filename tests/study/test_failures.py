@@ -113,7 +113,7 @@ def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path, capsys):
     asked = [inline(tmp_path, study=study, pos__base=500.0, trainer__max_steps=5) for study in ("a", "b")]
     asked += [replace(request, pos="rope_500") for request in asked]
     assert run_study(asked, "a command") == 0
-    assert "runs copied from study a, where they are finished: 1" in capsys.readouterr().err
+    assert "runs copied from study a: 1" in capsys.readouterr().err
     for study in ("a", "b"):
         assert [row["status"] for row in summary(tmp_path, study)] == ["done"]
 

@@ -81,7 +81,7 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert not (run / "checkpoint.pt").exists()
     assert run_study([first, second], "a command") == 0
     printed = capsys.readouterr().err
-    assert "finished already, not repeated: 1 of 2 runs" in printed
+    assert "already finished, not repeated: 1 of 2 runs" in printed
     assert "failed" not in printed
     assert not (run / "checkpoint.pt").exists()
     job = plan(first, tmp_path / "runs")

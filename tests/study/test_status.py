@@ -139,8 +139,8 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
-        "abandoned: no running command has these runs; the same command starts them, and "
-        "`python train.py clean study=newer` removes them",
+        "abandoned: these runs have not begun, and no running command will start them; the same command "
+        "starts them, and `python train.py clean study=newer` removes them",
     ]
     assert "poslab.study.status" in imported(ended)
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported(ended)

@@ -1,7 +1,7 @@
-"""Run a study: its runs, several of them in a process each, then its report.
+"""Run a study: first its runs, each in a separate process unless there is only one, then its report.
 
-Slow modules are imported where they are needed: to see that all runs are finished takes no PyTorch, and SciPy
-and Matplotlib are imported only for the report.
+Slow modules are imported where they are needed: if all runs are finished, the command imports no PyTorch, and
+SciPy and Matplotlib are imported only for the report.
 """
 
 import sys
@@ -37,10 +37,10 @@ from poslab.study.tuning import trials, tuned
 def run_study(requests: Sequence[Request], command: str) -> int:
     """Finish the runs that are not yet finished, report on their studies, and return the exit status.
 
-    `command` is the command's line, which the report shows so that its runs can be repeated. The status is 0
-    when every run is done, 1 when one failed (the others still run). Raises ConfigError before anything is
-    trained when one of the requests is wrong or none can work, and SystemExit with 130 or 143 when the
-    command is stopped. With the setting `plan` nothing runs, and the runs are printed.
+    `command` is the command line, which the report shows so that its runs can be repeated. The status is 0 if
+    every run is done, and 1 if one failed (the others still run). With the setting `plan`, print the runs and
+    start none. Raise ConfigError before anything is trained if a request is wrong or none can work, and
+    SystemExit with 130 or 143 if the command is stopped.
     """
     console = _console()
     if any(request.config.plan for request in requests):
@@ -65,14 +65,14 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             jobs, refused_tuned = plan_all(ready, runs, launcher, console) if ready else ([], {})
             refused = {**refused, **refused_trials, **refused_tuned}
         first, later = jobs, list[Job]()
-        if not launcher.detached:  # else its jobs must be in the queue before this command may end
+        if not launcher.detached:  # its jobs must all be in the queue, since this command may end early
             first, later = one_of_each_training(jobs)
         members += _finish(first, refused, settings, console, stopper, members, later)
         if later:
             members += _finish(later, refused, settings, console, stopper, members)
         failures = [f"{line} (see {directory})" for directory, line in refused.items()]
         failures += [f"{request.title}: {reason}" for request, reason in untuned]
-        # Again where the report is on the last command: another one may have begun meanwhile.
+        # Without a study's name, the report is on the latest command: another one may have begun since.
         every = (*(member.directory for member in members), *refused)
         _list_runs([directory for directory in every if directory.parent.name == UNNAMED], settings)
         _report(members, runs, reports, console)
@@ -87,14 +87,14 @@ def run_study(requests: Sequence[Request], command: str) -> int:
 
 
 def _console(lines: bool = False) -> Console:
-    """Return standard error; with `lines`, without anything that changes on a terminal."""
+    """Return a console on standard error; with `lines`, it prints only lines, even on a terminal."""
     interactive = False if lines else None
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True, force_interactive=interactive)
 
 
 @contextmanager
 def _stoppable(console: Console, command: str) -> Iterator[Stopper]:
-    """Yield the stopper; after a stop, print how to resume the study and exit with the signal's status."""
+    """Yield a stopper; after a stop, print how to resume the study, and exit with the signal's status."""
     try:
         with Stopper().installed() as stopper:
             yield stopper
@@ -113,40 +113,40 @@ def _finish(
     earlier: Sequence[Member] = (),
     later: Sequence[Job] = (),
 ) -> list[Member]:
-    """Finish the runs that are not yet finished, and return all of them.
+    """Finish the runs of `jobs` that are not yet finished, and return all runs of `jobs`.
 
-    `earlier` are runs that the same command has finished already, and `later` those that it runs afterwards;
-    the directories `refused` are of runs that cannot work.
+    `earlier` are runs that this command has already finished, and `later` those that it runs afterwards.
+    `refused` are the directories of runs that cannot work.
     """
-    of_command = [*(member.job for member in earlier), *jobs, *later]
-    every = [*(job.directory for job in of_command), *refused]
+    all_jobs = [*(member.job for member in earlier), *jobs, *later]
+    directories = [*(job.directory for job in all_jobs), *refused]
     if not jobs:
-        _list_runs(every, settings)
+        _list_runs(directories, settings)
         return []
     kind, options = launcher_of([job.request for job in jobs])
     launcher = kind(options, len(jobs))
     members = [Member.of(job) for job in jobs]
     for member in members:
         launcher.check(member.task)
-    if len(of_command) == 1:
+    if len(all_jobs) == 1:
         launcher = launcher.for_one_run(members[0].task)
     sources, trained = take_over(jobs)
     if sources:
         studies = ", ".join(dict.fromkeys(sources))
-        console.print(f"runs copied from study {studies}, where they are finished: {len(sources)}")
+        console.print(f"finished runs copied from study {studies}: {len(sources)}")
     if trained:
         console.print(
-            f"trained already with another evaluation, and only evaluated: {counted(trained, 'run')}"
+            f"already trained for another evaluation, only evaluated now: {counted(trained, 'run')}"
         )
-    _list_runs(every, settings)
+    _list_runs(directories, settings)
     _mark_finished(members, console)
     waiting = [member for member in members if member.state == "waiting"]
-    to_come = [job.directory for job in later if not job.settled]
+    upcoming = [job.directory for job in later if not job.settled]
     if waiting:
         memory = _shared_memory(waiting) if kind.on_this_machine(options) else {}
-        inline = launcher.in_this_process  # then a run has a display of its own, and no report follows it
+        inline = launcher.in_this_process  # the run then shows its own progress, and there is no live report
         with (
-            announced([*(member.directory for member in waiting), *to_come]),
+            announced([*(member.directory for member in waiting), *upcoming]),
             StudyDisplay(_console(lines=inline), waiting) as display,
             ExitStack() as live,
         ):
@@ -157,13 +157,13 @@ def _finish(
 
 
 def _shared_memory(members: Sequence[Member]) -> dict[bool, list[int]]:
-    """Return the bytes that runs share: of this machine (False), and of each GPU that runs use (True)."""
+    """Return the bytes that runs share: of this machine (False), and of each GPU if runs use any (True)."""
     gpus = gpu_memory() if any(member.task.cuda for member in members) else []
     return {False: [machine_memory().bytes], True: [gpu.bytes for gpu in gpus]}
 
 
 def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
-    """Put the runs and the command on the lists of their studies, in the order of the command."""
+    """Add the runs, in the order of the command, and the command itself to the lists of their studies."""
     for folder in dict.fromkeys(directory.parent for directory in directories):
         names = [directory.name for directory in directories if directory.parent == folder]
         choices = (settings.choices[name].get(folder.name) for name in CHOICES)
@@ -171,34 +171,34 @@ def _list_runs(directories: Sequence[Path], settings: StudyOptions) -> None:
 
 
 def _mark_finished(members: Sequence[Member], console: Console) -> None:
-    """Mark the runs that are finished, and print how many there are of each kind."""
+    """Mark the finished runs, and print how many runs are finished, are to start, and are to resume."""
     outdated = settled = begun = 0
-    follow: dict[str, None] = {}
+    loggers: dict[str, None] = {}
     for member in with_bar(members, "checked", console):
         run_status = member.job.run_status
         outdated += run_status.outdated
         interrupted = run_status.status in ("running", "interrupted")
         begun += interrupted and not is_taken(run_lock(member.job.directory))
         for line in run_status.damage:
-            console.print(f"{line}; the run is repeated from its undamaged files", style="red")
+            console.print(f"{line}; the run is repeated, using its undamaged files", style="red")
         if run_status.settled:
             settled += 1
             member.show_end(run_status)
-            follow |= dict.fromkeys(name for name in member.job.config.logger if name != WANDB)
+            loggers |= dict.fromkeys(name for name in member.job.config.logger if name != WANDB)
         elif run_status.status == "newer":
             member.show_end(run_status)
     if outdated:
         console.print(
-            "trained already, and only evaluated again, since the code of the evaluation has changed: "
+            "already trained, only evaluated again, since the code of the evaluation has changed: "
             f"{outdated} of {counted(len(members), 'run')}"
         )
     if settled:
-        console.print(f"finished already, not repeated: {settled} of {counted(len(members), 'run')}")
-    if follow:
+        console.print(f"already finished, not repeated: {settled} of {counted(len(members), 'run')}")
+    if loggers:
         console.print(
-            f"finished runs are not sent to {', '.join(follow)}: a logger follows a run while it runs"
+            f"finished runs are not sent to {', '.join(loggers)}: a logger only gets a run while it runs"
         )
-    if settled < len(members):  # printed before the first process has imported PyTorch and can show its bar
+    if settled < len(members):  # printed early: the first process takes seconds before it shows anything
         folders = dict.fromkeys(f"{member.directory.parent}/" for member in members)
         waiting = {"to start": len(members) - settled - begun, "to resume": begun}
         parts = [f"{counted(runs, 'run')} {verb}" for verb, runs in waiting.items() if runs]
@@ -206,10 +206,10 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
 
 
 def _report(members: Sequence[Member], runs: Path, reports: Path, console: Console) -> None:
-    """Write the studies' reports, and send W&B what it lacks."""
+    """Write the studies' reports, and send W&B what it lacks of the runs and reports."""
     jobs = [member.job for member in members]
     show_runs(jobs, console)
-    # Trials of a learning rate have nothing to compare.
+    # Trials of a learning rate have no comparison to report.
     compared = dict.fromkeys(job.config.study for job in jobs if job.config.part == "comparison")
     for study in compared:
         try:

@@ -1,4 +1,4 @@
-"""Plan the runs of a command: check every request, prepare the texts, and refuse what cannot work."""
+"""Plan the runs of a command: check every request, prepare the texts, and refuse runs that cannot work."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,23 +21,23 @@ Refused = list[tuple[Request, PairError | BudgetError]]
 
 
 def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
-    """Return the launcher of a command and its options. Raises ConfigError where requests differ in it."""
+    """Return the launcher of a command and its options. Raise ConfigError if requests name several."""
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
-        raise ConfigError("launcher: a study has one launcher, it cannot be swept; give a command for each")
+        raise ConfigError("launcher: a study has only one, it cannot be swept; run a command for each")
     return launcher_class(requests[0].config.launcher)
 
 
 def plan_all(
     requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console
 ) -> tuple[list[Job], dict[Path, str]]:
-    """Check all requests before any run starts, record those that are refused, and forget earlier refusals.
+    """Check all requests before any run starts, record the refused ones, and remove earlier refusals.
 
-    Return the runs that can work, and a line for each that cannot, by its directory. Raises what
-    `plan_requests` raises.
+    Return the runs that can work, and a line with the reason for each that cannot, by directory. Raise the
+    errors of `plan_requests`.
     """
     local = launcher.on_this_machine(launcher_of(requests)[1])
     jobs, refused = plan_requests(requests, runs, local, console)
-    for job in jobs:  # as requested: with the rate that trials choose it is another request
+    for job in jobs:  # before trials choose a learning rate, which makes it another request
         forget_refusal(job.request, runs)
     return jobs, {
         record_refusal(request, runs, error, local): f"{request.title}: {error}" for request, error in refused
@@ -49,12 +49,12 @@ def plan_requests(
 ) -> tuple[list[Job], Refused]:
     """Return the runs that can work and the requests that cannot; a run requested twice is one job.
 
-    `local`: the runs are for this machine; `gpu`: each is for such GPUs, which need not be there. Raises
-    ConfigError where a setting is wrong. A scheme and an attention that do not fit together and a run that
-    exceeds the memory or the disk are refused, and the other requests are planned; PairError or BudgetError
-    is raised only where none is left.
+    `local` is whether the runs are for this machine. With `gpu`, a run must fit into a GPU of this memory,
+    which need not exist. A request is refused if its scheme and attention do not fit together, or if the run
+    exceeds the memory or the disk; the others are still planned. Raise ConfigError if a setting is wrong,
+    and PairError or BudgetError only if every request is refused.
     """
-    jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since names of options may differ
+    jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since one run may have several labels
     refused: Refused = []
     preparation = Preparation()
     for request in with_bar(requests, "planned", console):
@@ -65,7 +65,7 @@ def plan_requests(
                 check_fits(job.size, gpu)
             first = jobs.setdefault((job.config.study, job.identity), job)
             if first.config.logger != job.config.logger:
-                raise ConfigError("one run with two loggers: for both at once write logger=[NAME,NAME]")
+                raise ConfigError("a run is requested with two loggers: to use both, set logger=[NAME,NAME]")
         except (PairError, BudgetError) as error:
             refused.append((request, error))
         except ConfigError as error:

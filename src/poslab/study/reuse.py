@@ -1,4 +1,4 @@
-"""Copy a run that another study has finished, or the weights of one that is only evaluated otherwise."""
+"""Copy a run that another study has finished, or the weights of a run with the same training."""
 
 import re
 import shutil
@@ -22,11 +22,11 @@ from poslab.study.status import sound_manifest
 
 
 def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
-    """Copy the same runs from other studies, else the weights of runs that had the same training.
+    """Copy equal runs from other studies, or else the weights of finished runs with the same training.
 
-    Return the study of each run that was copied, and the number of runs that got weights: these have nothing
-    to train, and resume with their evaluation. Only what is undamaged is copied, and nothing where a run has
-    a directory already.
+    Return the source study of each copied run, and the number of runs that received weights: these need no
+    training, and resume with their evaluation. Only undamaged files are copied, and only for jobs without a
+    directory.
     """
     copied: list[str] = []
     trained = 0
@@ -39,14 +39,14 @@ def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
 
 
 def would_take_over(jobs: Sequence[Job]) -> tuple[set[Path], set[Path]]:
-    """Return the directories of the runs that `take_over` would copy, and of those that would get weights."""
-    found = {job.directory: same for job, _, same in _elsewhere(jobs, lambda *_: True)}
-    copied = {directory for directory, same in found.items() if same}
-    return copied, found.keys() - copied
+    """Return the directories of the runs that `take_over` would copy, and of those it would give weights."""
+    is_same = {job.directory: same for job, _, same in _elsewhere(jobs, lambda *_: True)}
+    copied = {directory for directory, same in is_same.items() if same}
+    return copied, is_same.keys() - copied
 
 
 def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
-    """Return the first job of each training, and those that need only its weights."""
+    """Return the first job of each group with the same training, and the others, which need its weights."""
     first: dict[str, Job] = {}
     for job in jobs:
         first.setdefault(_training(Manifest.model_validate(job.facts)), job)
@@ -55,9 +55,9 @@ def one_of_each_training(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
 
 
 def _elsewhere(jobs: Sequence[Job], serves: Callable[..., bool]) -> Iterator[tuple[Job, Path, bool]]:
-    """Yield the jobs without a directory that a finished run can serve and `serves`, with its directory.
+    """Yield each job without a directory for which `serves` accepts a finished run, and that run's directory.
 
-    The last is whether it is the same run, which is preferred to one with the same training.
+    The third item is whether it is the same run, which is preferred to a run with the same training.
     """
     new = [job for job in jobs if not job.directory.exists()]
     identities, trainings = defaultdict(list), defaultdict(list)
@@ -74,7 +74,7 @@ def _elsewhere(jobs: Sequence[Job], serves: Callable[..., bool]) -> Iterator[tup
 
 
 def _undamaged(directory: Path, manifest: Manifest, weights_only: bool) -> bool:
-    """Return whether a run has all of its files as they were written, or its weights."""
+    """Return whether all files of a run, or only its weights, are as they were written."""
     files = manifest.files or {}
     if weights_only:
         files = {name: digest for name, digest in files.items() if name == FINAL}
@@ -89,7 +89,7 @@ def _training(manifest: Manifest) -> str:
 
 
 def finished_runs(runs: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield the directories and manifests of the finished runs in the folder of all studies."""
+    """Yield the directories and manifests of the finished runs of all studies in the folder `runs`."""
     for path in sorted(runs.glob(f"*/*-*/{MANIFEST}")):
         manifest = sound_manifest(path.parent)
         if manifest is not None and manifest.status == "done":
@@ -104,17 +104,17 @@ def _copy(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:
     try:
         for name in filter(is_file_name, manifest.files or {}):
             shutil.copy2(source / name, unfinished / name)
-    except OSError:  # another command has removed the source, or the disk is full: the run waits for room
+    except OSError:  # another command removed the source, or the disk is full: then the run waits for space
         return False
     RunRecord(unfinished, manifest).update(
         study=job.config.study,
         run=job.directory.name,
         pos=job.request.pos,
         attention=job.request.attention,
-        wandb=None,  # W&B gets a run of its own, in this study's group
+        wandb=None,  # W&B gets a separate run, in this study's group
         taken_from=source.parent.name,
     )
-    return not damaged_files(unfinished, manifest.files)  # else the source has changed meanwhile
+    return not damaged_files(unfinished, manifest.files)  # otherwise the source changed during the copy
 
 
 def _copy_weights(job: Job, source: Path, manifest: Manifest, unfinished: Path) -> bool:
@@ -141,12 +141,12 @@ def _copy_weights(job: Job, source: Path, manifest: Manifest, unfinished: Path) 
 
 
 def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
-    """Give the job the directory that `fill` fills, whole; return whether it could."""
+    """Create the job's directory atomically, with the files that `fill` writes; return whether it worked."""
     job.directory.parent.mkdir(parents=True, exist_ok=True)
     with suppress(TakenError), file_lock(run_lock(job.directory)):
         if job.directory.exists():
             return False
-        copies = re.compile(rf"\.{re.escape(job.directory.name)}\.[a-z0-9_]{{8}}")  # of killed commands
+        copies = re.compile(rf"\.{re.escape(job.directory.name)}\.[a-z0-9_]{{8}}")  # left by killed commands
         for path in job.directory.parent.glob(".*"):
             if copies.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -159,4 +159,4 @@ def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
             return True
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    return False  # another command runs it
+    return False  # another command runs the job

@@ -1,6 +1,6 @@
-"""Where and when the runs of a command would run, by the rule that the pool of runs follows.
+"""Compute where and when the runs of a command would run, by the rule that the pool of runs follows.
 
-A run starts, in the order of the command, as soon as its devices and its memory are free.
+Runs start in the order of the command, each as soon as its devices and its memory are free.
 """
 
 import heapq
@@ -16,22 +16,22 @@ from poslab.study.launch.contract import Places
 class Machine:
     """The machine that runs are planned for."""
 
-    name: str  # for the head of the table
-    local: bool  # whether it is this one, so that `auto` settings mean its devices
+    name: str  # for the heading of the table
+    local: bool  # whether it is this machine, so that `auto` settings refer to its devices
     cuda: bool
-    places: Places | None  # None: a cluster decides where a run goes
-    memory: tuple[int, ...] = ()  # bytes of each place that runs share
+    places: Places | None  # None if a cluster decides where a run goes
+    memory: tuple[int, ...] = ()  # bytes of each place that runs share: the machine, or each GPU
 
 
 @dataclass
 class Placed:
-    """What a run takes, and where and when it would run."""
+    """The resources that a run needs, and where and when it would run."""
 
     seconds: float
     memory: int  # bytes
     devices: int = 1  # cores or GPUs
-    names: tuple[str, ...] = ()  # of its devices; empty: it takes none, or a cluster decides
-    # 1: it starts at once; 2: after one run on its device, or after all runs of an earlier stage.
+    names: tuple[str, ...] = ()  # of its devices; empty if it needs none, or if a cluster decides
+    # 1 if it starts at once, 2 if it starts after one run on its device or after an earlier stage, and so on.
     wave: int = 0
     end: float = 0.0  # seconds after the first start
 
@@ -39,16 +39,16 @@ class Placed:
 def schedule(
     runs: Sequence[Placed], places: Places, memory: Sequence[int] = (), earlier: Sequence[Placed] = ()
 ) -> None:
-    """Place the runs in this order; each takes as many devices as it asks for, of those that there are.
+    """Set the devices, the wave and the end of each run, in this order.
 
-    `memory` holds the bytes of each place that runs share: the machine, or each GPU; empty: enough.
-    `earlier` are runs that end before the first of these starts, as trials of a rate do.
+    `memory` has the bytes of each place that runs share: the machine, or each GPU. If it is empty, memory is
+    no limit. `earlier` are runs that end before the first of these starts, such as trials of a learning rate.
     """
     now = max((run.end for run in earlier), default=0.0)
     waves = max((run.wave for run in earlier), default=0)
-    before: Counter[str] = Counter()
-    used: Counter[str] = Counter()
-    running: list[tuple[float, int]] = []  # a heap of ends and numbers
+    before: Counter[str] = Counter()  # the runs placed on each device so far
+    used: Counter[str] = Counter()  # the runs on each device now
+    running: list[tuple[float, int]] = []  # a heap of end times and indices
     for number, run in enumerate(runs):
         while True:
             emptiest = sorted(places.names, key=lambda name: used[name])[: run.devices]
@@ -65,13 +65,13 @@ def schedule(
 
 
 def fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
-    """Return whether runs of these bytes fit together into these places; one by itself always does."""
+    """Return whether runs of these sizes, in bytes, fit into the places together; one run always does."""
     return len(runs) == 1 or not memory or fullest_place(runs, len(memory)) <= min(memory)
 
 
 def fullest_place(runs: Sequence[int], places: int) -> int:
-    """Return the most bytes that runs of these sizes take of one place, where devices are leased evenly.
+    """Return the bytes that runs of these sizes take of the fullest place, if devices are leased evenly.
 
-    At most so many runs, here the largest, share one of the `places`: the machine, or each of its GPUs.
+    The `places` are the machine, or each of its GPUs. The fullest has an equal share, the largest runs.
     """
     return sum(sorted(runs)[-math.ceil(len(runs) / places) :])

@@ -1,6 +1,6 @@
-"""Every setting of a run, by name, as its schema describes it, for --help and docs/settings.md.
+"""All settings of a run with their descriptions, for --help and docs/settings.md.
 
-The texts are the descriptions of the fields, and the defaults those of the files in conf/.
+The descriptions come from the fields of the schemas, and the defaults from the files in conf/.
 """
 
 import importlib
@@ -29,7 +29,7 @@ from poslab.model.positions import Scheme
 from poslab.objectives import Objective
 from poslab.study.launch.contract import LAUNCHERS, Launcher
 
-# The groups with options that choose a module: the key of its name, the module's contract and its package.
+# The groups with options that choose a module: the key that names it, its base class and its package.
 PARTS: dict[str, tuple[str, Any, str]] = {
     "pos": ("scheme", Scheme, "poslab.model.positions"),
     "attention": ("kind", Mixer, "poslab.model.attention"),
@@ -49,13 +49,13 @@ class Setting:
 
     name: str  # trainer.max_steps
     values: str  # its type and range, or its choices
-    default: str  # that of the default options; `40 (model=nano)` where the size decides
+    default: str  # the value under the default options, then values of other sizes: `2, 4 (medium)`
     description: str
-    owners: tuple[str, ...] = ()  # the modules that have it, where a group's option decides: rope, xpos
+    owners: tuple[str, ...] = ()  # the modules that have it, if only some of the group have: rope, xpos
 
 
 def settings(conf: Conf) -> dict[str, list[Setting]]:
-    """Return all settings by their group, "" for those without one; `conf` has the option files."""
+    """Return all settings by group, with "" for those without a group; `conf` has the option files."""
     defaults = _defaults(conf.folders[0])
     sections: dict[str, list[Setting]] = {"": []}
     for name, field in Config.model_fields.items():
@@ -72,12 +72,12 @@ def settings(conf: Conf) -> dict[str, list[Setting]]:
 
 
 def _of_parts(group: str, defaults: Mapping[str, str], conf: Conf) -> Iterator[Setting]:
-    """Yield the settings of a group's modules, each once for all modules that describe it alike."""
+    """Yield the settings of a group's modules; modules that describe a setting alike share one entry."""
     selector, contract, package = PARTS[group]
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     tasks = (task.get(group) for task in sections_of(conf, "task").values())
     files = (*_options(group, conf).values(), *tasks)
-    named = {name for section in files for name in named_in(section, selector)}  # of packages, too
+    named = {name for section in files for name in named_in(section, selector)}  # also from other packages
     modules = sorted({item.name for item in found if not item.ispkg} | named - {"local"})
     yield Setting(
         f"{group}.{selector}",
@@ -99,7 +99,7 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Conf) -> Iterator[S
 
 
 def _section(group: str, module: str, conf: Conf) -> str:
-    """Return the section with a module's settings: the group, and of a logger that of its option in it."""
+    """Return the section with a module's settings: the group, or for loggers except W&B a section inside."""
     if group != "logger" or module == WANDB:
         return group
     options = (name for name, section in _options(group, conf).items() if module in named_in(section, "name"))
@@ -107,22 +107,22 @@ def _section(group: str, module: str, conf: Conf) -> str:
 
 
 def _options(group: str, conf: Conf) -> dict[str, dict[str, Any]]:
-    """Return the sections of a group's options, but of loggers that name a class, which is no part."""
+    """Return the sections of a group's options, except loggers that name a class instead of a module."""
     sections = sections_of(conf, group)
-    if group == "logger":  # whose file has its section inside, so that several fit beside one another
+    if group == "logger":  # its files have a section by the logger's name, so that several can be combined
         sections = {name: file.get(name, file) for name, file in sections.items()}
     return {name: section for name, section in sections.items() if "_target_" not in section}
 
 
 def _default_of(name: str, owners: list[str], conf: Conf) -> str:
-    """Return the value in the options of these modules; where they differ, those of a few options."""
+    """Return the default in the options of these modules; if they differ, each value with its option."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
-    having = {
+    by_option = {
         option: _text(section[key])
         for option, section in _options(group, conf).items()
         if section.get(PARTS[group][0]) in owners and key in section
     }
-    preferred = {option: value for option, value in having.items() if option in owners} or having
+    preferred = {option: value for option, value in by_option.items() if option in owners} or by_option
     if len(set(preferred.values())) <= 1:
         return next(iter(preferred.values()), "")
     named = ", ".join(f"{value} ({option})" for option, value in preferred.items())
@@ -134,7 +134,7 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 
 def _defaults(conf: Path) -> dict[str, str]:
-    """Return the values of a run without arguments; where sizes differ, those of each other size too."""
+    """Return the settings of a run without arguments; append the values of sizes that differ."""
     sizes = sorted(path.stem for path in (conf / "model").glob("*.yaml"))
     with hydra.initialize_config_dir(str(conf.resolve()), version_base="1.3"):
         composed = [
@@ -164,7 +164,7 @@ def _text(value: Any) -> str:
 
 
 def _values(field: FieldInfo) -> str:
-    """Return the values of a setting: `auto | true | false`, `whole number (at least 1)`."""
+    """Return the valid values of a setting: `auto | true | false`, `whole number (at least 1)`."""
     bounds = {type(bound).__name__: bound for bound in field.metadata}
     limits = [
         f"{word} {_text(getattr(bounds[kind], attribute))}"
@@ -195,9 +195,9 @@ def _type(annotation: Any) -> str:
 
 
 def help_text(conf: Conf, topics: list[str]) -> str:
-    """Return the settings for a terminal: all for `settings`, else those of the groups or names in `topics`.
+    """Return settings as text for a terminal: those with a group or a name in `topics`.
 
-    Raises ConfigError for an unknown topic.
+    The topic `settings` stands for all of them. Raise ConfigError for an unknown topic.
     """
     sections = settings(conf)
     names = [row.name for rows in sections.values() for row in rows]
@@ -218,7 +218,7 @@ def help_text(conf: Conf, topics: list[str]) -> str:
 
 
 def _entry(row: Setting) -> str:
-    of = f" [{', '.join(row.owners)}]" if row.owners else ""
-    head = f"{row.name}={row.default}{of}" if row.default not in ("", BY_OPTION) else f"{row.name}{of}"
+    owners = f" [{', '.join(row.owners)}]" if row.owners else ""
+    head = f"{row.name}={row.default}{owners}" if row.default not in ("", BY_OPTION) else row.name + owners
     body = re.sub(r"\s+", " ", f"{row.values}. {row.description}")
     return head + "\n" + textwrap.fill(body, 100, initial_indent="    ", subsequent_indent="    ")

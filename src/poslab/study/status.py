@@ -1,4 +1,4 @@
-"""The state of a study's runs, from its files only."""
+"""The state of a study's runs, read only from its files."""
 
 import math
 import time
@@ -27,7 +27,7 @@ ENDED = ("done", "failed", "stopped", "abandoned")
 
 
 def sound_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of a run directory, None where there is none that can be read."""
+    """Return the manifest of a run directory, None if there is none or it cannot be read."""
     try:
         return read_manifest(directory)
     except (UnreadableError, OSError):
@@ -35,29 +35,29 @@ def sound_manifest(directory: Path) -> Manifest | None:
 
 
 def succeeded(manifest: Manifest) -> bool:
-    """Return whether a run is done; that the rate of a trial is too high is a result, too."""
+    """Return whether a run is done. A trial that diverged is done too: its learning rate is too high."""
     trial = (manifest.config or {}).get(PART) == TUNING
     return manifest.status == "done" or (trial and manifest.status == "diverged")
 
 
 def study_folder(study: str, runs: Path) -> Path:
-    """Return the folder of a study that has a list of runs. Raises ConfigError where there is none."""
+    """Return the folder of a study that has a list of runs. Raise ConfigError if there is no such study."""
     listed = studies(runs)
     if study in listed:
         return runs / study
     if study in studies(runs, recorded=True):
-        advice = f"`{typed('report')} study={study}` shows those that are finished"
-        why = "it is of evaluate hf=, or its command has not begun a run"
+        advice = f"`{typed('report')} study={study}` shows the finished ones"
+        why = "it is from evaluate hf=, or its command has not started a run"
         raise ConfigError(f"study {study!r} has no list of runs ({why}): {advice}")
-    known = f"; there are: {', '.join(listed)}" if listed else ", nor any other"
+    known = f"; there are: {', '.join(listed)}" if listed else "; there are none"
     raise ConfigError(f"no study {study[:100]!r} in {runs}{known}")
 
 
 def show_status(folder: Path, follow: bool, hint: str = "") -> int:
-    """Print the state of a study's runs, with `follow` until all have ended or until Ctrl-C.
+    """Print the state of a study's runs; with `follow`, until all have ended or Ctrl-C is pressed.
 
-    `hint` follows the study's name. Return the exit status, 1 where a run failed. Raises ConfigError where
-    the list is damaged or absent.
+    `hint` is printed after the study's name. Return the exit status, which is 1 if a run failed. Raise
+    ConfigError if the study's list is damaged or missing.
     """
     files = StudyFiles(folder)
     console = Console(highlight=False)
@@ -67,7 +67,7 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
     console.print(f"{folder.name}{hint}{ending}", markup=False, soft_wrap=True)
     display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
     if follow:
-        with suppress(KeyboardInterrupt), display:  # it ends the view, not the study
+        with suppress(KeyboardInterrupt), display:  # Ctrl-C ends the view, not the study
             while not all(entry.state in ENDED for entry in files.entries):
                 time.sleep(READ_SECONDS)
                 files.refresh()
@@ -77,8 +77,8 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
             display.print_line(line)
     if any(entry.state == "abandoned" for entry in files.entries):
         console.print(
-            "abandoned: no running command has these runs; the same command starts them, and "
-            f"`{typed('clean')} study={folder.name}` removes them",
+            "abandoned: these runs have not begun, and no running command will start them; the same command "
+            f"starts them, and `{typed('clean')} study={folder.name}` removes them",
             markup=False,
             soft_wrap=True,
         )
@@ -86,26 +86,26 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
 
 
 class StudyFiles:
-    """The runs of a study, read from its files."""
+    """The runs of a study and their states, read from its files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.entries: list[Entry] = []
-        self.queued: set[str] = set()  # the runs of Slurm's queue, which need no command
-        self.asked_at = -math.inf
+        self.queued: set[str] = set()  # the runs in Slurm's queue, which need no command
+        self.asked_at = -math.inf  # when Slurm was asked last
 
     def refresh(self) -> None:
-        """Bring `entries` up to date. Raises ConfigError where the study's list is damaged."""
+        """Bring `entries` up to date. Raise ConfigError if the study's list is damaged or missing."""
         known = {entry.directory.name: entry for entry in self.entries}
         self.entries[:] = [
             known.get(name) or Entry(name, self.directory / name, "waiting") for name in self._names()
         ]
         if time.monotonic() - self.asked_at > SLURM_SECONDS:
             self.queued, self.asked_at = queued(self.directory), time.monotonic()
-        coming = active_runs(self.directory)
+        active = active_runs(self.directory)
         for entry in self.entries:
             if entry.state != "done":
-                self._read(entry, coming.get(entry.directory.name))
+                self._read(entry, active.get(entry.directory.name))
                 if entry.directory.name in self.queued and entry.state in ("stopped", "abandoned"):
                     entry.state, entry.note = "waiting", ""
 
@@ -113,22 +113,22 @@ class StudyFiles:
         try:
             listed = read_study_list(self.directory)
         except DamagedError as error:
-            raise ConfigError(f"{error}; the study's command writes it again") from None
+            raise ConfigError(f"{error}; running the study's command again restores it") from None
         if listed is None:
             path = self.directory / STUDY_LIST
-            raise ConfigError(f"{path} is gone; the study's command writes it again")
+            raise ConfigError(f"{path} is missing; running the study's command again restores it")
         return listed.runs
 
-    def _read(self, entry: Entry, coming: float | None) -> None:
-        """Set the entry's state; `coming` is when a running command listed the run."""
+    def _read(self, entry: Entry, listed_at: float | None) -> None:
+        """Set the entry's state; `listed_at` is when a running command listed the run, None if none did."""
         try:
             manifest = read_manifest(entry.directory)
             written = (entry.directory / MANIFEST).stat().st_mtime if manifest is not None else 0.0
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
-        if manifest is None or (written < (coming or 0.0) and not _is_locked(entry.directory)):
-            entry.state, entry.note = ("abandoned" if coming is None else "waiting"), ""
+        if manifest is None or (written < (listed_at or 0.0) and not _is_locked(entry.directory)):
+            entry.state, entry.note = ("abandoned" if listed_at is None else "waiting"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""
@@ -139,21 +139,21 @@ class StudyFiles:
         elif manifest.status in ("running", "interrupted"):
             entry.state, entry.note = "stopped", RESUMES
         else:
-            entry.state, entry.note = "failed", manifest.reason or "without a reason"
+            entry.state, entry.note = "failed", manifest.reason or "no reason is recorded"
 
 
 def _is_locked(run: Path) -> bool:
-    """Return whether a process holds the run's lock; True where that is unknown, as the record says."""
+    """Return whether a process holds the run's lock; True if that is unknown, since the record says so."""
     try:
         return is_taken(run_lock(run))
-    except OSError:  # a file of another user, or a file system without locks
+    except OSError:  # the file belongs to another user, or the file system has no locks
         return True
 
 
 def _durations(entries: Iterable[Entry]) -> list[float]:
-    """Return the seconds that finished runs took by their records, without the time that one was stopped."""
-    known = (sound_manifest(entry.directory) for entry in entries if entry.state == "done")
+    """Return the seconds that finished runs took according to their records, not counting interruptions."""
+    manifests = (sound_manifest(entry.directory) for entry in entries if entry.state == "done")
     return [
         sum(part or 0.0 for part in (facts.seconds, facts.seconds_validation, facts.seconds_evaluation))
-        for facts in filter(None, known)
+        for facts in filter(None, manifests)
     ]

@@ -1,4 +1,4 @@
-"""Options of a command for its studies: their folders, and what their reports compare and test."""
+"""The options of a command that concern whole studies: folders, and what the reports compare and test."""
 
 import math
 import os
@@ -14,20 +14,20 @@ from poslab.record.study_list import UNNAMED, recorded_runs
 from poslab.study.run.job import Job
 from poslab.study.status import sound_manifest
 
-CHOICES = ("reference", "question", "primary")  # settings of which a study has one value
+CHOICES = ("reference", "question", "primary")  # settings that have one value per study
 
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Options of a command for its studies."""
+    """The options of a command that concern its studies as a whole."""
 
-    command: str  # its line, which the reports show so that the runs can be repeated
-    runs: Path  # the folder of all studies' runs
-    reports: Path  # and of all reports
-    choices: Mapping[str, Mapping[str, str]]  # of each of CHOICES: the value by study, where one is given
+    command: str  # the command line, which reports show so that the runs can be repeated
+    runs: Path  # the folder with the runs of all studies
+    reports: Path  # the folder with all reports
+    choices: Mapping[str, Mapping[str, str]]  # for each of CHOICES: its value by study, if the study has one
 
     def check_primaries(self, jobs: Sequence[Job]) -> None:
-        """Raise ConfigError where no run of a study is evaluated at the length of the figure to be tested."""
+        """Raise ConfigError if no run of a study is evaluated at the length of the study's `primary`."""
         for study, primary in self.choices["primary"].items():
             configs = [manifest.config or {} for manifest in _manifests(self.runs / study)]
             lengths = [(config.get("evaluate") or {}).get("longest") for config in configs]
@@ -42,7 +42,7 @@ class StudyOptions:
 
 
 def study_options(requests: Sequence[Request], command: str) -> StudyOptions:
-    """Return the options that all requests of a command share. Raises ConfigError where they differ."""
+    """Return the options that all requests of a command share. Raise ConfigError if they differ."""
     runs, reports = _folders(requests)
     choices = {setting: _one_per_study(requests, setting) for setting in CHOICES}
     _check_references(choices["reference"], requests, runs)
@@ -50,55 +50,55 @@ def study_options(requests: Sequence[Request], command: str) -> StudyOptions:
 
 
 def _folders(requests: Sequence[Request]) -> tuple[Path, Path]:
-    """Return the folders of all studies' runs and of all reports.
+    """Return the folder for the runs of all studies and the folder for all reports.
 
-    Raises ConfigError where a command has several, or one that cannot be written.
+    Raise ConfigError if the requests name several of either, or if one of them is not writable.
     """
     for name in ("runs", "reports"):
         values = list(dict.fromkeys(str(getattr(request.config, name)) for request in requests))
         if len(values) > 1:
-            raise ConfigError(f"{name}={','.join(values)}: a command has one folder for its {name}")
+            raise ConfigError(f"{name}={','.join(values)}: a command can have only one folder for its {name}")
         folder = Path(values[0]).absolute()
         existing = next(path for path in (folder, *folder.parents) if path.exists() or path.is_symlink())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            why = "cannot be written" if existing.is_dir() else "is no folder"
+            why = "is not writable" if existing.is_dir() else "is not a folder"
             raise ConfigError(f"{name}={values[0]}: {existing} {why}; choose another {name}=")
     config = requests[0].config
     return Path(config.runs), Path(config.reports)
 
 
 def _check_references(references: Mapping[str, str], requests: Sequence[Request], runs: Path) -> None:
-    """Raise ConfigError where the arm that a study compares the others with is none of its arms."""
+    """Raise ConfigError if the `reference` of a study is not one of the study's arms."""
     for study, reference in references.items():
         arms = {(request.pos, request.attention) for request in requests if request.config.study == study}
         arms |= {(str(run.pos), str(run.attention)) for run in _manifests(runs / study)}
         names = dict.fromkeys(
             name for pos, attention in sorted(arms) for name in (pos, f"{pos} / {attention}")
         )
-        # In an arm's label its other differences follow.
+        # The label of an arm may continue after its name with the other settings in which it differs.
         if not any(reference == name or reference.startswith(f"{name} ") for name in names):
             raise ConfigError(
-                f"reference={reference[:60]} is no arm of study={study}; there are {', '.join(names)}"
+                f"reference={reference[:60]} is not an arm of study={study}; there are {', '.join(names)}"
             )
 
 
 def _one_per_study(requests: Sequence[Request], setting: str) -> dict[str, str]:
-    """Return the value of `setting` of each study that sets it.
+    """Return the value of `setting` for each study that sets it.
 
-    Raises ConfigError where requests of one study differ in it.
+    Raise ConfigError if requests of the same study set different values.
     """
     values: dict[str, str] = {}
     for request in requests:
         study, value = request.config.study, getattr(request.config, setting)
         if value is not None and values.setdefault(study, value) != value:
             raise ConfigError(
-                f"{setting}={values[study]},{value}: a study has one {setting}; text with commas takes "
-                f"quotes of both kinds, {setting}='\"TEXT\"'"
+                f"{setting}={values[study]},{value}: a study can have only one {setting}; text with commas "
+                f"needs both kinds of quotes, {setting}='\"TEXT\"'"
             )
     return values
 
 
 def _manifests(study: Path) -> Iterator[Manifest]:
-    """Return the readable manifests of recorded runs, which count beside the command's own."""
+    """Return the readable manifests of the study's recorded runs; an unnamed study has none."""
     names = [] if study.name == UNNAMED else recorded_runs(study)
     return filter(None, (sound_manifest(study / name) for name in names))

@@ -1,8 +1,8 @@
-"""Choose the rates of each arm before a study, by trials on seeds and text of their own.
+"""Choose the learning rates of each arm before a study, by trials with separate seeds and text.
 
-One learning rate for all schemes would favour those that it happens to suit. Every arm has the same grid of
-rates, and those with parameters in their scheme the same grid of rates for these. Trials train as long as the
-study's runs, and are validated on text that the study trains on (config.part).
+One learning rate for all schemes would favour those that it happens to suit. So every arm gets the same grid
+of learning rates, and every arm with parameters in its scheme the same grid of rates for these. Trials train
+as long as the study's runs, and are validated on text that the study trains on (config.part).
 """
 
 import json
@@ -14,14 +14,14 @@ from poslab.config.schema import ConfigError
 from poslab.record.reader import Rates, load_run
 from poslab.study.run.job import Job
 
-# A trial is validated while it trains, and not evaluated past L.
+# A trial is validated during training, and is not evaluated past L.
 SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"], "rescale_factor": "auto"}
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
-    """Return the trial runs for the arms of `requests`; none for those that tune nothing.
+    """Return the trial runs for the arms of `requests`; there are none for requests without tuning.
 
-    Raises ConfigError where `tune.scheme_factors` has nothing to act on.
+    Raise ConfigError if `tune.scheme_factors` is set and no scheme has parameters.
     """
     requested: dict[str, Request] = {}
     requests = list(requests)
@@ -29,8 +29,8 @@ def trials(requests: Iterable[Request]) -> list[Request]:
     with_factors = any(config.tune.scheme_factors for config in configs)
     if with_factors and not any(config.scheme_learns for config in configs):
         raise ConfigError(
-            "tune.scheme_factors is for schemes with parameters of their own, and no scheme of this command "
-            "has any: choose tune=learning_rate"
+            "tune.scheme_factors is for schemes with parameters, and no scheme of this command has any: "
+            "choose tune=learning_rate"
         )
     for request in requests:
         config = request.config
@@ -54,14 +54,14 @@ def trials(requests: Iterable[Request]) -> list[Request]:
 def tuned(
     requests: Sequence[Request], jobs: Iterable[Job]
 ) -> tuple[list[Request], list[tuple[Request, str]]]:
-    """Return `requests` with the rates that the trials chose, and those without any, with the reasons."""
+    """Return the requests with the rates that trials chose, and those without rates, with the reasons."""
     from poslab.analysis.learning_rates import choose  # imports SciPy, and few studies tune
 
     losses: dict[str, dict[Rates, list[float | None]]] = {}
     unfinished: set[str] = set()
     for job in jobs:
         arm = _arm(job.request)
-        if not job.settled:  # without its loss another rate might be chosen
+        if not job.settled:  # its loss is missing, so the wrong rate might be chosen
             unfinished.add(arm)
             continue
         trainer = job.request.config.trainer
@@ -75,8 +75,8 @@ def tuned(
         if _arm(request) in unfinished:
             without.append((request, "a trial of its rates is not done: run the same command again"))
             continue
-        of_arm = losses.get(_arm(request), {})
-        choice = choose({rates: of_arm.get(rates, [None]) for rates in _grid(request.config)})
+        by_rates = losses.get(_arm(request), {})
+        choice = choose({rates: by_rates.get(rates, [None]) for rates in _grid(request.config)})
         if choice is None:
             without.append((request, "it diverged at every rate: choose lower tune.factors"))
             continue
@@ -86,7 +86,7 @@ def tuned(
 
 
 def _grid(config: Config) -> list[Rates]:
-    """Return the rates that are tried for an arm."""
+    """Return the rates to try for an arm."""
     trainer, tune = config.trainer, config.tune
     scheme_factors = (tune.scheme_factors if config.scheme_learns else []) or [1.0]
     return [
@@ -97,12 +97,12 @@ def _grid(config: Config) -> list[Rates]:
 
 
 def _product(base: float, factor: float) -> float:
-    """Return the product without rounding errors in its last digits: 0.002 x 0.1 is 0.0002."""
+    """Return the product without rounding errors in the last digits: 0.002 x 0.1 is 0.0002."""
     return float(f"{base * factor:.12g}")
 
 
 def _arm(request: Request) -> str:
-    """Return the settings that a request shares with its trials, whatever the names of their options."""
+    """Return the settings that a request shares with its trials, as a key that ignores option names."""
     config = request.config.model_dump(
         mode="json",
         exclude={"seed", "part", "tune", "evaluate", "reference", "primary", "logger", "launcher"},
@@ -113,6 +113,6 @@ def _arm(request: Request) -> str:
 
 
 def _final_loss(job: Job) -> float | None:
-    """Return nats per token at the last validation of a finished run, None of one that diverged."""
+    """Return the nats per token at the last validation of a finished run, None if it diverged."""
     run = load_run(job.directory)
     return run.validations[-1].loss if run.status == "done" else None
