@@ -1,1 +1,1 @@
-"""From requests to finished runs: plan them, launch them, follow them and report on them."""
+"""From requests to finished runs: plan, launch, watch, report."""

@@ -122,7 +122,7 @@ def _check_objective(config: Config, trained: bool) -> None:
     if objective.reads_text == (config.data.get("source") == "none"):
         choice = "objective=causal or masked, or task=NAME" if objective.reads_text else "data=none"
         raise ConfigError(
-            f"objective.kind={config.objective['kind']} and data={config.data['source']}: choose {choice}"
+            f"objective.kind={config.objective['kind']} with data={config.data['source']}: choose {choice}"
         )
     if config.context_length < objective.needs():
         raise ConfigError(

@@ -39,9 +39,9 @@ def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, 
 
 def _note_other_devices(job: Job, manifest: Manifest, note: Note) -> None:
     """Add a note if training resumes on other devices, which changes the order of sums."""
-    before = {**SHARING, **((manifest.config or {}).get("trainer") or {})}
+    old = {**SHARING, **((manifest.config or {}).get("trainer") or {})}
     now = job.config.trainer.model_dump(include=set(SHARING))
-    if changed := [f"{key}={now[key]} after {before[key]}" for key in SHARING if now[key] != before[key]]:
+    if changed := [f"{key}={now[key]} instead of {old[key]}" for key in SHARING if now[key] != old[key]]:
         note(f"resumed with {', '.join(changed)}: the last digits may differ")
 
 

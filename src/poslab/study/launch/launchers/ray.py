@@ -66,7 +66,7 @@ class Ray(Launcher):
         return Places(tuple(f"core {number}" for number in cores()), options.cores_per_run)
 
     def __init__(self, options: RayOptions, runs: int) -> None:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to Ray's makers
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent to Ray's developers
         if options.address is None:
             os.environ.update(VARIABLES)
         try:
