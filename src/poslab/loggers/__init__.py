@@ -193,9 +193,6 @@ def open_loggers(run: OpenedRun, given: Sequence["Logger"] = ()) -> "list[Guarde
     return opened
 
 
-LOGGER_FAILED = " failed; the record is complete without it"  # after a title in a run's log; Pool reads it
-
-
 class Guarded:
     """A logger that is called until it fails; the failure is printed in one line and noted in `place`."""
 
