@@ -77,7 +77,7 @@ def pairwise_tests(compared: Sequence[Setting]) -> Tests:
     """Return tests of all pairs of schemes at L, 4 L and 8 L in all settings.
 
     The tests of one study, over all its settings and texts, are one family (Holm 1979), so that a new study
-    does not change the others. Each pair is in both directions. Arms without the figure, or with losses that
+    does not change the others. Each pair has both directions. Arms without the figure, or with losses that
     do not compare, have no test.
     """
     differences: dict[tuple[Setting, str, str, str], Difference] = {}

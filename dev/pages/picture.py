@@ -35,7 +35,7 @@ class Picture:
 
 
 def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) -> Picture | None:
-    """Return the picture of a scheme with these options; None if its effect does not depend on distance.
+    """Return the picture of a scheme with these options; None if it does not depend on the distance alone.
 
     A rotation is drawn as the logit of a query on an equal key, together with RoPE's. For sinusoids, the
     product of two tokens' vectors is drawn. A bias is drawn as it is added; a learned one as trained in the
@@ -80,7 +80,7 @@ def picture(scheme: str, options: Sequence[str], settings: Sequence[Setting]) ->
 
 
 def _trained(scheme: str, settings: Sequence[Setting]) -> tuple[dict[str, Line], str] | None:
-    """Return the heads' biases in the first archived run with a loss at 8 L, and words that name the run."""
+    """Return the heads' biases in the first archived run with these and a loss at 8 L, and name the run."""
     for setting in settings:
         for arm in setting.arms:
             if scheme_of(arm) == scheme and AT_8L in arm.figures:

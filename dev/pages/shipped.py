@@ -1,7 +1,7 @@
 """The models in the transformers library that use a scheme, with the place in the source that shows it.
 
-A test looks up every place in the installed transformers. A scheme without an entry is not in any model that
-this table has a source for.
+A test looks up every place in the installed transformers. For a scheme without an entry,
+no model is known that uses it.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Write docs/zoo.md: all schemes over all archived studies, one table per setting."""
+"""The page docs/zoo.md: all schemes over all archived studies, one table per setting."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

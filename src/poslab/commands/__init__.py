@@ -1,1 +1,1 @@
-"""What a user types: a module a command, for `poslab` and for the scripts of a checkout"""
+"""The commands that users type: one module per command, for `poslab` and for the scripts of a checkout"""

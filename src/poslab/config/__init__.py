@@ -1,1 +1,1 @@
-"""What can be asked for, checked before anything is read."""
+"""The settings of commands, as schemas and requests, checked before anything is read."""
