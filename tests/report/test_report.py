@@ -156,7 +156,7 @@ def test_losses_that_are_not_finite_are_no_number(tmp_path):
     row = row_of(results, "a")
     assert row["loss_8x"] is None
     assert row["usable_length"] == 4 * L
-    assert any("not finite: means and tests of these leave it out" in text for text in warnings_of(results))
+    assert any("losses that are not finite" in text for text in warnings_of(results))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,8 @@ def test_losses_that_are_not_finite_are_no_number(tmp_path):
         (number(-1e-12), "0.000000"),
         (interval(-1e-12, 0.0), "0.000000 ± 0.000000"),
         (interval(2.0, 0.00042), "2.0000 ± 0.0004"),
+        (interval(2.078662, 0.000005), "2.0787 ± 0.0001"),  # two seeds that agree by chance
+        (interval(0.000714, 0.00002), "0.000714 ± 0.000020"),
         (quantity(999_900), "1 M"),
         (
             plain("read /home/me/secret/a.txt\nand and/or http://host/a/b"),
@@ -210,7 +212,7 @@ def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
     write_run(tmp_path, "rope")
     write_run(tmp_path, "masked", pos="alibi", config={"objective": {"kind": "masked", "share": 0.15}})
     said = list(warnings_of(gather("made_up", tmp_path, "rope causal")))
-    assert any("rope causal: alibi masked. Losses of two objectives do" in text for text in said)
+    assert any("rope causal: alibi masked. Losses of two objectives are" in text for text in said)
 
 
 def test_a_report_warns_of_distances_that_training_did_not_reach(tmp_path):

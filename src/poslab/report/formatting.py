@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them, and addresses that lead only to web pages."""
+"""Readable numbers, and addresses that are safe to link to."""
 
 import math
 import re
@@ -7,6 +7,7 @@ from urllib.parse import quote
 from poslab.config.text import CONTROL
 
 DASH = "–"
+DECIMALS = 4  # more would claim too much where a few seeds happen to agree
 
 
 def web_link(url: object) -> str | None:
@@ -24,18 +25,22 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
 
 
 def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:
-    """Return the mean with half its interval, both to the same decimals: 1.523 ± 0.012."""
+    """Return the mean with half its interval, both with the same number of decimals: 1.523 ± 0.012.
+
+    A half-width adds decimals only up to `DECIMALS`; a smaller one is printed as one unit of the last.
+    """
     plus = "+" if sign else ""
     if mean is None or half_width is None:
         return number(mean, digits, plus)
-    decimals = _decimals(max(abs(mean), half_width), digits)  # of what is nearly 0, no more than is known
+    decimals = _decimals(max(abs(mean), half_width), digits)  # a mean near 0 is not known more precisely
     if half_width > 0:
-        decimals = max(decimals, min(6, -math.floor(math.log10(half_width))))
+        decimals = max(decimals, min(DECIMALS, -math.floor(math.log10(half_width))))
+        half_width = max(half_width, 10.0**-decimals)
     return _minus(f"{mean:{plus}.{decimals}f} ± {half_width:.{decimals}f}")
 
 
 def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
-    """Return a share in percent with half its interval: 42.0 ± 3.1; no sign of percent."""
+    """Return a share in percent with half its interval, without a percent sign: 42.0 ± 3.1."""
     if fraction is None or not math.isfinite(fraction):
         return DASH
     half = "" if half_width is None else f" ± {100 * half_width:.{digits}f}"
@@ -43,12 +48,12 @@ def share(fraction: float | None, half_width: float | None = None, digits: int =
 
 
 def count(value: float | None) -> str:
-    """Return a whole number with separated thousands: 1,024."""
+    """Return a whole number with thousands separators: 1,024."""
     return DASH if value is None else _minus(f"{round(value):,}")
 
 
 def quantity(value: float | None) -> str:
-    """Return three digits with a unit of thousands: 802 k, 1.64 M, 3.1 G."""
+    """Return three significant digits with a metric prefix: 802 k, 1.64 M, 3.1 G."""
     if value is None or not math.isfinite(value):
         return DASH
     for unit, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -79,5 +84,5 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def _minus(text: str) -> str:
-    """Write a true minus sign, and no sign before a zero."""
+    """Use a true minus sign, and no sign before a zero."""
     return re.sub(r"^[+-](0(?:\.0+)?)(?![\d.])", r"\1", text).replace("-", "−")

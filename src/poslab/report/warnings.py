@@ -1,4 +1,4 @@
-"""What a reader has to know beside the figures: warnings, and how far the statistics reach."""
+"""What a reader must know besides the figures: warnings, and the limits of the statistics."""
 
 import json
 import math
@@ -18,20 +18,20 @@ from poslab.report.cells import figure_words
 from poslab.report.formatting import number, quantity
 
 EXPECTED_VALIDATIONS = 100
-EDGE = "at the grid's edge: widen it"  # a rate that was chosen
+EDGE = "at the grid's edge: widen it"  # said of a chosen rate
 RATE_NAMES = {"learning_rate": "learning rate", "scheme_rate": "scheme rate"}
 
 
 def rates_text(rates: Rates) -> str:
-    """Return 0.002, or 0.002 x 3 where the scheme's own parameters train at three times their rate."""
+    """Return 0.002, or 0.002 x 3 if the scheme's own parameters train at three times that rate."""
     of_scheme = "" if rates.scheme_rate == 1 else f" x {rates.scheme_rate:g}"
     return f"{rate_text(rates.learning_rate)}{of_scheme}"
 
 
 def warnings_of(results: Results) -> Iterator[str]:
-    """Yield what may make the answer wrong: missing runs, and runs that do not compare.
+    """Yield reasons why the answer may be wrong: missing runs, and runs that are not comparable.
 
-    Of a study on several texts, what is so on each text by itself comes last.
+    For a study on several texts, the warnings that concern a single text come last.
     """
     whole = list(_warnings_of(results))
     yield from whole
@@ -39,7 +39,7 @@ def warnings_of(results: Results) -> Iterator[str]:
     finished = [item for item in results.arms if item.arm.finished]
     apart = [item.arm.label for item in finished if item.arm.finished[0].name not in known]
     if results.texts and apart:
-        yield f"Without the reference on the same text, so compared with nothing: {listing(apart)}."
+        yield f"Not compared, because the reference was not run on the same text: {listing(apart)}."
     base = {scored_by(run) for run in results.reference.arm.finished}
     if differing := [
         item.arm.label
@@ -48,14 +48,14 @@ def warnings_of(results: Results) -> Iterator[str]:
     ]:
         yield (
             f"Trained for another objective than {results.reference.arm.label}: {listing(differing)}. Losses "
-            "of two objectives do not compare, though a figure may show both."
+            "of two objectives are not comparable, even if a figure shows both."
         )
     for text in results.texts:
         yield from (f"{text.text}: {warning}" for warning in _warnings_of(text) if warning not in whole)
 
 
 def _warnings_of(results: Results) -> Iterator[str]:
-    """Warn of what concerns all runs together."""
+    """Yield the warnings that concern all runs together."""
     finished = results.finished
     yield from filter(None, (results.reference_warning, results.primary_warning))
     uncounted = [run for run in results.compared if run.status != "done"]
@@ -65,41 +65,41 @@ def _warnings_of(results: Results) -> Iterator[str]:
         yield f"{len(uncounted)} of {len(results.compared)} runs {verb} not count: {listing(named)}."
     if not results.reference.rows:
         label = results.reference.arm.label
-        yield f"The reference, {label}, has no finished run: no targets, no comparisons."
+        yield f"The reference, {label}, has no finished run, so there are no targets and no comparisons."
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
-            lacking = f"Without other arms, or without {rungs.reference}, at their size and budget"
-            yield f"{lacking}, so in no order and no trend: {listing(apart)}."
+            lacking = f"No other arm, or no {rungs.reference}, has their size and budget"
+            yield f"{lacking}, so these arms are in no order and no trend: {listing(apart)}."
         yield (
-            f"Gaps to {rungs.reference} are taken at one size and budget. What compares all arms at once, "
-            f"as tokens to target, has them all against {results.reference.arm.label}."
+            f"Gaps to {rungs.reference} are taken at the same size and budget. Figures that compare all arms "
+            f"at once, such as tokens to target, compare them with {results.reference.arm.label}."
         )
     yield from _differences(finished, bool(results.texts), rungs is not None)
     yield from _untrained(finished)
     yield from _far_from_normal(results)
     yield from _rate_warnings(results)
     if len({frozenset(row["seed"] for row in item.rows) for item in results.arms if item.rows}) > 1:
-        yield "The arms have different seeds; differences are taken over shared seeds."
+        yield "The arms have different seeds, so differences are taken over shared seeds."
     for run in finished:
         if not run.validations and not is_pretrained(run):
-            yield f"{run.name} has no validation losses: no convergence figures."
+            yield f"{run.name} has no validation losses, so it is in no convergence figure."
         elif run.has_text and ("non_overlapping", 1.0) not in run.segments:
             yield f"{run.name} has no loss at L."
     for run in finished:
-        steps, asked = run.steps
-        if steps < asked:
-            yield f"{run.name} ended at step {steps:,} of {asked:,}, by one of its callbacks."
+        steps, planned = run.steps
+        if steps < planned:
+            yield f"{run.name} was stopped by one of its callbacks at step {steps:,} of {planned:,}."
     unfit = [run.name for run in _measurements(finished) if not all(map(math.isfinite, _losses(run)))]
-    left_out = "has losses that are not finite: means and tests of these leave it out"
+    left_out = "has losses that are not finite; means and tests of these losses leave it out"
     yield from (f"{run} {left_out}." for run in dict.fromkeys(unfit))
 
 
 def _differences(runs: tuple[Run, ...], across_texts: bool, across_budgets: bool) -> Iterator[str]:
-    """Warn of settings in which runs differ and that make arms hard to compare.
+    """Yield warnings about settings that differ between runs and make arms hard to compare.
 
-    Runs on several texts (`across_texts`) are compared text by text, so that these may differ; those of a
-    ladder budget by budget.
+    With `across_texts`, runs are compared text by text, so their texts may differ. With `across_budgets`,
+    as on a ladder, they are compared budget by budget.
     """
     tasks = grouped(("" if run.has_text else plain(run.objective, 60), run) for run in runs)
     for question in QUESTIONS[across_texts:]:
@@ -115,11 +115,11 @@ def _differences(runs: tuple[Run, ...], across_texts: bool, across_budgets: bool
             tokens = sum([part.tokens for part in segments.values()])
             scored.setdefault((run.context_length, protocol), set()).add((tokens, frozenset(segments)))
     if not across_texts and any(len(entries) > 1 for entries in scored.values()):
-        yield "Lengths or arms differ in the target tokens that were scored."
+        yield "The scored target tokens differ between lengths or arms."
 
 
 def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
-    """Warn of schemes that were measured at distances for which they have parameters without training."""
+    """Yield warnings about schemes measured at distances for which their parameters were not trained."""
     by_length = grouped(
         ((run.context_length, first), run.pos)
         for run in runs
@@ -129,114 +129,114 @@ def _untrained(runs: tuple[Run, ...]) -> Iterator[str]:
     for (length, first), schemes in sorted(by_length.items()):
         yield (
             f"{listing(list(dict.fromkeys(schemes)))}: windows of {length} tokens train no parameter for "
-            f"distances from {first} tokens on, so losses past L rest on parameters as they were drawn. "
-            "Choose a table that ends within L."
+            f"distances of {first} tokens or more, so losses past L depend on parameters with their initial "
+            "values. Choose a table that ends within L."
         )
 
 
 def _far_from_normal(results: Results) -> Iterator[str]:
-    """Warn of differences too uneven for a t interval: by chance in at most 5 % of studies."""
+    """Warn of differences too far from normal for a t interval; by chance in at most 5 % of studies."""
     values = [(item.arm.label, p) for item in results.comparisons if (p := item.normality_p) is not None]
     uneven = [label for label, p in values if p < FALSE_ALARMS / len(values)]
     if uneven and results.primary is not None:
         yield (
             f"The differences of {listing(uneven)} from {results.reference.arm.label} in the "
-            f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk): trust their t intervals "
-            "less."
+            f"{figure_words(results.primary)} are far from normal (Shapiro-Wilk), so their t intervals are "
+            "less reliable."
         )
 
 
 def _losses(run: Run) -> list[float]:
-    """Return every sum of losses on record."""
+    """Return all recorded sums of losses."""
     segments = [part.nll for parts in run.segments.values() for part in parts.values()]
     positions = [part.nll for part in run.positions.values()]
     return [*segments, *positions, *(point.nll for point in run.validations)]
 
 
 def _measurements(runs: tuple[Run, ...]) -> list[Run]:
-    """Return each run as trained and under every measured rotation."""
+    """Return each run as trained, and under every rotation it was measured with."""
     return [measured(run, rescale) for run in runs for rescale in (TRAINED, *run.rescalings)]
 
 
 def remarks_on(results: Results) -> Iterator[str]:
-    """Yield remarks on the error rate of the tests, and on the resolution and limits of the figures."""
+    """Yield remarks on the error rate of the tests and on the resolution and limits of the figures."""
     if results.claims:
         files = "claims_*.csv" if results.texts else "claims.csv"
         yield (
-            f"By the tests in {files}, at most 5 % of studies claim anything false (Holm's correction). "
-            "What else has an interval or a p here is outside of them."
+            f"The tests in {files} have Holm's correction: at most 5 % of studies make any false claim. "
+            "Other intervals and p values in this report are not covered by this correction."
         )
     if not results.has_losses:
         return
     fewest = min((len(run.validations) for run in results.finished), default=0)
     if 0 < fewest < EXPECTED_VALIDATIONS:
-        yield f"{counted(fewest, 'validation')} a run: tokens to target are coarse."
+        yield f"{counted(fewest, 'validation')} per run, so tokens to target are coarse."
     for part in results.texts or (results,):
         if part.targets:
             at = ", ".join(f"{number(t.loss)} ({100 * t.fraction:g} % of the budget)" for t in part.targets)
             text = f"{part.text}: " if results.texts else ""
-            targets = f"Target losses are those of {part.reference.arm.label}, the median over its seeds"
+            targets = f"The target losses are medians over the seeds of {part.reference.arm.label}"
             yield f"{text}{targets}, in nats per token: {at}."
     if results.aulc_interval:
         start, stop = results.aulc_interval
-        yield f"AULC is taken from {quantity(start)} to {quantity(stop)} training tokens."
+        yield f"AULC covers {quantity(start)} to {quantity(stop)} training tokens."
 
 
 @dataclass(frozen=True)
 class Question:
-    """Something of a run that all should share, and the sentence for where they do not."""
+    """A property that all runs should share, and the sentence for when they do not."""
 
     value: Callable[[Run], object]
     words: str  # {} stands for the values
-    but: str = ""  # what follows from it
-    by_task: bool = False  # whether it may differ from task to task
+    but: str = ""  # the consequence of the difference
+    by_task: bool = False  # whether the property may differ between tasks
 
 
 BUDGETS = Question(
     lambda run: "unknown" if is_pretrained(run) else run.budget,
     "The budgets differ ({} training tokens)",
-    ": arms with different budgets also differ in how long they were trained",
+    ", so the arms also differ in how long they were trained",
     by_task=True,
 )
-QUESTIONS = (  # that on the text is the first
+QUESTIONS = (  # the question on the text comes first
     Question(
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",
-        ": no difference in nats per token and no target is taken across them",
+        ", so no difference in nats per token and no target is taken across them",
     ),
     Question(lambda run: recipe(run.manifest.code), "The runs were trained by different code ({})"),
     Question(
         lambda run: recipe(run.manifest.code_evaluation),
         "The runs were evaluated by different code ({})",
-        ": evaluate them again by their studies' commands",
+        ": repeat their studies' commands to evaluate them again",
     ),
     Question(
         lambda run: run.context_length,
         "The training lengths differ (L = {})",
-        ": lengths are shown as multiples of L, and at one multiple losses of different L do not compare; a "
-        "study for each L (study=NAME) compares its arms with each other",
+        ": lengths are shown as multiples of L, and losses at the same multiple of different L are not "
+        "comparable; run one study for each L (study=NAME) to compare its arms",
         by_task=True,
     ),
     BUDGETS,
     Question(
         lambda run: (run.manifest.origin and run.manifest.origin.steps) or 0,
-        "The runs began after different training ({} optimizer steps)",
-        ": budgets, curves and times to a target leave out those steps",
+        "The runs began after different amounts of training ({} optimizer steps)",
+        ": budgets, curves and times to a target do not count those steps",
     ),
     Question(
         lambda run: run.vocabulary,
-        "The vocabularies differ ({} tokens, with the one between documents)",
+        "The vocabularies differ ({} tokens, including the document separator)",
         ": compare bits per byte (primary=sliding_bits_per_byte_1x or farther), not nats per token",
     ),
     Question(
-        lambda run: run.manifest.device, "The devices differ ({})", ": speeds and seconds do not compare"
+        lambda run: run.manifest.device, "The devices differ ({})", ", so speeds and times are not comparable"
     ),
     Question(lambda run: run.manifest.precision, "The precisions differ ({})"),
 )
 
 
 def _differing(question: Question, runs: Sequence[Run]) -> str | None:
-    """Return the sentence of a question on which the runs differ, with all their values."""
+    """Return the sentence for a question with all values if the runs differ on it, otherwise None."""
     values = list(dict.fromkeys(map(question.value, runs)))
     if len(values) < 2:
         return None
@@ -245,10 +245,10 @@ def _differing(question: Question, runs: Sequence[Run]) -> str | None:
 
 
 def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
-    """Warn of schemes and attentions with different code of their own, where the shared code is the same."""
+    """Warn of schemes and attentions that differ in their own code, if the shared code is the same."""
     if len({run.manifest.code for run in runs}) > 1:
-        return  # another sentence has this already
-    # An objective has code of its own.
+        return  # another warning already covers this
+    # An objective has its own code.
     wholes = ((f"{plain(run.pos, 80)} / {plain(run.attention, 80)}", run.objective) for run in runs)
     for (whole, _), members in grouped(zip(wholes, runs, strict=True)).items():
         words = f"The runs of {whole} were trained by different code ({{}})"
@@ -256,18 +256,18 @@ def _parts(runs: Sequence[Run]) -> Iterator[str | None]:
 
 
 def _rate_warnings(results: Results) -> Iterator[str]:
-    """Warn of faults in the choice of rates, and of rates that were then not used."""
+    """Yield warnings about how rates were chosen, and about chosen rates that were not used."""
     for tuning in results.tunings:
         if tuning.arm is None:
             yield f"{tuning.label} is not compared, though its learning rate was tuned."
         if tuning.choice is None:
-            yield f"No learning rate of {tuning.label} has a loss for every seed: none is chosen."
+            yield f"No learning rate of {tuning.label} has a loss for every seed, so none is chosen."
         elif tuning.unchosen:
             used, chosen = listing(list(map(rates_text, tuning.unchosen))), rates_text(tuning.choice.rates)
-            yield f"{tuning.label} is compared at the learning rate {used}; its tuning chose {chosen}."
+            yield f"{tuning.label} is compared at learning rate {used}, but its tuning chose {chosen}."
         unlike = [name for name, values in _conditions(tuning.runs).items() if len(values) > 1]
         if unlike:
-            yield f"Tuning runs of {tuning.label} differ in {listing(unlike)}: no loss compares."
+            yield f"Tuning runs of {tuning.label} differ in {listing(unlike)}: losses are not comparable."
     for kind, words in RATE_NAMES.items():
         if chosen := listing(
             [
@@ -276,14 +276,14 @@ def _rate_warnings(results: Results) -> Iterator[str]:
                 if tuning.choice is not None and kind in tuning.choice.edges
             ]
         ):
-            yield f"The {words} chosen is at the grid's edge for {chosen}: widen it."
+            yield f"The chosen {words} is at the edge of the grid for {chosen}: widen the grid."
     tuned = {tuning.arm for tuning in results.tunings}
     if untuned := [item.arm.label for i, item in enumerate(results.arms) if tuned and i not in tuned]:
-        yield f"No runs tune the learning rate of {listing(untuned)}."
+        yield f"The learning rate was not tuned for {listing(untuned)}."
     compared = {(run.study, run.seed) for run in results.finished}
     of_tuning = {(run.study, run.seed) for tuning in results.tunings for run in tuning.runs}
     if seeds := listing([str(seed) for seed in sorted({seed for _, seed in compared & of_tuning})]):
-        yield f"Tuning and comparison share seeds ({seeds}): the rates fit the compared runs."
+        yield f"Tuning and comparison share seeds ({seeds}), so the rates were fitted to the compared runs."
 
 
 def _conditions(runs: Sequence[Run]) -> dict[str, set[str]]:
