@@ -125,7 +125,7 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     # Those without a gap to the reference at their size and budget are named.
     losses = {"rope": [2.0, 1.8, 1.6, None, 1.4], "t5": [1.9, 1.75, 1.5, 1.4, None]}
     study(tmp_path / "apart", losses, [*BUDGETS, (64, 6000), (64, 8000)])
-    left_out = "so in no order and no trend: rope 8000 steps and t5 6000 steps."
+    left_out = "in no order and no trend: rope 8000 steps and t5 6000 steps."
     told = " ".join(warnings_of(gather("made_up", tmp_path / "apart", None)))
     assert left_out in told
     assert "budgets differ" not in told  # gaps are taken at one
@@ -182,6 +182,17 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
     assert trends.endswith("at L: one seed tests no trend for t5.")
 
 
+def test_the_section_says_what_its_figures_tables_and_trends_share_once(tmp_path):
+    losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.58], "alibi": [2.4, 2.0, 1.7]}
+    study(tmp_path, losses, BUDGETS)
+    made = section(gather("made_up", tmp_path, None))
+    trends, captions = made.findings[0], [part.caption for part in (*made.charts, *made.tables)]
+    assert "it shrinks for t5 (from −" in trends
+    assert trends.count("FLOP") == trends.count("Gap to") == 1  # both arms over the same compute
+    assert " ".join([made.about, *captions]).count("not corrected for their number") == 1
+    assert " ".join([made.about, *captions]).count("paired by seed") == 1
+
+
 def test_what_one_size_makes_is_no_trend_and_what_is_no_line_has_no_slope(tmp_path):
     """However well each gap is known: noise of seeds alone would give a hundredth of the slope's interval."""
     gaps = {"t5": [0.1, 0.1, 0.09, 0.2], "alibi": [0.22, 0.34, 0.13, 0.03]}
@@ -194,7 +205,7 @@ def test_what_one_size_makes_is_no_trend_and_what_is_no_line_has_no_slope(tmp_pa
     assert not bent.along_a_line
     assert bent.change.mean == pytest.approx(-0.19, abs=1e-3)
     assert bent.reading == "shrinks"  # from the first to the last
-    assert "along a line" in section(gather("made_up", tmp_path, None)).findings[0]
+    assert "within noise for alibi" in section(gather("made_up", tmp_path, None)).findings[0]
 
 
 def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
@@ -209,7 +220,7 @@ def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
     assert found.per_tenfold.half_width > whole.per_tenfold.half_width
     page = document(results)
     assert page.answer.sentences[0].startswith("1 to 2 seeds, so exploratory")
-    assert "of one seed" in page.answer.chart.caption
+    assert "from one seed" in page.answer.chart.caption
 
 
 def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
@@ -255,7 +266,7 @@ def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(
         "0.39 tokens per parameter",
         "3.9 tokens per parameter",
     ]
-    assert "Only in the table: 16.4 k parameters with 39 tokens each." in chart.caption
+    assert "Only in the tables: 16.4 k parameters with 39 tokens each." in chart.caption
     assert len(page.sheets["ladder"][1]) == 10
     assert page.sheets["ladder_order"][1][0]["order_loss_1x"] == "t5, rope"
 

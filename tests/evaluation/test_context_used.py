@@ -131,11 +131,11 @@ KEEP = (
         ),
         (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
         (MOST | {"none": 0.001}, {}, [KEEP, "The arm none is not seen to need"], []),
-        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["No arm but rope is seen to need"], []),
+        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["Only rope is seen to need"], []),
         (
             FEW | {"none": 0.1},
             {},
-            ["No arm but the arm none is seen to need", " for 1 of 1: the arm none."],
+            ["Only the arm none is seen to need", " for 1 of 1: the arm none."],
             [],
         ),
     ],
@@ -167,7 +167,7 @@ def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_leng
                 config={"context_length": length},
                 tables={ContextUsed.table: rows},
             )
-    assert "less than 0.02 nats. So" in context_used([gather("made_up", tmp_path, f"rope L={L}")])
+    assert "less than 0.02 nats. For" in context_used([gather("made_up", tmp_path, f"rope L={L}")])
 
 
 def test_the_section_has_what_each_arm_loses_with_less(tmp_path):

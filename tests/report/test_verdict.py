@@ -40,7 +40,7 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     results = study(tmp_path / "whole", arms, 5)
     (gains,) = extrapolation(results)
-    assert gains.endswith("falls for alibi; rises for rope and t5.")
+    assert gains.endswith("falls for alibi; it rises for rope and t5.")
     (sooner,) = convergence(results)
     assert sooner.endswith("sooner by alibi and t5.")
     assert "is lower for alibi and t5." in at_length(results)
@@ -72,7 +72,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert left_out(ends, ["rope"]) == "; not compared: learned (not defined there)"
     said = words(ends)
     assert said.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
-    assert "At L the loss over whole windows, against rope, is " in said
+    assert "At L, the loss over whole windows, against rope, is " in said
     near = {**ROPE, "alibi": (0.0, 0.1501), "learned": (-0.1, 0.0)}
     assert "rope and alibi are not separated" in words(study(tmp_path / "near", near, 3, learned="learned"))
     write_run(tmp_path / "equal", "rope")
@@ -105,9 +105,9 @@ def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp
     assert "not compared: t5 (without a seed in common)" in words(results)
     (times,) = convergence(results)
     assert "by alibi (2 of 2 runs)" in times
-    assert times.endswith("; and is not compared, without a seed in common, for t5.")
+    assert times.endswith("not compared, for lack of a shared seed, for t5.")
     assert "clearly" not in times  # of one seed in common nothing is tested
-    assert "no target" not in times
+    assert "not a target" not in times
 
 
 def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
@@ -165,4 +165,4 @@ def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_p
                 write_run(tmp_path, f"{pos}-{steps}-{seed}", pos, seed, curve=curve, shift=by, **facts)
     (said,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
     assert "later, if at all, by t5 100 steps; at another size or budget by rope 400 steps (5 of 5" in said
-    assert "not clearly" not in said
+    assert "neither clearly" not in said

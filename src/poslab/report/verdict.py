@@ -1,4 +1,4 @@
-"""A study in sentences that claim no more than its tests hold."""
+"""The results of a study in sentences that claim no more than its tests show."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -15,8 +15,8 @@ from poslab.report import cells
 from poslab.report.formatting import multiple as length_words
 from poslab.report.formatting import number
 
-NAMED = 3  # arms in one list; the tables have them all
-# How an arm compares with the reference, by the beginnings of its readings.
+NAMED = 3  # arms named in one list; the tables have all of them
+# How an arm compares with the reference, with the prefixes of its readings.
 READINGS: dict[str, tuple[str, ...]] = {
     "lower for": ("lower",),
     "higher for": ("higher",),
@@ -24,11 +24,11 @@ READINGS: dict[str, tuple[str, ...]] = {
     "not separated for": ("not separated",),
     "not tested for": ("one seed", "no spread"),
 }
-GATE = 0.02  # nats that a target must lose where it keeps L/2 of L tokens before it, else L is not used
+GATE = 0.02  # nats: an arm needs L if L/2 instead of L tokens of context cost more
 
 
 def extrapolation(results: Results) -> Iterator[str]:
-    """Yield which arms change places between the protocols, and whom a longer context helps or harms."""
+    """Yield which arms change places between the protocols, and which a longer context helps or harms."""
     if changed := [pair for pair in results.pairs if pair.changes_places]:
         tested = changed[0].figure
         pairs = [
@@ -43,29 +43,29 @@ def extrapolation(results: Results) -> Iterator[str]:
         longest = tests[0].figure
         gains = {item.arm.label: item.mean(longest) or 0.0 for item in results.arms}
         above, below, neither = "falls for", "rises for", "is not shown to change for"
-        found = (
+        readings = (
             (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm)
             for test in tests
         )
-        parts = phrases((above, below, neither), found)
-        text = "" if results.one_text else ", each on its own text"
+        parts = phrases((above, below, neither), readings)
+        text = "" if results.one_text else ", each arm on its own text,"
         length = length_words(multiple(longest))
-        yield f"From L to {length} the loss in sliding windows{text} {'; '.join(parts)}."
+        yield f"From L to {length}, the loss in sliding windows{text} {'; it '.join(parts)}."
 
 
 def without_context(results: Results) -> list[ArmFigures]:
-    """Return the arms that do not need a context of L: in sliding windows of L/2 they lose less than GATE.
+    """Return the arms that do not need a context of L: sliding windows of L/2 cost them less than GATE.
 
-    What such an arm keeps past L it would not miss.
+    That such an arm keeps its loss past L shows little.
     """
     gains = [(item, item.mean(gain(1 / 2))) for item in results.arms]
     return [item for item, value in gains if value is not None and -value < GATE]
 
 
 def context_used(parts: Sequence[Results]) -> str:
-    """Return which arms do not need a context of L, and how much they use where it was measured; or "".
+    """Return a sentence on the arms that do not need a context of L, with the context they use if measured.
 
-    `parts` are those of a study on several texts; an arm is named that does not need it on any of its texts.
+    `parts` are the texts of a study. An arm is named if it needs L on none of them; "" if there is none.
     """
     every = [item for part in parts for item in part.arms if item.rows]
     unused = [item for part in parts for item in without_context(part)]
@@ -76,8 +76,8 @@ def context_used(parts: Sequence[Results]) -> str:
         return ""
     rest = list(dict.fromkeys(item.arm.label for item in every if item.arm.label not in arms))
     of_others = len(rest) < len(arms) and needing.issuperset(rest)  # the rest was measured too
-    but = cells.lone_arm(rest[0]) if len(rest) == 1 else listing(rest, NAMED)
-    subject = f"No arm{f' but {but}' if rest else ''} is"
+    only = f"Only {cells.lone_arm(rest[0]) if len(rest) == 1 else listing(rest, NAMED)}" if rest else "No arm"
+    subject = f"{only} {'are' if len(rest) > 1 else 'is'}"
     if not of_others:
         subject = (
             f"The arm {arms[0]} is not" if len(arms) == 1 else f"The arms {listing(arms, NAMED)} are not"
@@ -91,14 +91,14 @@ def context_used(parts: Sequence[Results]) -> str:
     fewer = used and all(length < whole for length, whole in used)
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
-        f"{subject} seen to need a context of L: without half of it the loss{remaining} rises by less than "
-        f"{GATE:g} nats{enough}. So a loss that does not rise past L shows little; one that rises is a "
-        "failure."
+        f"{subject} seen to need a context of L: with half of it, the loss{remaining} rises by less than "
+        f"{GATE:g} nats{enough}. For an arm that does not need L, a loss that does not rise past L shows "
+        "little, but one that rises is a failure."
     )
 
 
 def convergence(results: Results) -> Iterator[str]:
-    """Yield who reaches the reference's loss at 75 % of its budget sooner or later, where that is known."""
+    """Yield which arms reach the reference's loss at 75 % of its budget sooner or later, if known."""
     reference, beside = results.reference, results.beside_reference
     ratios = {item.arm.label: item.ratios[TARGET] for item in results.arms if TARGET in item.ratios}
     rivals = [item for item in results.arms if item is not reference]
@@ -109,15 +109,15 @@ def convergence(results: Results) -> Iterator[str]:
     order = (
         "sooner by",
         "later, if at all, by",
-        "not clearly sooner or later by" if tested else "by",
-        "at another size or budget by",  # times are tested at those of the reference only
+        "neither clearly sooner nor later by" if tested else "by",
+        "at another size or budget by",  # times are tested only at the size and budget of the reference
         "by no run of",
-        "and is not compared, without a seed in common, for",
-        "and is no target of",
+        "it is not compared, for lack of a shared seed, for",
+        "it is not a target for",
     )
     sooner, later, unclear, elsewhere, never, apart, no_target = order
 
-    def found(item: ArmFigures) -> tuple[str, str]:
+    def outcome(item: ArmFigures) -> tuple[str, str]:
         label, over = item.arm.label, ratios.get(item.arm.label)
         if over is None:
             return apart if item.times else no_target, label
@@ -131,18 +131,18 @@ def convergence(results: Results) -> Iterator[str]:
 
     ends = {label: ratios[label].high or 1.0 for label in claimed & ratios.keys()}
     rivals.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
-    parts = phrases(order, map(found, (item for item in rivals if item.rows or item.arm.label in ratios)))
+    parts = phrases(order, map(outcome, (item for item in rivals if item.rows or item.arm.label in ratios)))
     start = f"the loss of {reference.arm.label} at 75 % of its budget is reached {'; '.join(parts)}"
     yield sentence(f"{on_text(results)}, {start}" if results.seeds > 1 else start)
 
 
 def sentence(text: str) -> str:
-    """Return a text as a sentence: with a capital and a full stop."""
+    """Return a text as a sentence, with a capital letter and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
 
 
 def without_winner(results: Results) -> str:
-    """Return why no arm is ranked, and the range of the losses."""
+    """Return the reason why no arm is ranked, and the range of the losses."""
     reference, primary = results.reference, results.primary
     label = reference.arm.label
     compared = {label, *(end for pair in results.pairs for end in pair.ordered)}
@@ -158,11 +158,11 @@ def without_winner(results: Results) -> str:
         why = "it is the only arm" if len(results.arms) == 1 else unpaired
         loss = f"its {cells.figure_words(primary)} is {number(losses[label])}"
         return f"Nothing is compared with {label}{past}, as {why}: {loss}{left_out(results, [label])}"
-    why = "In one run each" if results.seeds < 2 else "Without two seeds that arms share"
+    why = "There is one run per arm" if results.seeds < 2 else "No two arms share two seeds"
     lowest, highest = min(losses, key=losses.__getitem__), max(reversed(losses), key=losses.__getitem__)
     between = f"{number(losses[lowest])} ({lowest}) and {number(losses[highest])} ({highest})"
     if label in losses.keys() - {lowest, highest}:
-        between += f", {number(losses[label])} for {label}, the reference"
+        between += f" ({number(losses[label])} for {label}, the reference)"
     in_bits = " in bits per byte" if is_in_bits(primary) else ""
     return (
         f"{why}, so no winner is claimed: the loss{in_bits} {cells.figure_place(primary)} lies between "
@@ -171,7 +171,7 @@ def without_winner(results: Results) -> str:
 
 
 def on_text(results: Results, documents: Sequence[int] = ()) -> str:
-    """Return the text that a comparison holds for, with the number of documents in its interval."""
+    """Return the text to which a comparison applies, with the number of documents in its interval."""
     text = "this text" if results.one_text else f"the text of {results.reference.arm.label}"
     if not any(run.has_text for run in results.finished):
         return "on this task"
@@ -181,13 +181,13 @@ def on_text(results: Results, documents: Sequence[int] = ()) -> str:
 
 
 def left_out(results: Results, compared: Collection[str]) -> str:
-    """Return the arms by label that are not among `compared` in the tested figure, with reasons."""
+    """Return the labels of the arms not in `compared`, with the reasons for the tested figure."""
     apart = [item for item in results.arms if item.arm.label not in compared]
     return not_compared((why_apart(item, results, results.primary), item.arm.label) for item in apart)
 
 
 def not_compared(reasons: Iterable[tuple[str, str]]) -> str:
-    """Return arms by the reason why they are not compared, as the end of a sentence; "" without any."""
+    """Return the end of a sentence that lists arms by the reason they are not compared; "" without any."""
     groups = [f"{listing(labels, NAMED)} ({why})" for why, labels in grouped(reasons).items()]
     return f"; not compared: {', '.join(groups)}" if groups else ""
 
@@ -206,18 +206,18 @@ def why_apart(item: ArmFigures, results: Results, figure: str | None) -> str:
     return f"without {'two seeds' if shared else 'a seed'} in common"
 
 
-def phrases(order: Iterable[str], found: Iterable[tuple[str, str]]) -> list[str]:
-    """Return labels by the words before them, in the order of these: "lower for a and b"."""
+def phrases(order: Iterable[str], found: Iterable[tuple[str, str]], limit: int = NAMED) -> list[str]:
+    """Return phrases such as "lower for a and b" from pairs of words and label, in the order of `order`."""
     groups = grouped(found)
     return [
-        f"{words} {cells.lone_arm(labels[0]) if len(labels) == 1 else listing(labels, NAMED)}"
+        f"{words} {cells.lone_arm(labels[0]) if len(labels) == 1 else listing(labels, limit)}"
         for words in order
         if (labels := groups.get(words))
     ]
 
 
 def at_length(results: Results) -> str:
-    """Return which arms differ from the reference in the loss at L; "" without two seeds."""
+    """Return how the arms compare with the reference in the loss at L; "" with fewer than two seeds."""
     figure, reference = loss_at_length(results.reference, results.primary), results.reference.arm.label
     compared = [item for item in results.comparisons if item.figure == figure]
     if results.seeds < 2 or not compared:
@@ -232,11 +232,11 @@ def at_length(results: Results) -> str:
     apart = "not compared for"
     found += [(apart, i.arm.label) for i in results.arms if i.rows and i.arm.label not in known]
     parts = phrases((*READINGS, apart), found)
-    return f"At L the loss {cells.PLACES[family(figure)]}, against {reference}, is {'; '.join(parts)}."
+    return f"At L, the loss {cells.PLACES[family(figure)]}, against {reference}, is {'; '.join(parts)}."
 
 
 def compares_at_length(results: Results) -> bool:
-    """Return whether the loss at L is tested beside a tested figure past it."""
+    """Return whether the loss at L is tested in addition to a tested figure past L."""
     figure = loss_at_length(results.reference, results.primary)
     past = results.tested_multiple > 1
     return past and any(item.figure == figure and item.p_holm is not None for item in results.comparisons)

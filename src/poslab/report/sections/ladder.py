@@ -19,15 +19,15 @@ from poslab.report.sections.ladder_sentences import named, trend_findings
 from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED
 
-SPAN = 0.1  # the room of a crossing's bar, over the height of the lines
+SPAN = 0.1  # room for the bar of a crossing, as a share of the height of the lines
 BARS = (
-    " Between the ends of a bar two arms change places: at these their gap has opposite signs, and intervals "
-    "that leave 0 out. Dashed: not after Holm's correction."
+    " Two arms change places between the ends of a bar: there, their gaps have opposite signs, and intervals "
+    "that exclude 0. Dashed: not significant after Holm's correction."
 )
 
 
 def table(results: Results, rungs: Ladder) -> Table:
-    """Return what the report begins with: order and gaps to the reference at each budget and size."""
+    """Return the first table of the report: order and gaps to the reference at each budget and size."""
     rows: Rows = []
     for figure in rungs.figures:
         for rung in rungs.rungs:
@@ -49,7 +49,7 @@ def table(results: Results, rungs: Ladder) -> Table:
 
 
 def section(results: Results) -> Section | None:
-    """Return figures and tables of a study with several budgets or sizes; None of another."""
+    """Return the figures and tables of a study with several budgets or sizes, or None without these."""
     if (rungs := results.rungs) is None:
         return None
     trends = [
@@ -68,6 +68,7 @@ def section(results: Results) -> Section | None:
     return Section(
         "ladder",
         "By budget" if len(rungs.sizes) == 1 else "By size and budget",
+        f"A gap is an arm's loss {_definition(results, rungs)}",
         findings=tuple(trend_findings(rungs, trends)),
         charts=charts(results, rungs)[1:],
         tables=tables,
@@ -76,16 +77,17 @@ def section(results: Results) -> Section | None:
 
 
 def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
-    """Return the gap to the reference over budget or compute, a figure for each loss.
-
-    A panel has rungs of about the same tokens per parameter, two or more; where no two have, all are in one.
-    """
-    together = [part for part in rungs.shares if len(part) > 1] or [list(rungs.rungs)]
-    return tuple(_chart(results, rungs, figure, together) for figure in rungs.figures)
+    """Return the gap to the reference by budget or compute, with one figure for each loss."""
+    return tuple(_chart(results, rungs, figure) for figure in rungs.figures)
 
 
-def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequence[Rung]]) -> PanelChart:
-    numbers = _looks(rungs)
+def _together(rungs: Ladder) -> list[list[Rung]]:
+    """Return the rungs of each panel: two or more with about the same tokens per parameter, else all."""
+    return [list(part) for part in rungs.shares if len(part) > 1] or [list(rungs.rungs)]
+
+
+def _chart(results: Results, rungs: Ladder, figure: str) -> PanelChart:
+    numbers, together = _looks(rungs), _together(rungs)
     crossed = crossings(rungs, figure)[0]
     drawn = [
         [
@@ -122,23 +124,19 @@ def _chart(results: Results, rungs: Ladder, figure: str, together: Sequence[Sequ
         for part, lines, marked in zip(together, drawn, spans, strict=True)
     ]
     over = "tokens per parameter" if len(rungs.sizes) == 1 else "compute"
-    marks = BARS if any(spans) else ""
-    left = [rung for rung in rungs.rungs if not any(rung in part for part in together)]
-    marks += f" Only in the table: {listing([named(rungs, rung) for rung in left], NAMED)}." if left else ""
-    caption = (
-        f"The loss {cells.figure_place(figure)} less that of {rungs.reference} at the same size and budget, "
-        f"paired by seed. {_sure(results, rungs)}{marks}"
-    )
+    # The first figure is on the first screen; the section defines the gaps of the others.
+    definition = f" {_definition(results, rungs)}" if figure == rungs.figures[0] else "."
+    subject = "The loss" if figure == rungs.figures[0] else "Gaps between losses"
+    caption = f"{subject} {cells.figure_place(figure)}{definition}{BARS if any(spans) else ''}"
+    title = f"Gap to {rungs.reference} by {over}, {cells.figure_words(figure)}"
     rows = [row for panel in panels for row in panel.rows]
-    return PanelChart(
-        f"gap_{figure}", f"Gap to {rungs.reference} by {over}", caption, tuple(panels), "Arms", rows
-    )
+    return PanelChart(f"gap_{figure}", title, caption, tuple(panels), "Arms", rows)
 
 
 def _spans(
     rungs: Ladder, part: Sequence[Rung], crossed: Sequence[Crossing], y: float, row: float
 ) -> tuple[Span, ...]:
-    """Return a bar for each crossing between two rungs of a panel, one below another from y on."""
+    """Return a bar for each crossing between two rungs of a panel, one below the other from y down."""
     spans = []
     for cross in crossed:
         if cross.before in part and cross.after in part:
@@ -149,12 +147,15 @@ def _spans(
     return tuple(spans)
 
 
-def _sure(results: Results, rungs: Ladder) -> str:
-    if results.seeds < 2:
-        return "One seed: no interval."
-    single = any(1 in rungs.seeds(figure) for figure in rungs.figures)
-    one_seed = " A gap without an interval is of one seed." if single else ""
-    return f"95 % intervals over {cells.chance(results)}, none corrected for their number.{one_seed}"
+def _definition(results: Results, rungs: Ladder) -> str:
+    """Return what a gap is after "the loss", what its interval covers, and which gaps no figure has."""
+    one_seed = any(1 in rungs.seeds(figure) for figure in rungs.figures)
+    how = f"95 % intervals over {cells.chance(results)}, not corrected for their number."
+    how += " A gap without an interval is from one seed." if one_seed else ""
+    left = [named(rungs, rung) for rung in rungs.rungs if not any(rung in part for part in _together(rungs))]
+    only = f" Only in the tables: {listing(left, NAMED)}." if left else ""
+    sure = how if results.seeds > 1 else "One seed: no interval."
+    return f"minus that of {rungs.reference} at the same size and budget, paired by seed. {sure}{only}"
 
 
 def _looks(rungs: Ladder) -> dict[str, int]:
@@ -178,7 +179,7 @@ def _line(rungs: Ladder, part: Sequence[Rung], arm: str, figure: str) -> tuple[P
 
 
 def _x(rungs: Ladder, rung: Rung) -> float:
-    """Return where a rung stands: at its tokens per parameter, or where sizes differ at its compute."""
+    """Return the x of a rung: its tokens per parameter, or its compute if sizes differ."""
     return rung.share if len(rungs.sizes) == 1 else rung.flops
 
 
@@ -187,7 +188,7 @@ def _described(rung: Rung) -> dict[str, Value]:
 
 
 def _shares(part: Sequence[Rung]) -> str:
-    """Return the tokens per parameter of rungs that have about the same."""
+    """Return the tokens per parameter, in words, of rungs that have about the same."""
     ends = [number(share, 2) for share in sorted(rung.share for rung in part)]
     return f"{cells.span(ends)} tokens per parameter"
 
@@ -197,7 +198,7 @@ def _rung_column(rungs: Ladder) -> Column:
 
 
 def _gaps_table(results: Results, rungs: Ladder) -> Table:
-    """ladder.csv: a row per rung and arm, with its losses and gaps."""
+    """Return the table of ladder.csv: one row per rung and arm, with losses and gaps."""
     rows: Rows = []
     for rung in rungs.rungs:
         for arm in (label for label in rungs.contenders if label in rung.arms):
@@ -218,12 +219,11 @@ def _gaps_table(results: Results, rungs: Ladder) -> Table:
         columns += [Column(figure, "Loss", cells.loss, cells.figure_title(figure))]
         columns += [Column(f"gap_{figure}", f"Gap to {rungs.reference}", against, cells.figure_title(figure))]
     units = cells.distinct(map(unit, rungs.figures), NAMED)
-    caption = f"A gap is paired by seed at one size and budget, in {units}. {_sure(results, rungs)}"
-    return Table("Losses and gaps", caption, tuple(columns), rows, ("ladder.csv",), grouped=True)
+    return Table("Losses and gaps", f"In {units}.", tuple(columns), rows, ("ladder.csv",), grouped=True)
 
 
 def _orders_table(rungs: Ladder) -> Table:
-    """ladder_order.csv: a row per rung, with its order and how far that is the one of `Ladder.whole`."""
+    """Return the table of ladder_order.csv: each rung's order, and its agreement with `Ladder.whole`."""
     rows: Rows = []
     for rung in rungs.rungs:
         row: dict[str, Value] = {"rung": named(rungs, rung), **_described(rung)}
@@ -249,20 +249,19 @@ def _orders_table(rungs: Ladder) -> Table:
         columns.append(Column(figure, "Decision accuracy", accuracy, group))
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
-        f"Decision accuracy: how many pairs of arms a row orders by mean as the {last} "
-        f"({named(rungs, rungs.whole)}) does; in brackets, of only the pairs with an interval there that "
-        "leaves 0 out."
+        f"Decision accuracy: the number of pairs of arms with the same order of means as in the {last} "
+        f"({named(rungs, rungs.whole)}). In brackets: only pairs with an interval there that excludes 0."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
 
 def _crossings_table(rungs: Ladder) -> Table:
-    """ladder_crossings.csv: two arms with gaps of opposite signs, and intervals that leave 0 out."""
+    """Return the table of ladder_crossings.csv: pairs with gaps of opposite signs and decided intervals."""
     rows: Rows = []
-    looked_at = []
+    pairs_tested = []
     for figure in rungs.figures:
         crossed, pairs = crossings(rungs, figure)
-        looked_at.append(str(pairs))
+        pairs_tested.append(str(pairs))
         rows += [
             {"figure": figure, **flat(cross)}
             | {"before": named(rungs, cross.before), "after": named(rungs, cross.after)}
@@ -277,14 +276,14 @@ def _crossings_table(rungs: Ladder) -> Table:
         Column("p_holm", "p (Holm)", cells.probability),
     )
     caption = (
-        "Two arms with gaps of opposite signs, and 95 % intervals that both leave 0 out; p is the larger "
-        f"of the two, corrected over the pairs of gaps in that loss ({cells.distinct(looked_at, NAMED)})."
+        "Two arms with gaps of opposite signs, and 95 % intervals that both exclude 0. p is the larger of "
+        f"the two, corrected over the pairs of gaps in that loss ({cells.distinct(pairs_tested, NAMED)})."
     )
     return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
 
 
 def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
-    """ladder_trends.csv: fit 1 of an arm's gap."""
+    """Return the table of ladder_trends.csv: fit 1 of each arm's gap."""
     rows = [{"figure": figure, **flat(found), "reading": found.reading} for figure, found in trends]
     share = Column("per_tenfold_share", "Per tenfold tokens per parameter", cells.nats)
     columns = (
@@ -292,17 +291,17 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
         cells.named(_looks(rungs)),
         Column("per_tenfold", "Per tenfold compute", cells.nats),
         *([share] if any(found.per_tenfold_share for _, found in trends) else []),
-        Column("residual", "Left over", cells.significant(2)),
-        Column("last", "Gap at most compute", cells.nats),
+        Column("residual", "Residual", cells.significant(2)),
+        Column("last", "Gap at the highest compute", cells.nats),
         Column("change", "Change from the first", cells.nats),
         cells.words("reading", "Reading"),
     )
     caption = (
-        "Least squares of each gap on the logarithm of compute, and of tokens per parameter where budgets "
-        "vary beside it. The 95 % interval has the noise of seeds and text, and how far the gaps lie beside "
-        "the line beyond that noise. A trend is seen if this interval, or that of the change from the first "
-        "gap to the last, leaves 0 out. The line's sign also has to stay without any one size (of fewer than "
-        "three, any one row). Not corrected for their number. Left over: root mean square. The line "
-        "describes only what lies between the first and the last row."
+        "Least-squares fit of each gap against the logarithm of compute, and against that of tokens per "
+        "parameter if budgets vary as well. Intervals also cover how far the gaps scatter about the line "
+        "beyond their noise. A trend is seen if the interval of the slope, or that of the change from the "
+        "first gap to the last, excludes 0, and the slope keeps its sign when any one size (or row, with "
+        "fewer than three sizes) is left out. Residual: root mean square of what the fit leaves. The fit "
+        "holds only between the first and the last row."
     )
     return Table("Trends", caption, columns, rows, ("ladder_trends.csv",))

@@ -1,4 +1,4 @@
-"""Sentences on several budgets or sizes: the order at both ends, who changes places, and trends."""
+"""Sentences on several budgets or sizes: the order at both ends, changes of places, and trends."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -9,11 +9,19 @@ from poslab.config.text import counted, listing
 from poslab.record.measures import short_unit
 from poslab.report import cells
 from poslab.report.formatting import interval, number, quantity
-from poslab.report.verdict import NAMED, not_compared, sentence
+from poslab.report.verdict import NAMED, not_compared, phrases, sentence
+
+TRENDS = {  # the words for each reading of a trend
+    "shrinks": "it shrinks for",
+    "grows": "it grows for",
+    "turns": "it changes sign for",
+    "no trend seen": "no trend is seen for",
+    "one seed": "one seed tests no trend for",
+}
 
 
 def named(rungs: Ladder, rung: Rung) -> str:
-    """Return a rung in words, with its size where there are several."""
+    """Return a rung in words, with its size if there are several sizes."""
     share = number(rung.share, 2)
     if len(rungs.sizes) == 1:
         return f"{share} tokens per parameter"
@@ -21,14 +29,14 @@ def named(rungs: Ladder, rung: Rung) -> str:
 
 
 def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterator[str]:
-    """Yield the trends of each figure, which the first screen does not have."""
+    """Yield the trends of each figure, which are not on the first screen."""
     for figure in rungs.figures:
-        if found := [trend for of, trend in trends if of == figure]:
-            yield _trends(rungs, figure, found)
+        if fitted := [trend for of, trend in trends if of == figure]:
+            yield _trends(rungs, figure, fitted)
 
 
 def findings(rungs: Ladder, figure: str) -> Iterator[str]:
-    """Yield the order at both ends, and who change places."""
+    """Yield the order at both ends, and which arms change places."""
     seeds = rungs.seeds(figure) or [EXPLORATORY]
     caution = ""
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
@@ -48,9 +56,9 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
 
 
 def _order(rungs: Ladder, figure: str) -> str:
-    """Return the order at the least and the most compute, and at the most that all arms have.
+    """Return the order at the lowest and highest compute, and at the highest that all arms have.
 
-    Neighbours that lie within noise are named beside it; of an order throughout, at every rung.
+    Neighbours within noise are named, for each of these rungs or, if the order never changes, for all.
     """
     whole = rungs.whole.order(figure)
     if all(rung.order(figure) == [arm for arm in whole if arm in rung.arms] for rung in rungs.rungs):
@@ -70,13 +78,13 @@ def _order(rungs: Ladder, figure: str) -> str:
 
 
 def _close(rung: Rung, figure: str) -> list[str]:
-    """Return which neighbours in the order of a rung lie within noise."""
+    """Return the pairs of neighbours in the order of a rung that are within noise."""
     gaps = [(pair, rung.gap(*pair, figure)) for pair in pairwise(rung.order(figure))]
     return [" with ".join(pair) for pair, gap in gaps if gap and gap.half_width and not gap.decided]
 
 
 def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
-    """Return a sentence on who change places, with both gaps."""
+    """Return a sentence on the arms that change places, with both gaps."""
     parts = [
         f"{cross.arm} and {cross.against} between {named(rungs, cross.before)} and "
         f"{named(rungs, cross.after)} ({_gap(cross.gap_before)}, then {_gap(cross.gap_after)} "
@@ -85,7 +93,7 @@ def _crossed(rungs: Ladder, figure: str, crossed: Sequence[Crossing]) -> str:
     ]
     sure = sum(cross.p_holm < FALSE_ALARMS for cross in crossed)
     corrected = "all" if sure == len(crossed) else str(sure or "none")
-    return f"Changing places: {listing(parts, NAMED)}; after Holm's correction {corrected} of these."
+    return f"Changing places: {listing(parts, NAMED)}; after Holm's correction, {corrected} of these."
 
 
 def _gap(gap: Difference) -> str:
@@ -93,26 +101,27 @@ def _gap(gap: Difference) -> str:
 
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
-    """Return a sentence on which gaps shrink or grow, and at which none is seen."""
-    seen = [
-        f"that of {found.arm} {found.reading} {_course(found, figure)}, between {quantity(found.flops_from)} "
-        f"and {quantity(found.flops_to)} FLOP"
-        for found in trends
-        if found.seen
-    ]
-    words = {"one seed": "one seed tests no trend"}
-    unseen = grouped(
-        (words.get(found.reading, found.reading), found.arm) for found in trends if not found.seen
-    )
-    parts = [*seen, *(f"{reading} for {listing(arms, NAMED)}" for reading, arms in unseen.items())]
-    return f"Gaps to {rungs.reference} {cells.figure_place(figure)}: {'; '.join(parts)}."
+    """Return which gaps shrink or grow, and for which arms no trend is seen; shared facts come only once."""
+    seen = [found for found in trends if found.seen]
+    ends = [(found.flops_from, found.flops_to) for found in seen]
+    spans = [f", between {quantity(low)} and {quantity(high)} FLOP" for low, high in ends]
+    shared = len(set(spans)) == 1
+    courses = {
+        found.arm: f" ({_course(found, figure)}{'' if shared else span})"
+        for found, span in zip(seen, spans, strict=True)
+    }
+    labels = ((TRENDS[found.reading], f"{found.arm}{courses.get(found.arm, '')}") for found in trends)
+    parts = "; ".join(phrases(TRENDS.values(), labels, len(trends)))
+    place = f"{cells.figure_place(figure)}{spans[0] if shared else ''}"
+    bent = [found.arm for found in seen if not found.along_a_line]
+    notes = f" The slope over log compute is within noise for {listing(bent, len(bent))}." if bent else ""
+    if any(found.along_a_line and found.per_tenfold_share for found in seen):
+        notes += " Slopes are at the same tokens per parameter."
+    return f"Gap to {rungs.reference} {place}: {parts}.{notes}"
 
 
 def _course(found: Trend, figure: str) -> str:
-    """Return the way of a gap from its first to its last, with its slope where it is a line."""
-    ends = f"from {_gap(found.first)} to {_gap(found.last)}"
-    if not found.along_a_line:
-        return f"{ends} {short_unit(figure)}, but not along a line over the logarithm of compute"
+    """Return a gap from its first to its last value, with its slope if it follows a line."""
+    ends = f"from {_gap(found.first)} to {_gap(found.last)} {short_unit(figure)}"
     slope = interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)
-    fixed = " at the same tokens per parameter" if found.per_tenfold_share else ""
-    return f"by {slope} {short_unit(figure)} per tenfold compute{fixed}, {ends}"
+    return f"{ends}, {slope} per tenfold compute" if found.along_a_line else ends
