@@ -1,1 +1,1 @@
-"""A report's document laid out: page, Markdown, CSV files, paper figures, tables of the terminal."""
+"""The layout of a report's document: page, Markdown, paper figures and tables for the terminal."""

@@ -1,4 +1,4 @@
-"""What every paper figure is drawn on: its sizes, its style, and a file with the same bytes each time."""
+"""The canvas of all paper figures: sizes, style, and files that are the same bytes each time."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -10,15 +10,15 @@ import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-WIDTH = 3.35  # inches: a column of a two-column paper
+WIDTH = 3.35  # inches: one column of a two-column paper
 WIDE = 6.9  # both columns
-HEIGHT = 2.1  # of one chart
-PANEL = 1.45  # the height of one of several
+HEIGHT = 2.1  # of a single chart
+PANEL = 1.45  # height of one of several panels
 LEGEND_ROW = 0.16
-SCREEN = 160  # dots an inch in a notebook
+SCREEN = 160  # dots per inch in a notebook
 
 STYLE: dict[str, Any] = {
-    "font.family": ["STIXGeneral", "DejaVu Sans"],  # both come with Matplotlib, so every machine draws alike
+    "font.family": ["STIXGeneral", "DejaVu Sans"],  # bundled with Matplotlib: the same on all machines
     "mathtext.fontset": "stix",
     **dict.fromkeys(("font.size", "axes.labelsize"), 8.5),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize", "legend.title_fontsize"), 8),
@@ -38,12 +38,12 @@ STYLE: dict[str, Any] = {
     "legend.columnspacing": 1.2,
     "savefig.dpi": 300,
     "svg.hashsalt": "poslab",
-    "pdf.fonttype": 42,  # letters stay letters, as journals ask
+    "pdf.fonttype": 42,  # embeds TrueType fonts, as journals require
 }
 
 
 class PaperFigure(Figure):
-    """A figure that a notebook shows without pyplot, which Matplotlib's own figures need."""
+    """A figure that notebooks show without pyplot, which Matplotlib's own figures need."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -54,13 +54,13 @@ class PaperFigure(Figure):
 @contextmanager
 def style() -> Iterator[None]:
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # a reader's own settings must not change the figure
+        matplotlib.rcdefaults()  # the user's settings must not change the figure
         matplotlib.style.use(STYLE)
         yield
 
 
 def settled(draw: Callable[[], Figure]) -> Figure:
-    """Return what `draw` draws, in the paper's style, with one layout for all formats."""
+    """Return the figure of `draw` in the paper style, with its layout fixed for all formats."""
     with style():
         figure = draw()
         figure.draw_without_rendering()
@@ -69,7 +69,7 @@ def settled(draw: Callable[[], Figure]) -> Figure:
 
 
 def save(figure: Figure, kind: str) -> bytes:
-    # No date and no version: the same records give the same bytes.
+    # No date and no version, so that the same records give the same bytes.
     metadata: dict[str, dict[str, Any]] = {
         "svg": {"Date": None, "Creator": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},

@@ -1,4 +1,4 @@
-"""The report as Markdown, with the paper figures: the same tables and words as the page, without a script."""
+"""The report as Markdown with the paper figures: the tables and text of the page, without scripts."""
 
 import re
 from functools import cache
@@ -13,14 +13,14 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 
 
 def markdown(document: Document) -> str:
-    """Return the whole of report.md."""
+    """Return the content of report.md."""
     template = _environment().get_template("report.md")
     text = template.render(document=document, chapters=numbered(document))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
 def escape_markdown(text: object) -> str:
-    """Escape text for Markdown, in table cells too; leave Markup as it is."""
+    """Escape text for Markdown, including table cells; return Markup unchanged."""
     if isinstance(text, Markup):
         return str(text)
     marked = _SPECIAL.sub(r"\\\1", str(text).replace("\n", " "))
@@ -35,5 +35,5 @@ def _environment() -> Environment:
 
 
 def _address(url: str) -> Markup:
-    """Escape an address, so that no bracket or bar in it ends the link or the table cell."""
+    """Escape an address, so that a bracket or bar in it does not end the link or the table cell."""
     return Markup(url.replace("(", "%28").replace(")", "%29").replace("|", "%7C"))

@@ -1,4 +1,4 @@
-"""The report as one web page: styles, charts and data inside, nothing fetched, every text escaped."""
+"""The report as one self-contained web page: it fetches nothing, and all text is escaped."""
 
 import base64
 import hashlib
@@ -23,17 +23,17 @@ from poslab.report.formatting import interval
 from poslab.report.tables import Cell, Column, Table
 
 HERE = Path(__file__).parent
-SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # in this order, as one
-LONG = 400  # letters of a caption, from which on it is folded away below its table
-POINTS = 1_500  # in a chart: more, of a thousand runs, would take the page past 1 MB
-PLACES = 6_000  # of points in a chart, all series at all x
+SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # joined in this order
+LONG = 400  # characters: longer captions are folded away below their table
+POINTS = 1_500  # points per chart: with more, a report of a thousand runs would exceed 1 MB
+PLACES = 6_000  # series times distinct x per chart
 _BESIDE_A_NUMBER = re.compile(r"(?<=\d) (?=[%±]|[kMGTL]\b)|(?<=[±×<>≥]) (?=[\d×])")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then how sure it is
+_INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then its interval
 
 
 def page(document: Document, status: str = "", seconds: int = 0) -> str:
-    """Return index.html; with a `status` at its top it reloads every so many `seconds`."""
+    """Return the content of index.html. With a `status`, show it and reload every `seconds` seconds."""
     library = f"/*\n{_asset('uPlot.LICENSE.txt').strip()}\n*/\n{_asset('uPlot.iife.min.js').strip()}"
     script = "\n".join(_asset(name) for name in SCRIPTS)
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (library, script))
@@ -56,7 +56,7 @@ def page(document: Document, status: str = "", seconds: int = 0) -> str:
 
 
 def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]]]]:
-    """Return the chapters with their sections that have content, each with its first figure's number."""
+    """Return the chapters with their non-empty sections, each with the number of its first figure."""
     first = 1 if document.answer.chart is None else 2
     chapters = []
     for chapter in document.chapters:
@@ -70,7 +70,7 @@ def numbered(document: Document) -> list[tuple[Chapter, list[tuple[Section, int]
 
 
 def templates(folder: Path = HERE, **options: Any) -> Environment:
-    """Return an environment for the templates of a package, in which an undefined name is an error."""
+    """Return an environment for the templates in `folder`, in which an undefined name is an error."""
     return Environment(loader=FileSystemLoader(folder / "templates"), undefined=StrictUndefined, **options)
 
 
@@ -90,7 +90,7 @@ def _environment() -> Environment:
 
 
 def _unparted(value: Any) -> Any:
-    """Keep a number and its sign or unit on one line: 95 %, 0.1 ± 0.2, 8 L."""
+    """Keep a number on one line with its sign or unit: 95 %, 0.1 ± 0.2, 8 L."""
     return _BESIDE_A_NUMBER.sub("\u00a0", value) if type(value) is str else value
 
 
@@ -104,7 +104,7 @@ def _digest(script: str) -> str:
 
 
 def _colours(document: Document) -> str:
-    """Return the colour of every arm, rotation and head, on light and on dark screens."""
+    """Return the CSS with the colours of all arms, rotations and heads in light and dark mode."""
     numbers = {*document.arms}
     numbers |= {number for number, _ in _legends(document)}
     tables = (table for section in document.sections for table in section.tables)
@@ -123,12 +123,12 @@ def _legends(document: Document) -> list[tuple[int, str]]:
 
 
 def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    """Return each heading with the number of neighbouring columns that share it."""
+    """Return each group heading with the number of neighbouring columns that share it."""
     return [(group, len(list(members))) for group, members in groupby(columns, key=lambda c: c.group)]
 
 
 def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
-    """Return the rows of a table, grouped under their first cell if the table is."""
+    """Return the rows of a table, grouped by their first cell if the table is `grouped`."""
     if not table.grouped:
         return [(None, list(table.rows))]
     groups = groupby(table.rows, key=lambda row: row[0])
@@ -136,20 +136,20 @@ def _bodies(table: Table) -> list[tuple[Cell | None, list[Sequence[Cell]]]]:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """Split a cell into its number and the interval below it."""
+    """Split the text of a cell into the number and the interval shown below it."""
     interval = _INTERVAL.fullmatch(text)
     return (text, "") if interval is None else (interval[1], interval[2])
 
 
 def _sort_value(cell: Cell) -> str:
-    """Return the sort value for JavaScript; "" for words or where the text is that number."""
+    """Return the sort value for JavaScript, or "" for words and if the text is already that number."""
     if cell.order is None or _PLAIN_NUMBER.fullmatch(cell.text):
         return ""
     return "Infinity" if cell.order == math.inf else f"{cell.order:.9g}"
 
 
 def chart_data(document: Document) -> str:
-    """Return arms and charts for the script, as JSON that cannot end its script element."""
+    """Return arms and charts for the script, as JSON that cannot close its script element."""
     text = json.dumps(_data(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -174,9 +174,9 @@ def _data(document: Document) -> dict[str, Any]:
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:
-    """Return a chart for the script, thinned to every n-th point where there are very many."""
+    """Return a chart for the script, thinned to every n-th point if there are too many."""
     every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
-    # Where each series has its own x, every series has a place for every x of the others.
+    # Every series has an entry for each x of any series, so series with different x need more room.
     places = len({point.x for series in chart.series for point in series.points}) * len(chart.series)
     every = max(every, math.ceil(places / PLACES))
     thinned = [series.points[::-1][::every][::-1] for series in chart.series]
@@ -195,7 +195,7 @@ def _chart(chart: LineChart) -> dict[str, Any]:
                 "highest": _short(max(point.highest for point in line.points)),
             }
         )
-    apart = {"title", "caption", "series", "spans"}  # the others stand there as they are
+    apart = {"title", "caption", "series", "spans"}  # all other fields are copied
     return {name: _rounded(value) for name, value in vars(chart).items() if name not in apart} | {
         "x": [_short(x) for x in xs],
         "series": series,
@@ -204,7 +204,7 @@ def _chart(chart: LineChart) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return numbers in six digits, also inside others."""
+    """Round numbers to six significant digits, also inside dictionaries and tuples."""
     if isinstance(value, float):
         return _short(value)
     if isinstance(value, dict):
@@ -213,7 +213,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _as_shown(point: Point) -> tuple[float, float | None]:
-    """Return mean and half interval in as few digits as print like full precision."""
+    """Return mean and half-width with the fewest digits that print like full precision."""
     mean, half = point.mean, point.half_width
     shorter = (
         (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))

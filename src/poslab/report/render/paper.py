@@ -1,4 +1,4 @@
-"""The paper figures: one column wide, readable in grey, the same bytes from the same records."""
+"""The paper figures: readable in grey, with the same bytes for the same records."""
 
 import math
 import os
@@ -39,34 +39,34 @@ from poslab.report.render.canvas import (
 )
 
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
-MARKS = {"50": "s", "75": "o", "90": "^"}  # of targets, by the percent of the budget
-MANY = 14  # lines that a legend has room for
-NAMED = 8  # lines in the legend of more
+MARKS = {"50": "s", "75": "o", "90": "^"}  # markers of targets, by percent of the budget
+MANY = 14  # the most lines for which a legend has room
+NAMED = 8  # lines in the legend if there are more
 
-# Of shaded numbers.
-CELL = 0.19  # inches: the height of a row
-LEAST = 0.2  # and the width that a column should have
-MARGIN = 0.5  # beside the cells of a panel, for the titles of its rows
-BAR = 0.9  # beside all panels, for the scale
-LETTER = 0.5  # how wide a digit is, in its own height
-LARGEST, SMALLEST = 7.0, 4.5  # points: the size of a number, and that below which it is left out
-SHADES = 32  # few enough that a vector file stays small
-DARK = 22 / SHADES  # from here on white stands out more from a shade than near black (WCAG's luminance)
+# Panels of shaded numbers, in inches unless noted.
+CELL = 0.19  # height of a row
+LEAST = 0.2  # smallest desired width of a column
+MARGIN = 0.5  # room beside the cells of a panel, for its row titles
+BAR = 0.9  # room beside all panels, for the scale
+LETTER = 0.5  # width of a digit relative to its height
+LARGEST, SMALLEST = 7.0, 4.5  # points: the largest font size, and the size below which numbers are omitted
+SHADES = 32  # few enough to keep vector files small
+DARK = 22 / SHADES  # from here on, white contrasts more with a shade than near black (WCAG luminance)
 
 
 def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
-    """Return each figure as `draw` does, with one process per core where the system can fork."""
+    """Draw each figure with `draw`, using one process per core on systems that can fork."""
     processes = min(len(figures), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
     if processes > 1:
-        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # one was killed: no memory
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
+        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # killed, out of memory
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which are idle here
             with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
                 return list(pool.map(draw, figures))
     return list(map(draw, figures))
 
 
 def _end_with_parent() -> None:
-    """End with the command, also a killed one: a process has the lock of the report as long as it lives."""
+    """End when the command ends or is killed: a living process would keep the lock of the report."""
     parent = parent_process()
     assert parent is not None
 
@@ -78,20 +78,20 @@ def _end_with_parent() -> None:
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:
-    """Return the figure by file ending, in each format."""
+    """Return the figure in each format, by file extension."""
     figure = laid_out(chart)
     with style():
         return {kind: save(figure, kind) for kind in charts.FORMATS}
 
 
 def laid_out(chart: charts.Chart) -> Figure:
-    """Return the figure, laid out once for all formats."""
+    """Return the figure with one layout for all formats."""
     return settled(lambda: _drawn(chart))
 
 
 @singledispatch
 def _drawn(chart: object) -> Figure:
-    raise TypeError(f"no figure of a {type(chart).__name__}")
+    raise TypeError(f"no paper figure for a {type(chart).__name__}")
 
 
 @_drawn.register
@@ -100,9 +100,9 @@ def _lines(chart: charts.LineChart) -> Figure:
 
 
 def beside_each_other(drawn: Sequence[charts.LineChart], letters: Sequence[str], width: float) -> Figure:
-    """Draw charts under one legend, each with a scale of its own and its letter.
+    """Draw charts side by side under one legend, each with its own scale and letter.
 
-    With more lines than the legend has room for, it names those that end lowest in the first chart.
+    If the legend has no room for all lines, it names those that end lowest in the first chart.
     """
     every = {line.arm: line for chart in drawn for line in chart.series}
     lines = named(drawn[0].series) if len(every) > MANY else every.values()
@@ -116,7 +116,7 @@ def beside_each_other(drawn: Sequence[charts.LineChart], letters: Sequence[str],
     ):
         axes_of(axes, chart, [line for line in chart.series if line.arm in legend])
         low, high = chart.frame or (0.0, 0.0)
-        margin = 0.03 * (high - low)  # so that a line at the end of y is seen whole
+        margin = 0.03 * (high - low)  # so that a line at the end of y is fully visible
         axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
         axes.set_xlabel(verbatim(chart.x_label))
         axes.set_ylabel(verbatim(chart.y_label))
@@ -126,9 +126,9 @@ def beside_each_other(drawn: Sequence[charts.LineChart], letters: Sequence[str],
 
 
 def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
-    """Return the lines in the legend: those that end lowest where there are too many.
+    """Return the lines to name in the legend: all, or those that end lowest if there are too many.
 
-    Lowest where the longest lines end; those that end before come last.
+    They are compared at the x where the longest lines end; lines that end before it come last.
     """
     if len(series) <= MANY:
         return series
@@ -139,7 +139,7 @@ def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
 
 @_drawn.register
 def _panels(chart: charts.PanelChart) -> Figure:
-    """Draw one panel per arm, as wide as the page where there are several, all with one scale of y."""
+    """Draw one panel per arm with a shared y scale; several panels span the width of the page."""
     n = len(chart.panels)
     across = min(n, 4)
     down = math.ceil(n / across)
@@ -161,7 +161,7 @@ def _panels(chart: charts.PanelChart) -> Figure:
 
 
 def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -> None:
-    """Label what all panels share, and hide the axes without a panel."""
+    """Add the shared axis labels, and hide the unused axes."""
     for axes in unused:
         axes.set_axis_off()
     figure.supxlabel(verbatim(x_label), fontsize=8.5)
@@ -169,7 +169,7 @@ def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -
 
 
 def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Series]) -> None:
-    """Draw the lines of `coloured`, and the others in grey behind them."""
+    """Draw the lines of `coloured` in their colours, and the others in grey behind them."""
     axes.set_xscale("log", base=chart.base)
     named = {series.arm for series in coloured}
     for series in chart.series:
@@ -231,7 +231,7 @@ def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[
         dashes=style.dash or (None, None),
         drawstyle=drawn,
         marker=style.marker,
-        # Marks on every point of a long line would hide it.
+        # Markers on every point would hide a long line.
         markevery=1 if sparse else (series.arm % 4 + 2, max(1, len(x) // 7)),
         markeredgewidth=0,
     )
@@ -244,9 +244,9 @@ def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[
 
 
 def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tuple[float, float]:
-    """Return the range of y, which holds every run; wide intervals of few seeds may be cut.
+    """Return a range of y that contains every run; wide intervals of few seeds may be cut off.
 
-    With a ceiling, so is what lies above it.
+    With a `ceiling`, everything above it is cut off as well.
     """
     low = min(point.lowest for line in series for point in line.points)
     high = max(point.highest for line in series for point in line.points)
@@ -259,7 +259,7 @@ def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tup
 def _tracks(chart: charts.TrackChart) -> Figure:
     kinds = [kind for _, kind in chart.heads if kind]
     labels = [textwrap.wrap(track.label, 20) for track in chart.tracks]
-    least = 2 if kinds and len(labels) <= MANY else 1  # lines of text that a row is high
+    least = 2 if kinds and len(labels) <= MANY else 1  # smallest height of a row, in lines of text
     height = 0.16 * sum(max(least, len(lines)) for lines in labels)
     figure = canvas(WIDTH, height + (0.95 if kinds else 0.55))
     axes = figure.add_subplot()
@@ -301,7 +301,7 @@ def _tracks(chart: charts.TrackChart) -> Figure:
 
 
 def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
-    """Return the number of columns that the longest label leaves room for, in letters."""
+    """Return how many columns of the longest label fit into `room` characters."""
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
@@ -325,13 +325,13 @@ def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, l
 
 @_drawn.register
 def _heat(chart: charts.HeatPanels) -> Figure:
-    """Draw shaded numbers: one panel as wide as a column of the paper, several as wide as the page."""
+    """Draw shaded numbers: one panel at the width of a column, several at the width of the page."""
     n = len(chart.panels)
     columns = max(len(panel.column_titles) for panel in chart.panels)
     rows = max(len(panel.row_titles) for panel in chart.panels)
     most = max(1, min(n, 4, int((WIDE - BAR) / (columns * LEAST + MARGIN))))
     down = math.ceil(n / most)
-    across = math.ceil(n / down)  # rows of panels as even as they go
+    across = math.ceil(n / down)  # rows of panels as even as possible
     width = WIDTH if n == 1 else WIDE
     cell = ((width - BAR) / across - MARGIN) / columns
     titles = [textwrap.wrap(panel.label, int((cell * columns + 0.3) / 0.07)) for panel in chart.panels]
@@ -363,7 +363,7 @@ def _cells(
     shades: Colormap,
     width: float,
 ) -> None:
-    """Draw the shaded cells of one panel, `width` inches each; a dash where there is no value."""
+    """Draw the shaded cells of one panel, each `width` inches wide; a dash marks a missing value."""
     values = [[math.nan if cell is None else cell.mean for cell in row] for row in panel.cells]
     axes.pcolormesh(values, norm=norm, cmap=shades, edgecolors="white", linewidth=0.8)
     axes.invert_yaxis()  # the first row at the top

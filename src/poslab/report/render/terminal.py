@@ -1,4 +1,4 @@
-"""Tables of the terminal: the arms of a report, and a model that was evaluated again."""
+"""Tables for the terminal: the arms of a report, and a model that was evaluated again."""
 
 import csv
 import io
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from poslab.report.write import Report
 
 PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in the order of rows
-WIDEST, LEAST = 18, 8  # letters of a scheme's name in a line; and where there is little room
-LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns that a narrow terminal lacks, in turn
-NARROWEST = 40  # columns that a terminal is taken to have at least
+WIDEST, LEAST = 18, 8  # largest and smallest width of the column of schemes
+LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns to drop in a narrow terminal, in order
+NARROWEST = 40  # columns that every terminal is assumed to have
 
 
 def terminal_table(document: "Document", width: int) -> Table:
-    """Return the arms of a report in `width` columns: losses in nats per token, a dash where undefined.
+    """Return the arms of a report for a terminal `width` columns wide, with losses in nats per token.
 
-    An interval stands below its mean. Where there is too little room for all columns, first the attention
-    goes that is the same for all arms, then the columns of `LEFT_OUT`; the caption says so, before the
-    answer.
+    An undefined value is a dash; an interval is below its mean. If the columns do not fit, drop the attention
+    first (when all arms share it), then the columns of `LEFT_OUT` in turn. The caption names what was
+    dropped, before the answer.
     """
     same = len({row["attention"] for row in document.terminal.records}) == 1
     titles = [column.title for column in document.terminal.columns]
@@ -50,11 +50,11 @@ def terminal_table(document: "Document", width: int) -> Table:
 
 
 def _table_without(document: "Document", out: Sequence[str]) -> Table:
-    """Return the whole table but for the columns of these titles, and say so in its caption."""
+    """Return the table without the columns titled `out`, which its caption names."""
     attention = document.terminal.records[0]["attention"]
-    lines = [f"The attention of all arms is {attention}."] if "attention" in out else []
+    lines = [f"All arms use {attention} attention."] if "attention" in out else []
     if lacking := [title for title in out if title != "attention"]:
-        lines.append(f"On the page, but left out here for lack of room: {listing(lacking)}.")
+        lines.append(f"Only on the page, for lack of room: {listing(lacking)}.")
     table = _table("\n".join([*lines, document.summary]))
     table.title, table.title_justify, table.title_style = Text(document.title), "left", "bold"
     columns = [column for column in document.terminal.columns if column.title not in out]
@@ -72,15 +72,15 @@ def _table_without(document: "Document", out: Sequence[str]) -> Table:
 
 
 def _colour(number: int | None) -> str:
-    """Return the colour of an arm with this look; "" for grey, which is hard to read on dark."""
+    """Return the colour of the look with this number, or "" for grey, which is hard to read on dark."""
     colour = "" if number is None else look(number).light
     return "" if colour == COLOURS[GREY][0] else colour
 
 
 def evaluation_table(run: Run, width: int) -> Table:
-    """Return losses by length and protocol in `width` columns, in nats per token; a dash for none.
+    """Return the losses of a run by length and protocol, in nats per token; a dash marks a missing loss.
 
-    Of a task, the share of exact answers by size.
+    The terminal is `width` columns wide. For a task, return the share of exact answers by size.
     """
     if not run.has_text:
         return _task_table(run)
@@ -90,7 +90,7 @@ def evaluation_table(run: Run, width: int) -> Table:
     tokens = f"{run.context_length:,} tokens"
     scored = "".join(f"\n{HELD_OUT}: {text}." for text in held_out([run]))
     table = _table(
-        f"Losses in nats per token by window length, L = {tokens}; one run, so no interval.{scored}"
+        f"Losses in nats per token by window length, L = {tokens}; one run, so no intervals.{scored}"
     )
     table.add_column("scheme", overflow="fold", max_width=WIDEST)
     table.add_column("windows", no_wrap=True)
@@ -106,9 +106,7 @@ def evaluation_table(run: Run, width: int) -> Table:
 
 
 def _task_table(run: Run) -> Table:
-    table = _table(
-        f"{run.pos} / {run.attention}: exact answers by size of the sample; one run, so no interval"
-    )
+    table = _table(f"{run.pos} / {run.attention}: exact answers by sample size; one run, so no intervals")
     table.add_column("size", justify="right")
     table.add_column("exact, %", justify="right")
     for row in csv.DictReader(io.StringIO(run.tables["task.csv"].decode())):
@@ -121,39 +119,39 @@ def _table(caption: str) -> Table:
 
 
 def _narrowed(table: Table, width: int) -> Table:
-    """Narrow the column of schemes where the table is wider than `width` columns."""
+    """Narrow the column of schemes if the table is wider than `width` columns."""
     table.columns[0].max_width = max(LEAST, WIDEST - max(0, needed(table) - width))
     return table
 
 
 def needed(table: Table) -> int:
-    """Return the columns of the terminal that the table needs without wrapping its cells."""
+    """Return how many terminal columns the table needs without wrapping its cells."""
     console = Console(width=1000)
     return Measurement.get(console, console.options, table).maximum
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal, or COLUMNS where that is set; 80 where there is no terminal."""
+    """Return the width of the terminal, or COLUMNS if that is set, or 80 if there is no terminal."""
     return max(Console().width, NARROWEST)
 
 
 def print_table(table: Table) -> None:
-    """Print the table. A terminal narrower than it wraps lines, and never cuts a number."""
+    """Print the table. If it is wider than the terminal, lines wrap and numbers are not cut off."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # without ≥ its number is shown anyway
+        sys.stdout.reconfigure(errors="backslashreplace")  # if ≥ cannot be encoded, print its code
     console = Console()
     console.width = max(terminal_width(), needed(table))
     with console.capture() as captured:
         console.print(table)
-    # Rich fills each line with blanks, which a file or a pipe need not have.
+    # Rich pads each line with spaces, which files and pipes do not need.
     lines = captured.get().splitlines()
     print(*(lines if console.is_terminal else map(str.rstrip, lines)), sep="\n")
 
 
 def show(report: "Report") -> None:
-    """Print the table of arms, and where the page and the archived records are."""
+    """Print the table of arms, and the location of the page and of the archived records."""
     width = terminal_width()
     print_table(terminal_table(report.document, width))
-    # A path is not broken: it is to be copied.
+    # Do not break paths, so that they can be copied.
     for line in (f"report: {report.page}", *report.notices):
         print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))

@@ -1,7 +1,7 @@
-// One chart on a canvas: what is drawn, and on which scales. figure.js has what a reader does with it.
+// One chart on a canvas: its lines, marks and scales. figure.js handles interaction.
 const data = JSON.parse(document.getElementById("data").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const off = { arms: new Set(), lines: new Set() }; // switched off, in every figure that shows them
+const off = { arms: new Set(), lines: new Set() }; // hidden by the reader, in every figure that has them
 const root = document.documentElement;
 const onPaper = () => root.classList.contains("paper");
 const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
@@ -27,7 +27,7 @@ function mark(ctx, shape, x, y, r) {
   ctx.fill();
 }
 
-function stroke(ctx, ...lines) { // each from x, y to x, y
+function stroke(ctx, ...lines) { // each is x, y, x, y: from the first point to the second
   ctx.beginPath();
   for (const [x, y, toX, toY] of lines) { ctx.moveTo(x, y); ctx.lineTo(toX, toY); }
   ctx.stroke();
@@ -46,19 +46,19 @@ class Chart {
     this.plot = plot;
     this.looks = data[chart.of];
     this.off = off[chart.of];
-    this.beside = chart.panels > 1; // a narrow panel among others, which have the same scale
+    this.beside = chart.panels > 1; // one of several narrow panels with the same scale
     this.few = chart.x.length <= 8 || chart.series.every((s) => s.mean.filter((y) => y != null).length < 2);
     this.labels = new Map(chart.ticks);
-    this.unit = chart.ticks.some(([, text]) => text.includes("L")) ? " L" : ""; // of x between the ticks
+    this.unit = chart.ticks.some(([, text]) => text.includes("L")) ? " L" : ""; // unit of x between the ticks
   }
 
-  color(s, text) { // names are small: on white they need to be darker than lines
+  color(s, text) { // names are small, so on white they must be darker than lines
     const look = this.looks[s.arm];
     if (dark.matches && !onPaper()) return look.dark;
     return text ? `color-mix(in srgb, ${look.light} 74%, black)` : look.light;
   }
 
-  edges(s, side) { // of the interval
+  edges(s, side) { // the ends of the interval
     const least = this.figure.view.y === "log" ? s.lowest / 1e3 : -Infinity;
     return s.mean.map((y, i) => (y == null || s.half[i] == null ? null : Math.max(least, y + side * s.half[i])));
   }
@@ -66,7 +66,7 @@ class Chart {
   build() {
     if (this.u) this.u.destroy();
     const { chart, few, figure } = this, { view } = figure;
-    const paper = onPaper(), k = this.k = paper ? 2 : 1; // twice as fine, and shown at half the size
+    const paper = onPaper(), k = this.k = paper ? 2 : 1; // print: twice the resolution, at half the size
     const width = this.width = paper ? (this.beside ? 320 : 640) : this.plot.clientWidth;
     const height = this.beside ? (width < 420 ? 220 : 260) : width < 460 ? 290 : 340;
     const { color, borderTopColor } = getComputedStyle(this.plot), line = { stroke: borderTopColor, width: k };
@@ -83,7 +83,7 @@ class Chart {
       rows.push(s.mean, this.edges(s, 1), this.edges(s, -1));
       if (!few) bands.push({ series: [3 * i + 2, 3 * i + 3], fill: stroke + "26" });
     });
-    // A label is centred along its axis, and smaller where it would be cut at the canvas's edge.
+    // A label is centred on its axis, and smaller if the edge of the canvas would cut it off.
     const fitting = (label, room) => font(13 * k * Math.min(1, room / textWidth(label ?? "", 13)));
     const axis = { stroke: color, font: font(12 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
     this.u = new uPlot({
@@ -119,7 +119,7 @@ class Chart {
     this.figure.zoom(u.posToVal(left, "x"), u.posToVal(left + width, "x"));
   }
 
-  whole() { // all x, and a tick that lies just past the last point
+  whole() { // all x, including a tick just past the last point
     const { x, ticks } = this.chart, low = x[0], last = x.at(-1), tick = ticks.at(-1)?.[0] ?? last;
     const high = tick < last * 1.2 ? Math.max(last, tick) : last, pad = (high / low) ** 0.025, more = 0.025 * (high - low);
     return this.figure.view.x === "log" ? [low / pad, high * pad] : [low - more, high + more];
@@ -129,7 +129,7 @@ class Chart {
     return this.figure.view.zoom ?? this.whole();
   }
 
-  visible() { // numbers of the measured x inside the span
+  visible() { // indices of the measured x inside the span
     const [low, high] = this.span();
     return this.chart.x.flatMap((x, i) => (x >= low && x <= high ? [i] : []));
   }
@@ -143,7 +143,7 @@ class Chart {
     return all.filter((_, i) => (all.length - 1 - i) % every === 0);
   }
 
-  between(x, digits = 3) { // the ticks
+  between(x, digits = 3) { // text of an x between the ticks
     return this.unit ? `${+x.toPrecision(digits)}${this.unit}` : quantity(x, digits);
   }
 
@@ -163,7 +163,7 @@ class Chart {
     return splits.map((y) => minus(even ? y.toFixed(Math.min(places, 8)) : String(y)));
   }
 
-  range() { // every run inside; an interval of few seeds may be cut
+  range() { // contains every run; wide intervals of few seeds may be cut off
     const { view } = this.figure, { ceiling, frame } = this.chart;
     if (frame && view.y !== "log") return [frame[0] - 0.04 * (frame[1] - frame[0]), frame[1] + 0.04 * (frame[1] - frame[0])];
     let low = Infinity, high = -Infinity;
@@ -218,7 +218,7 @@ class Chart {
     ctx.restore();
   }
 
-  spans(ctx, px, place) { // bars along x, each with its label above
+  spans(ctx, px, place) { // bars along x, each with its label above it
     ctx.strokeStyle = ctx.fillStyle = this.ink;
     ctx.lineWidth = 1.25 * px;
     ctx.font = font(11 * px);
@@ -250,12 +250,12 @@ class Chart {
     ctx.textAlign = "left";
     ctx.textBaseline = "top";
     const label = this.chart.mark_label, gap = 5 * px, wide = ctx.measureText(label).width;
-    const fits = x + gap + wide <= ctx.canvas.width; // else left of the mark, below lines along the top
+    const fits = x + gap + wide <= ctx.canvas.width; // otherwise left of the mark, below lines along the top
     if (length >= low) ctx.fillText(label, fits ? x + gap : x - gap - wide, bbox.top + (fits ? 0 : 18 * px));
     ctx.restore();
   }
 
-  exit(at, right) { // where a line ends, or leaves the frame
+  exit(at, right) { // the point where a line ends or leaves the frame
     let last = null;
     for (const point of at) {
       if (!point) continue;
@@ -269,10 +269,10 @@ class Chart {
     return last;
   }
 
-  names(u, ctx, names, px) { // beside the ends of their lines, pushed apart where several would meet
+  names(u, ctx, names, px) { // beside the ends of their lines, moved apart if they would overlap
     const gap = 15 * px, { top } = u.bbox, bottom = top + u.bbox.height;
     for (const n of names) n.end = n.x + textWidth(this.looks[n.series.arm].label, 12) * px;
-    const groups = []; // of names side by side, the rightmost first
+    const groups = []; // groups of neighbouring names, the rightmost first
     for (const n of names.sort((a, b) => b.x - a.x)) {
       if (groups.length && n.end >= groups.at(-1).at(-1).x) groups.at(-1).push(n);
       else groups.push([n]);
@@ -281,7 +281,7 @@ class Chart {
       ends.sort((a, b) => a.y - b.y);
       ends.forEach((n, i) => { n.y = Math.max(n.y, i ? ends[i - 1].y + gap : top); });
       for (let i = ends.length - 1, floor = bottom; i >= 0; floor = ends[i].y - gap, i--) ends[i].y = Math.min(ends[i].y, floor);
-      if (ends[0].y < top - gap / 2) return; // more names than room: the legend has them
+      if (ends[0].y < top - gap / 2) return; // no room for all names: the legend has them
     }
     ctx.textBaseline = "middle";
     ctx.textAlign = "left";

@@ -1,4 +1,4 @@
-// A figure and what a reader does with it: read values, zoom, choose scales. Its panels share one view.
+// A figure and its interaction: reading values, zooming, choosing scales. Its panels share one view.
 function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   return node;
@@ -16,13 +16,13 @@ function button(children, attributes, act) {
   return node;
 }
 
-// Buttons that go together, under the name that a screen reader reads for all of them.
+// A group of buttons with a common label for screen readers.
 const group = (label, text, ...buttons) =>
   element("div", { role: "group", "aria-label": label }, element("span", { "aria-hidden": "true" }, text), ...buttons);
 
 const number = (button) => Number(button.dataset.arm ?? button.dataset.line);
 
-// What a screen reader speaks, a moment later so that a key that stays down does not chatter; not for a mouse.
+// Text for screen readers, delayed so that a held key does not chatter; not used for the mouse.
 const said = document.getElementById("said");
 let saying = 0;
 function say(text) {
@@ -35,15 +35,15 @@ class Figure {
     this.root = document.getElementById(name);
     this.data = data;
     this.view = { x: "log", y: "linear", zoom: null };
-    this.reading = null; // the chart that is pointed at
-    this.near = null; // x that was pointed at last
+    this.reading = null; // the chart under the pointer
+    this.near = null; // the last x under the pointer
     const plots = this.root.querySelectorAll(".plot"), legend = this.root.querySelector(".legend");
     this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
     if (this.charts.every((chart) => chart.few)) this.marks(legend);
     this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
     const texts = data.flatMap((chart) => chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
     const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
-    legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // room, so that nothing moves while pointing
+    legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // reserves room, so that nothing moves with the pointer
     this.at = element("span");
     const hint = this.root.querySelector(".at");
     hint.id = `${name}-hint`;
@@ -53,7 +53,7 @@ class Figure {
     this.build();
   }
 
-  marks(legend) { // on the lines of the legend, as on those of the chart
+  marks(legend) { // markers in the legend, as on the lines of the chart
     for (const one of legend.querySelectorAll("button")) {
       const corners = CORNERS[this.charts[0].looks[number(one)].marker], mark = document.createElementNS("http://www.w3.org/2000/svg", "path");
       const d = corners ? `M${corners.map(([x, y]) => [12 + 3 * x, 4 + 3 * y])}Z` : "M9 4a3 3 0 1 0 6 0a3 3 0 1 0 -6 0";
@@ -63,7 +63,7 @@ class Figure {
 
   listen(chart, hint) {
     const { plot } = chart;
-    // The role, so that a screen reader leaves the arrow keys to it.
+    // The role makes screen readers pass the arrow keys on to the chart.
     set(plot, { role: "application", "aria-roledescription": "chart", "aria-describedby": hint });
     plot.addEventListener("keydown", (event) => this.key(chart, event));
     plot.addEventListener("blur", () => this.leave(chart));
@@ -90,15 +90,15 @@ class Figure {
     return `${interval(s.mean[i], s.half[i])} (n = ${Array.isArray(s.n) ? s.n[i] : s.n})`;
   }
 
-  read(chart, u) { // what the cursor is at
+  read(chart, u) { // the values under the cursor
     const i = u.cursor.idx, live = i != null && u.cursor.left >= 0;
-    if (!live && this.reading !== chart) return; // another panel may be saying something
+    if (!live && this.reading !== chart) return; // another panel may be showing values
     this.reading = live ? chart : null;
     if (live) this.near = chart.chart.x[i];
     this.show(this.reading, i);
   }
 
-  show(chart, i) { // without a chart: the last values, where the figure has one panel
+  show(chart, i) { // without a chart: the last values, if the figure has one panel
     for (const output of this.outputs.values()) output.textContent = "";
     this.at.textContent = "";
     if (!chart && this.charts.length > 1) return;
@@ -116,7 +116,7 @@ class Figure {
     return `${this.place(chart, i)} ${values.join("; ")}`;
   }
 
-  zoom(low, high) { // to a range of x that holds two measured ones at least; null: all of it
+  zoom(low, high) { // to a range with at least two measured x; null: the whole range
     const whole = this.charts[0].whole();
     const inside = this.charts[0].chart.x.filter((x) => x >= low && x <= high).length;
     if (low != null && inside < 2) return;
@@ -131,7 +131,7 @@ class Figure {
     this.reset.disabled = wide;
   }
 
-  zoomBy(factor) { // about what was pointed at last, or about the middle
+  zoomBy(factor) { // around the last x under the pointer, or the middle
     const chart = this.reading ?? this.charts[0], logarithmic = this.view.x === "log";
     const to = logarithmic ? Math.log : Number, from = logarithmic ? Math.exp : Number;
     const [low, high] = chart.span().map(to), [least, most] = chart.whole().map(to);
@@ -170,7 +170,7 @@ class Figure {
     say(this.view.zoom ? `Shown from ${chart.where(seen[0])} to ${chart.where(seen.at(-1))}.` : "All of it shown.");
   }
 
-  tools() { // below the charts; they need this script, so the page without it has none
+  tools() { // below the charts; created here, since they work only with this script
     const bar = element("div", { class: "tools" }), links = this.root.querySelector(".links");
     const series = this.data.flatMap((chart) => chart.series);
     if (series.every((s) => s.lowest > 0 && s.mean.every((y) => y == null || y > 0))) bar.append(this.choice("y", ["linear", "log"]));

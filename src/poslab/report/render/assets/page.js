@@ -1,4 +1,4 @@
-// Starts everything: the figures, the legends that work on all of them, tables, colour schemes, paper.
+// Starts the page: figures, the legends that control all of them, tables, colour schemes and printing.
 const names = [...new Set(data.charts.map((chart) => chart.name))];
 const figures = names.map((name) => new Figure(name, data.charts.filter((chart) => chart.name === name)));
 
@@ -17,7 +17,7 @@ for (const button of document.querySelectorAll(".legend button"))
 
 for (const table of document.querySelectorAll(".box table:not(.heat)")) sortable(table);
 
-function reachable() { // a box that does not scroll is no stop for the Tab key
+function reachable() { // a box that does not scroll is not a stop for the Tab key
   for (const box of document.querySelectorAll(".box")) {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
@@ -27,7 +27,7 @@ function reachable() { // a box that does not scroll is no stop for the Tab key
 const everything = () => figures.forEach((figure) => figure.build());
 
 let opened = [];
-function paper(on) { // light, sharp, and nothing folded away
+function paper(on) { // for printing: light, sharp, and with all details open
   if (on === onPaper()) return;
   root.classList.toggle("paper", on);
   if (on) opened = [...document.querySelectorAll("details:not([open])")];

@@ -1,7 +1,7 @@
-// Tables sort by their columns: up, down, and as reported. What is undefined stays last.
+// Tables sort by any column: ascending, descending, or as reported. Undefined values stay last.
 const collator = new Intl.Collator("en", { numeric: true });
 
-function sortKey(cell) { // numbers come before words, words before dashes
+function sortKey(cell) { // numbers sort before words, and words before dashes
   const text = cell.textContent.trim(), value = Number(cell.dataset.value ?? (text || NaN));
   if (!Number.isNaN(value)) return { rank: 0, value };
   return text === DASH || !text ? { rank: 2, value: 0 } : { rank: 1, value: text };
@@ -25,7 +25,7 @@ function sortable(table) {
       for (const other of heads) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
       head.setAttribute("aria-sort", next);
       const direction = { ascending: 1, descending: -1, none: 0 }[next];
-      for (const { body, rows } of bodies) { // rows of a group stay under its name
+      for (const { body, rows } of bodies) { // rows of a group stay under its heading
         const keyed = rows.map((row) => ({ row, key: sortKey(row.cells[column]) }));
         if (direction) keyed.sort((a, b) => compare(a.key, b.key, direction));
         body.append(...keyed.map(({ row }) => row));
