@@ -93,7 +93,7 @@ def test_seeds_whose_loss_is_no_number_are_counted_out_and_one_seed_is_not_calle
     found = {item.arm.arm.pos: item for item in controls(results)}
     assert found.keys() == {"rope", "t5"}
     assert (found["rope"].difference.n, found["rope"].losses) == (2, (2.5, 2.5))
-    assert f"of one seed for t5 L={L} (+1.00)" in findings(results)[0]
+    assert f"from one seed for t5 L={L} (+1.00)" in findings(results)[0]
 
 
 def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path):
@@ -106,6 +106,6 @@ def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path
                     write(tmp_path, pos, seed, length, loss + random.normal(0, 0.005, DOCUMENTS), text)
     results = gather("made_up", tmp_path, f"rope L={L}")
     (said,) = findings(results)
-    assert f"rope L={L} higher on 2 of 3 (the interval leaves 0 out on 2) and lower on 1 of 3" in said
-    assert f"t5 L={L} lower on 2 of 2 (the interval leaves 0 out on 2), −0.20 to" in said
+    assert f"rope L={L} higher on 2 of 3 (the interval excludes 0 on 2) and lower on 1 of 3" in said
+    assert f"t5 L={L} lower on 2 of 2 (the interval excludes 0 on 2), −0.20 to" in said
     assert said in tuple(sentences(results))

@@ -49,7 +49,7 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     [
         (("rope", "alibi"), 3, "rope", "an arm is separated from the reference in "),
         (("rope", "none"), 3, "rope", "no arm is separated from the reference in "),
-        (("rope", "alibi"), 3, "t5", "No test over two shared seeds or more, so "),  # a reference of one seed
+        (("rope", "alibi"), 3, "t5", "No comparison has two shared seeds"),  # a reference of one seed
     ],
 )
 def test_the_sentence_says_no_more_than_the_tests(arms, seeds, reference, said, tmp_path):

@@ -124,7 +124,7 @@ def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
         poslab.evaluate(directory, "evaluate.segments=4")
     results = gather("made_up", tmp_path, None)
     page = document(results)
-    assert page.summary.startswith("Copy, tested on sizes up to 8 and trained up to 4: ")
+    assert page.summary.startswith("Copy, tested on sizes up to 8 and trained on sizes up to 4: ")
     assert page.answer.chart.name == "task_copy"
     assert page.answer.chart.mark == 4.0
     assert [row["Learned"] for row in terminal_rows(page)] == ["0 of 2", "0 of 2"]
@@ -190,7 +190,7 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     said, _, rest = page.summary.partition(" times that size with rope; ")
     assert said.endswith("up to 1.07")
     assert rest.startswith("solved up to 1.50 times that size with the arm none (2 of 5 seeds)")
-    assert rest.endswith("Solved: at least half of the answers exact.")
+    assert rest.endswith("Solved: at least half of the answers are exact.")
     assert "not tested past that size with learned" in said
     rows = {row["name"]: row for row in page.answer.table.records}
     assert rows["learned"]["task_l50_mean"] is rows["learned"]["p_wilcoxon"] is None
@@ -206,4 +206,4 @@ def test_one_task_of_two_sizes_is_two_tasks(tmp_path):
     for longest in (3, 4):
         assert make(asked_for("copy", longest, 9), tmp_path).status == "done"
     summary = document(gather("made_up", tmp_path, None)).summary
-    assert all(f" and trained up to {longest}: " in summary for longest in (3, 4))
+    assert all(f" and trained on sizes up to {longest}: " in summary for longest in (3, 4))

@@ -29,7 +29,7 @@ def study(
 @pytest.mark.parametrize(
     ("seeds", "start", "counted"),
     [
-        (1, "In one run each, so no winner is claimed", "1: no interval, no winner"),
+        (1, "There is one run per arm, so no winner is claimed", "1: no interval, no winner"),
         (3, "3 seeds, so exploratory: ", "3"),
         (5, "On this text, at 8 times the training length, ", "5"),
     ],
@@ -40,7 +40,7 @@ def test_the_first_screen_claims_what_its_seeds_allow(tmp_path, seeds, start, co
     assert made.sentences[0].startswith(start)
     assert belief["Seeds per arm"] == counted
     assert f"({BUDGET / 1000:.1f} per parameter)" in belief["Model and budget"]
-    assert "may shrink or turn" in belief["Early training"]
+    assert "may shrink or reverse" in belief["Early training"]
     ends = {series.label: series.points[-1].mean for series in made.chart.series}
     assert ends == {item.arm.label: item.mean("sliding_8x") for item in results.arms}
     if seeds == 5:

@@ -42,7 +42,7 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path):
 @pytest.mark.parametrize("schedule", ["cosine", "wsd"])
 def test_only_a_cosine_is_told_to_shape_the_time(tmp_path, schedule):
     (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
-    told = "which makes the time partly a property of the schedule; trainer.schedule=wsd" in chart.caption
+    told = "use trainer.schedule=wsd" in chart.caption
     assert told == (schedule == "cosine")
 
 
@@ -51,7 +51,7 @@ def test_validations_of_a_shorter_run_are_told(tmp_path):
     for name, seed, notes in (("rope-0", 0, []), ("rope-1", 1, []), ("longer", 2, [note])):
         write_run(tmp_path, name, "rope", seed, notes=notes)
     told = validation_chart(gather("made_up", tmp_path, "rope")).caption
-    assert "1 run begins with the steps of a shorter run" in told
+    assert "1 run begins with the steps and validations of a shorter run" in told
 
 
 def test_a_run_that_misses_a_target_has_its_mark_past_the_end(tmp_path):

@@ -142,15 +142,15 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path):
     of_study = ["alibi", "rope lr 0.002", "rope lr 0.004"]
     assert labels(results) == [*(f"made_up: {label}" for label in of_study), "other: rope"]
     assert [one.choice for one in results.tunings] == [Choice(Rates(0.002), ())] * 2
-    assert "rope lr 0.004 is compared at the learning rate 0.004" in warned(results)
-    assert "No runs tune the learning rate of made_up: alibi and other: rope." in warned(results)
+    assert "rope lr 0.004 is compared at learning rate 0.004" in warned(results)
+    assert "The learning rate was not tuned for made_up: alibi and other: rope." in warned(results)
 
 
 def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path):
     write_study(tmp_path)
     results = gather("made_up", tmp_path, None)
-    assert "The learning rate chosen is at the grid's edge for alibi (0.008): widen it." in warned(results)
-    assert "chosen for rope" not in warned(results)
+    assert "rate is at the edge of the grid for alibi (0.008): widen the grid." in warned(results)
+    assert "grid for rope" not in warned(results)
     assert "compared at" not in warned(results)
 
     write_compared(tmp_path, "fox", 0.004)
@@ -160,10 +160,10 @@ def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path):
     write_tuning(tmp_path, "kerple", (None, None))
     results = gather("made_up", tmp_path, None)
     for expected in (
-        "none is compared at the learning rate 0.004; its tuning chose 0.001.",
-        "No runs tune the learning rate of fox.",
+        "none is compared at learning rate 0.004, but its tuning chose 0.001.",
+        "The learning rate was not tuned for fox.",
         "t5 is not compared, though its learning rate was tuned.",
-        "No learning rate of kerple has a loss for every seed: none is chosen.",
+        "No learning rate of kerple has a loss for every seed, so none is chosen.",
         "Tuning and comparison share seeds (0)",
     ):
         assert expected in warned(results)
@@ -178,7 +178,7 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path):
     config = {"part": "tuning", "trainer": trainer(0.004), "evaluate": {"segments": 0}}
     write_run(tmp_path, "tune-other", seed=100, config=config, data=other)
     results = gather("made_up", tmp_path, None)
-    assert "Tuning runs of rope differ in data: no loss compares." in warned(results)
+    assert "Tuning runs of rope differ in data: losses are not comparable." in warned(results)
     # The seed that was not made at that rate keeps it out.
     (tuning,) = results.tunings
     assert tuning.tried[2].without == ("missing",)

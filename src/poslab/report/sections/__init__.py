@@ -1,1 +1,1 @@
-"""The sections of a report: numbers into charts, tables and sentences, a function for each of them."""
+"""The sections of a report. One function turns the numbers into each chart, table or sentence."""

@@ -1,4 +1,4 @@
-"""The answer: what a reader sees before all else, and no more than the tests allow."""
+"""The answer: the first thing a reader sees, claiming no more than the tests allow."""
 
 import math
 from collections.abc import Iterator
@@ -45,24 +45,24 @@ from poslab.report.verdict import (
     without_winner,
 )
 
-EARLY = 20  # training tokens per parameter, the best number by Hoffmann et al. 2022: fewer are early training
+EARLY = 20  # training tokens per parameter, the optimum of Hoffmann et al. 2022; fewer are early training
 
 
 def answer(results: Results) -> Answer:
-    """Return words, figure and table of the tested comparison."""
-    words, sure = tuple(sentences(results)), tuple(belief(results))
+    """Return the sentences, figure and table of the tested comparison."""
+    words, trust = tuple(sentences(results)), tuple(belief(results))
     if (led := lead(results)) is not None:
-        return Answer(words, sure, *led)
+        return Answer(words, trust, *led)
     if results.texts and results.primary is not None:
-        return Answer(words, sure, texts.chart(results), texts.table(results))
+        return Answer(words, trust, texts.chart(results), texts.table(results))
     if (rungs := results.rungs) is not None:
-        return Answer(words, sure, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
+        return Answer(words, trust, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
-    return Answer(words, sure, chart, table(results))
+    return Answer(words, trust, chart, table(results))
 
 
 def lead(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
-    """Return the figure and the table that a report begins with where it tests no loss, as of a task."""
+    """Return the first figure and table of a report that tests no loss, such as that of a task."""
     if results.primary is not None:
         return None
     study = StudyTables(results)
@@ -70,9 +70,9 @@ def lead(results: Results) -> tuple[LineChart | PanelChart, Table] | None:
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Yield which arm is best at the tested length, which keep their loss that far, and which is best at L.
+    """Yield which arm is best at the tested length, which keep their loss up to it, and which is best at L.
 
-    Where nothing past L is tested, first who reaches a loss in the fewest tokens.
+    If nothing past L is tested, yield first which arms reach a loss in the fewest tokens.
     """
     if results.texts and results.primary is not None:
         how_many, *differences = texts.sentences(results)
@@ -91,7 +91,7 @@ def sentences(results: Results) -> Iterator[str]:
         return
     rungs = results.rungs
     if rungs is not None and not any(n > 1 for figure in rungs.figures for n in rungs.seeds(figure)):
-        rungs = None  # no order is claimed of one seed
+        rungs = None  # no order is claimed from one seed
     if results.primary is None or (rungs is None and not results.ranks):
         yield from longer.findings(results)
         yield from measured
@@ -101,7 +101,7 @@ def sentences(results: Results) -> Iterator[str]:
                 yield at_length(results)
         yield from in_short(results)
         return
-    if rungs is not None:  # arms of different budgets are not ranked
+    if rungs is not None:  # arms with different budgets are not ranked
         for figure in rungs.figures:
             yield " ".join(ladder_sentences.findings(rungs, figure))
         if results.tested_multiple > 1:
@@ -147,18 +147,18 @@ def _lowest(results: Results) -> str:
         below = [label for label in ranks if label != first[0]]
         than = f"that of {below[0]}" if len(below) == 1 else "any other compared arm's"
         return f"the loss of {first[0]} is lower than {than}"
-    return f"no arm is below {first[0]}, which is not separated from every other"
+    return f"no arm is shown to be below {first[0]}, which is not separated from every other arm"
 
 
 def _within_tolerance(results: Results, tested: float) -> str:
-    """Return which arms stay within tolerance of their loss at L, in every seed, up to the tested length."""
+    """Return which arms stay within tolerance of their loss at L in every seed, up to the tested length."""
     unused = without_context(results)
     usable = {
         item.arm.label: min(lengths)
         for item in results.arms
         if any(f"{protocol}_{name(tested)}" in item.figures for protocol in cells.WINDOWS)
         and item not in unused
-        and item.mean(gain(1 / 2)) is not None  # else it is unknown whether it needs L
+        and item.mean(gain(1 / 2)) is not None  # otherwise it is unknown whether the arm needs L
         and (lengths := item.by_seed(f"{RELATIVE}_multiple").values())
     }
     if not usable:
@@ -171,9 +171,9 @@ def _within_tolerance(results: Results, tested: float) -> str:
 
 
 def table(results: Results) -> Table:
-    """Return five columns, sorted by rank: the loss at L and at the tested length, and how it compares.
+    """Return the table of the answer, sorted by rank: losses at L and at the tested length, and comparisons.
 
-    A single arm has neither rank nor comparison.
+    A single arm has neither a rank nor a comparison.
     """
     protocol, label = cells.loss_family(results), results.reference.arm.label
     readings = {item.arm.label: item.reading for item in results.tested}
@@ -184,11 +184,11 @@ def table(results: Results) -> Table:
             return replace(cell, text=f"{cell.text} (noise)")
         return replace(cell, text=f"{cell.text}, {reading}") if reading.startswith("not sep") else cell
 
-    places = "1 is the lowest loss; only arms that are separated bound it"
-    over = f"to the loss of {label} at 75 % of its budget, over those that {label} takes"
+    places = "1 is the lowest loss; only arms that are separated limit an arm's rank"
+    over = f"tokens until the loss of {label} at 75 % of its budget, divided by those of {label}"
     paired = (
         f"the difference from {label}, paired by seed, with its 95 % interval over {cells.chance(results)}; "
-        "noise: the interval holds 0; not separated: p with Holm's correction is "
+        "noise: the interval includes 0; not separated: p with Holm's correction is "
         f"{FALSE_ALARMS:g} or more"
     )
     losses = [cells.loss_column(protocol, k) for k in dict.fromkeys((1.0, results.tested_multiple))]
@@ -214,7 +214,7 @@ def difference(results: Results, row: Row) -> Cell:
 
 
 def ranked_rows(results: Results) -> Rows:
-    """Return the rows of arms.csv by rank, then by mean; rows without a rank last."""
+    """Return the rows of arms.csv by rank, then by mean, with unranked rows last."""
     key = f"{results.primary}_mean"
 
     def order(row: Row) -> tuple[float, ...]:
@@ -234,19 +234,19 @@ def belief(results: Results) -> list[tuple[str, str]]:
     )
     is_tested = any(test.figure == results.primary for test in results.claims)
     objectives = (recorded_objective(run.config) for run in finished)
-    words = ("not known here" if item is None else plain(item.predicts, 60) for item in objectives)
+    words = ("unknown here" if item is None else plain(item.predicts, 60) for item in objectives)
     of_another = any(run.config.get("objective", CAUSAL) != CAUSAL for run in finished)
     text = cells.distinct((plain(run.data_name, 40) for run in finished), NAMED)
     parameters = sorted(run.manifest.parameters for run in finished if run.manifest.parameters)
     size = f"{cells.span(list(map(quantity, parameters)))} parameters"
     budget = cells.span(list(map(quantity, sorted(run.budget for run in trained))))
     seen = sorted(value for run in finished if (value := tokens_per_parameter(run)) is not None)
-    before = ", training before included" if any(map(origin_of, finished)) else ""
+    before = ", including earlier training" if any(map(origin_of, finished)) else ""
     ratio = f" ({cells.span([number(value, 2) for value in seen])} per parameter{before})" if seen else ""
     is_early = seen and round(seen[0]) < EARLY and len(results.arms) > 1 and results.primary is not None
     where = " in some arms" if seen and round(seen[-1]) >= EARLY else ""
     fewer = f"fewer than {EARLY} tokens per parameter{where}"
-    early = f"{fewer}, so differences at L may shrink or turn with more training"
+    early = f"{fewer}, so differences at L may shrink or reverse with more training"
     known = (
         ("Seeds per arm", f"{cells.span(counts)}{'' if counts[-1] > 1 else ': no interval, no winner'}"),
         ("Tested", tested if is_tested else ""),
@@ -258,7 +258,7 @@ def belief(results: Results) -> list[tuple[str, str]]:
         ("Models", "" if trained else f"{size}, trained elsewhere"),
         ("Early training", early if is_early else ""),
         ("L", f"{cells.span([count(n) for n in sorted(run.context_length for run in finished)])} tokens"),
-        ("Speed", "not compared: uneven, as beside other work" if unsteady(results) else ""),
+        ("Speed", "not compared: uneven, as with other work running" if unsteady(results) else ""),
     )
     return [(label, value) for label, value in known if value]
 
@@ -269,8 +269,8 @@ def _rate(results: Results) -> str:
     trained = [run for run in results.finished if not is_pretrained(run)]
     rates = dict.fromkeys(run.config["trainer"].get("learning_rate") for run in trained)
     texts = [rate_text(rate) if isinstance(rate, float) else plain(rate, 20) for rate in rates]
-    parts = results.texts or (results,)  # of several texts an arm has one label in each
+    parts = results.texts or (results,)  # with several texts, an arm has one label on all of them
     factors = scheme_rates(item.arm for part in parts for item in part.arms)
     times = grouped((f"{rate:g}", plain(label, 40)) for label, rate in factors.items())
-    scaled = [f"; times {rate} for own parameters of {listing(of, NAMED)}" for rate, of in times.items()]
+    scaled = [f"; times {rate} for scheme parameters of {listing(of, NAMED)}" for rate, of in times.items()]
     return f"{listing(texts, NAMED)}, not tuned{''.join(scaled)}"

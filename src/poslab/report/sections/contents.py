@@ -1,7 +1,7 @@
-"""The chapters of a report in the order that a reader sees them, and the document that they make.
+"""The chapters of a report in reading order, and the document that they form.
 
-A new figure or table is a function in one file of this folder, called by its section. A new section is such a
-file and its function's name in one of the `CHAPTERS`; the page, Markdown and the files on disk follow.
+To add a figure or table, write a function in one file of this folder and call it from its section. To add a
+section, add such a file and list its function in `CHAPTERS`; the page, Markdown and files on disk follow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,9 +34,9 @@ from poslab.report.warnings import remarks_on, warnings_of
 Findings = Callable[[Results], Iterable[str]]
 Sections = tuple[Callable[[Results], Section | None], ...]
 
-MADE = "made"  # the chapter on runs, which is of the whole study
+MADE = "made"  # the chapter on runs, which covers the whole study
 
-# The name, the title, what it comes to in words and the sections of each.
+# The name, title, summary sentences and sections of each chapter.
 CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
     ("ladder", "Budget and size", lambda results: (), (ladder.section, scaling.section)),
     (
@@ -68,7 +68,7 @@ CHAPTERS: tuple[tuple[str, str, Findings, Sections], ...] = (
 def _sections(
     results: Results, chapter: str, builds: Sequence[Callable[[Results], Section | None]]
 ) -> tuple[Section, ...]:
-    """Return the sections of a chapter, those of measurements last."""
+    """Return the sections of a chapter, with those of measurements last."""
     study = StudyTables(results)
     measured = (item.section(study) for item in measurements() if item.chapter == chapter)
     built = (*(build(results) for build in builds), *measured)
@@ -76,13 +76,13 @@ def _sections(
 
 
 def document(results: Results) -> Document:
-    """Return the whole report of these results; of several texts, chapters but the last go text by text."""
+    """Return the whole report of these results. With several texts, all chapters but the last go by text."""
     chapters = []
     first_screen = answer(results)
     rungs, past, learning, *rest = CHAPTERS
     first = (learning, past) if results.is_about_learning else (past, learning)
     for chapter, title, findings, builds in (rungs, *first, *rest):
-        if chapter == "learning" and not results.one_objective:  # losses of several do not compare
+        if chapter == "learning" and not results.one_objective:  # such losses are not comparable
             findings, builds = (lambda results: ()), (cost.section, learning_rates.section)
         by_text = {} if chapter == MADE else texts.names(results)
         sentences = [] if by_text else [*findings(results)]
@@ -98,7 +98,7 @@ def document(results: Results) -> Document:
     looks = {label: look for part in parts.values() for label, look in cells.looks(part).items()}
     tables = {name: overview.terminal_table(part, looks) for name, part in parts.items()}
     listed = [{**row, "text": name} for name, table in tables.items() for row in table.records]
-    # Texts may have unlike seeds and lengths: the columns are those of the one with the most.
+    # Texts may differ in seeds and lengths: use the columns of the text that has the most.
     fullest = max(parts, key=lambda name: (parts[name].seeds > 1, len(tables[name].columns)))
     return Document(
         name=results.study,

@@ -1,4 +1,4 @@
-"""On the way: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
+"""Training curves: validation loss by tokens, tokens to target, and how often an arm is the fastest."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from poslab.report.sections.cost import MANY, unsteady
 
 
 def section(results: Results) -> Section:
-    """Return the charts with data of validation loss, performance profile and tokens to target."""
+    """Return the charts of validation loss, performance profile and tokens to target that have data."""
     losses = validation_chart(results)
     charts: list[Chart] = [] if losses is None or results.is_about_learning else [losses]
     charts += [] if losses is None else _by_cost(results, losses)
@@ -27,7 +27,7 @@ def section(results: Results) -> Section:
 
 
 def validation_chart(results: Results) -> LineChart | None:
-    """Return validation loss by training tokens, the first figure where nothing past L is tested."""
+    """Return validation loss by training tokens: the first figure if nothing past L is tested."""
     series = lines(results, lambda item: points(map(validation_losses, item.arm.finished)))
     if not series:
         return None
@@ -44,20 +44,20 @@ def validation_chart(results: Results) -> LineChart | None:
 
 
 def _branched(results: Results) -> str:
-    """Return a sentence on the runs that continue a shorter one's steps, with its validations up to there."""
+    """Return a sentence on the runs that share the first steps and validations of a shorter run."""
     notes = (note for run in results.finished for note in run.manifest.notes or ())
     if not (shared := sum(note.startswith(SHARED_STEPS) for note in notes)):
         return ""
     begin = "run begins" if shared == 1 else "runs begin"
-    return f" {shared} {begin} with the steps of a shorter run (branches=true), and with its validations."
+    return f" {shared} {begin} with the steps and validations of a shorter run (branches=true)."
 
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
-    """Return the losses by training time and by operations, where arms differ in cost per token."""
+    """Return the losses by training time and by operations, if arms differ in cost per token."""
     if len(results.arms) > MANY:
         return []
-    timed = "Times compare only between runs that had their part of the machine to themselves."
-    counted = "They are counted from the sizes of the model, not measured."
+    timed = "Times are comparable only between runs that shared the machine with no other work."
+    counted = "Operations are calculated from the sizes of the model, not measured."
     charts = []
     for figure, cost_name, label, warning in (
         ("seconds", "training time", "Seconds of training", timed),
@@ -79,7 +79,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
             losses,
             name=f"validation_loss_by_{figure}",
             title=f"Validation loss by {cost_name}",
-            caption=f"Validation loss by {cost_name}: an arm's tokens times its mean per token. {warning}",
+            caption=f"Validation loss by {cost_name}: tokens times the arm's mean cost per token. {warning}",
             x_label=label,
             ticks=decades(series),
             series=series,
@@ -89,7 +89,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
 
 
 def target_charts(results: Results) -> list[TrackChart]:
-    """Return tokens to target for every finished run; nothing without targets."""
+    """Return tokens to target for every finished run, or an empty list without targets."""
     columns = {target: f"tokens_to_target{target.suffix}" for target in results.targets}
     rows: list[dict[str, Any]] = [
         {
@@ -120,9 +120,9 @@ def target_charts(results: Results) -> list[TrackChart]:
         parts.append(f"{item.arm.label}: {hits} of {len(of_arm)} reached")
     title, edge = "Tokens to target", max(run.budget for run in results.finished)
     caption = (
-        f"Training tokens until the validation loss stays for three evaluations at or below the loss that "
-        f"{results.reference.arm.label} has at {_shares(results, 'and')} of its budget. One dot per run; an "
-        f"open mark at the edge did not get there within its budget.{_schedule(results)}"
+        f"Training tokens until the validation loss stays for three evaluations at or below the loss of "
+        f"{results.reference.arm.label} at {_shares(results, 'and')} of its budget. One dot per run; an open "
+        f"mark at the edge is a run that did not reach the target within its budget.{_schedule(results)}"
     )
     return [
         TrackChart(
@@ -141,24 +141,24 @@ def target_charts(results: Results) -> list[TrackChart]:
 
 
 def _shares(results: Results, last: str) -> str:
-    """Return at which shares of the reference's budget there are targets: `50, 75 and 90 %`."""
+    """Return the shares of the reference's budget that define the targets: `50, 75 and 90 %`."""
     shares = [f"{100 * target.fraction:g}" for target in results.targets]
     return f"{f' {last} '.join(filter(None, [', '.join(shares[:-1]), shares[-1]]))} %"
 
 
 def _schedule(results: Results) -> str:
-    """Return a sentence on how a cosine schedule affects these times, if a run had one."""
+    """Return a sentence on how a cosine schedule affects these times, if any run used one."""
     schedules = {run.config["trainer"].get("schedule") for run in results.finished}
     if "cosine" not in schedules:
         return ""
     return (
-        " The learning rate falls as a cosine that ends at the budget, which makes the time partly a "
-        "property of the schedule; trainer.schedule=wsd (or constant) is for convergence."
+        " The learning rate follows a cosine that ends at the budget, so these times partly reflect the "
+        "schedule; to study convergence, use trainer.schedule=wsd or constant."
     )
 
 
 def performance_profile(results: Results) -> list[LineChart]:
-    """Return the share of targets solved within a factor of the fastest arm (Dolan and More 2002)."""
+    """Return the share of targets reached within a factor of the fastest arm (Dolan and More 2002)."""
     timed = [item for item in results.arms if item.times]
     curves = profile(timed)
     if curves is None:
@@ -168,9 +168,9 @@ def performance_profile(results: Results) -> list[LineChart]:
     seeds = len({seed for _, seed in curves.problems})
     caption = (
         f"The share of {len(curves.problems)} problems that an arm solves within a factor of the fastest "
-        "arm's tokens: at 1 how often an arm is the fastest, at the right how often it gets there. A problem "
-        f"is a target at {_shares(results, 'or')} of the budget of {results.reference.arm.label} on a shared "
-        f"seed (of {seeds}). Nothing is tested."
+        "arm's tokens. At a factor of 1, it is how often the arm is the fastest; at the right end, how often "
+        f"it reaches the target. The problems are the targets at {_shares(results, 'and')} of the "
+        f"budget of {results.reference.arm.label} on each shared seed ({seeds}). Nothing is tested."
     )
     return [
         LineChart(

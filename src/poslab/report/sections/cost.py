@@ -1,4 +1,4 @@
-"""What a scheme costs for what it gives: loss against the speed of training."""
+"""Cost and quality of a scheme: loss against training speed."""
 
 from poslab.analysis.curves import STEADY, is_steady, point
 from poslab.analysis.results import Results
@@ -15,10 +15,10 @@ MANY = 24  # arms
 
 
 def section(results: Results) -> Section:
-    """Return loss at L, and at the tested length, by training speed: one mark per arm.
+    """Return the loss at L, and at the tested length, by training speed, with one mark per arm.
 
-    Nothing where runs were slowed as by other work, since speeds then do not compare arms, nor with too many
-    arms for a figure.
+    The section is empty if runs were slowed down, as by other work, because their speeds are then not
+    comparable, and if there are more than `MANY` arms.
     """
     if unsteady(results) or len(results.arms) > MANY:
         return Section("cost", "Cost and quality")
@@ -30,10 +30,10 @@ def section(results: Results) -> Section:
 
 
 def unsteady(results: Results) -> str:
-    """Return a sentence on the arms of uneven speed, as beside other work; "" where there are none."""
+    """Return a sentence on the arms with uneven speed, as with other work running; "" without any."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
-    slow = f"ran at less than {100 * STEADY:.0f} % of its usual speed, as beside other work"
-    part = f"a tenth or more of the training of {listing(arms, NAMED)}"
+    slow = f"ran at less than {100 * STEADY:.0f} % of its usual speed, as with other work running"
+    part = f"at least a tenth of the training of {listing(arms, NAMED)}"
     return f"Speeds are not compared: {part} {slow}." if arms else ""
 
 
@@ -46,10 +46,10 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
     )
     return LineChart(
         figure,
-        f"Loss at {length_words(k)} by speed of training",
-        f"Right and low is best. The loss is taken {cells.figure_place(loss)}. {cells.bars(results)} Speeds "
-        "are of training only, and compare only between runs that shared their part of the machine with no "
-        "other work.",
+        f"Loss at {length_words(k)} by training speed",
+        f"Fast and low (bottom right) is best. The loss is taken {cells.figure_place(loss)}. "
+        f"{cells.bars(results)} Speeds cover only training, and are comparable only between runs that shared "
+        "the machine with no other work.",
         "Training tokens per second",
         "Loss (nats per token)",
         series,

@@ -1,4 +1,4 @@
-"""Past the training length: what a longer context is worth, and loss by evaluation length and by position."""
+"""Past the training length: the value of a longer context, and loss by evaluation length and position."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,20 +22,20 @@ def section(results: Results) -> Section:
     untested = loss_by_length(results, OTHER[nats_family(results)], bits)
     losses = (untested, loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
-    first = (tested,) if tested is not None and results.is_about_learning else ()  # else it is the answer's
+    first = (tested,) if tested is not None and results.is_about_learning else ()  # else in the answer
     drawn = (chart for chart in losses if chart.series)
     charts = (*first, *_by_attention(results), *drawn, *_gains(results))
     return Section("lengths", "By length and by position", charts=charts)
 
 
 def tested_chart(results: Results) -> LineChart | None:
-    """Return loss by length in the tested protocol, or None where no run has it."""
+    """Return loss by length in the tested protocol, or None if no run has it."""
     chart = loss_by_length(results, nats_family(results), is_in_bits(results.primary))
     return chart if chart.series else None
 
 
 def _by_attention(results: Results) -> list[PanelChart]:
-    """Return the tested chart with one panel per attention, where there are several."""
+    """Return the tested chart with one panel per attention, if there are several."""
     tested = tested_chart(results)
     attention_of = {item.arm.label: item.arm.attention for item in results.arms}
     attentions = dict.fromkeys(attention_of.values())
@@ -46,7 +46,7 @@ def _by_attention(results: Results) -> list[PanelChart]:
         PanelChart(
             f"{tested.name}_by_attention",
             f"{tested.title}, by attention",
-            f"The losses of the figure with every arm, each attention by itself. {bars(results)}",
+            f"The losses of the figure with all arms, with one panel per attention. {bars(results)}",
             tuple(replace(tested, title=kind, series=s) for kind, s in drawn.items() if s),
             "Arms",
             tested.rows,
@@ -56,16 +56,16 @@ def _by_attention(results: Results) -> list[PanelChart]:
 
 
 def _gains(results: Results) -> list[LineChart]:
-    """Return context gain and early-token curse by length, where a length past L was measured."""
+    """Return context gain and early-token curse by length, if a length past L was measured."""
     rows = {run.name: row for run, row in zip(results.runs, results.rows, strict=True)}
     captions = {
         "context_gain": (
-            "The sliding-window loss at L less that at the longer length, on the same text: above 0, the "
-            "longer context helps; below 0, it harms. 0 at L."
+            "The sliding-window loss at L minus that at the longer length, on the same text. Above 0, the "
+            "longer context helps; below 0, it harms. At L, the gain is 0 by definition."
         ),
         "early_token_curse": (
-            "What non-overlapping windows lose over sliding ones on the text that both score: tokens near a "
-            "window's start have little context. A falling loss in non-overlapping windows may be only that."
+            "The loss in non-overlapping windows minus that in sliding windows, on the text that both score. "
+            "Tokens near a window's start have little context: a loss may fall with length only because of them."
         ),
     }
     charts = []
@@ -86,13 +86,13 @@ def loss_by_length(results: Results, family: str, bits: bool) -> LineChart:
     unit, figure = ("Bits per byte", "bits_per_byte") if bits else ("Loss", "loss")
     kind, how = {
         "sliding": ("sliding", "the last L/8 tokens of windows that slide by L/8"),
-        "loss": ("non-overlapping", "all targets of windows side by side"),
+        "loss": ("non-overlapping", "all targets of non-overlapping windows"),
     }[family]
     return _by_length(
         results,
         f"sliding_{figure}" if family == "sliding" else figure,
         f"{unit} by evaluation length, {kind} windows",
-        f"{unit} on the same text at every length, scoring {how}.",
+        f"{unit} on the same text at every length, scored on {how}.",
         unit if bits else "Loss (nats per token)",
         lambda run: by_length(run, kind.replace("-", "_"), results.multiples, bits),
     )
@@ -120,18 +120,18 @@ def loss_by_position(results: Results) -> LineChart:
         unit = 1 if results.context_length else item.arm.context_length
         return points(by_position(run, unit) for run in item.arm.finished)
 
-    caption = f"Loss at each position of the longest windows, in bins four an octave. {bars(results)}"
+    caption = f"Loss at each position of the longest windows, with four bins per octave. {bars(results)}"
     return position_chart(results, "loss_by_position", "Loss by position", caption, lines(results, line))
 
 
 def _position_less_reference(results: Results) -> LineChart:
-    """Return loss by position less the reference's on the same seeds, so that the text's noise cancels."""
+    """Return loss by position minus the reference's on the same seeds, which cancels noise of the text."""
     reference, label = results.reference.arm, results.reference.arm.label
     references = {run.seed: by_position(run, 1) for run in reference.finished}
     longest = max((max(run.positions, default=0) for run in reference.finished), default=0)
 
     def line(item: ArmFigures) -> tuple[Point, ...]:
-        # Windows of another length have other text at a position.
+        # In windows of another length, a position holds different text.
         alike = {max(run.positions, default=0) for run in item.arm.finished} == {longest}
         if item.arm is reference or not alike or results.context_length is None:
             return ()
@@ -143,11 +143,11 @@ def _position_less_reference(results: Results) -> LineChart:
     return position_chart(
         results,
         "loss_by_position_less_reference",
-        f"Loss by position less that of {label}",
-        f"The figure above as a difference from {label} on the same seed: where the text is hard for both, "
-        f"that cancels. Below 0 an arm is better. {bars(results)}",
+        f"Loss by position minus that of {label}",
+        f"The figure above as a difference from {label} on the same seed, so that text that is hard for both "
+        f"cancels. Below 0, the arm is better. {bars(results)}",
         lines(results, line),
-        f"Loss less that of {label} (nats per token)",
+        f"Loss minus that of {label} (nats per token)",
     )
 
 
@@ -159,7 +159,7 @@ def position_chart(
     series: Sequence[Series],
     y_label: str = "Loss (nats per token)",
 ) -> LineChart:
-    """Return lines over the position in the window: in tokens, or in multiples of L where L differs."""
+    """Return lines over the position in the window: in tokens, or in multiples of L if arms differ in L."""
     shared = results.context_length
     x_label = f"Position in the window{', in tokens' if shared else ''}{training_length(results)}"
     ticks = octaves(series, count if shared else multiple)

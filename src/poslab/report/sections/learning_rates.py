@@ -1,4 +1,4 @@
-"""How the rates were chosen arm by arm: a figure, a table and rates.csv."""
+"""How the rates of each arm were chosen: a figure, a table and rates.csv."""
 
 from poslab.analysis.curves import Point, point
 from poslab.analysis.learning_rates import Tried, Tuning
@@ -14,11 +14,11 @@ from poslab.report.tables import Column, Table
 from poslab.report.warnings import EDGE, rates_text
 
 TICKS = 6
-SENSITIVITY = {"below": "Next lower", "above": "Next higher", "spread": "Worst"}  # columns by their titles
+SENSITIVITY = {"below": "Next lower", "above": "Next higher", "spread": "Worst"}  # titles of columns
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of rates, or None where nothing was tuned."""
+    """Return the figure and table of rates, or None if nothing was tuned."""
     if not results.tunings:
         return None
     tables, sheets = (rates_table(results),), {"rates": rates_sheet(results)}
@@ -26,7 +26,7 @@ def section(results: Results) -> Section | None:
 
 
 def charts(results: Results) -> tuple[LineChart, ...]:
-    """Return final validation loss by learning rate, one line per arm; nothing without tuning."""
+    """Return final validation loss by learning rate, with one line per arm; () without tuning."""
     numbers = looks(results)
     series = tuple(
         Series(numbers[tuning.label], tuning.label, points)
@@ -39,12 +39,12 @@ def charts(results: Results) -> tuple[LineChart, ...]:
     every = -(-len(rates) // TICKS)
     several = max(len(tuning.seeds) for tuning in results.tunings) > 1
     bars = " Means over seeds with 95 % Student-t intervals." if several else ""
-    schemes = " Of the rates of a scheme's own parameters the best is drawn." if _two_way(results) else ""
+    schemes = " Each point has the best scheme rate." if _two_way(results) else ""
     chart = LineChart(
         "learning_rates",
         "Validation loss by learning rate",
-        "Validation loss at the end of the runs that only tune the learning rate. An arm takes the rate with "
-        f"the lowest mean; a rate at which a run diverged or failed has no point.{schemes}{bars}",
+        "Validation loss at the end of the runs that tune the learning rate. An arm takes the rate with the "
+        f"lowest mean; a rate at which a run diverged or failed has no point.{schemes}{bars}",
         "Learning rate",
         "Validation loss (nats per token)",
         series,
@@ -72,7 +72,7 @@ def _two_way(results: Results) -> bool:
 
 
 def rates_table(results: Results) -> Table:
-    """Return one row per arm: the chosen rate, its grid, and whether the grid was wide enough."""
+    """Return one row per arm with the chosen rate, its grid, and whether the grid was wide enough."""
     columns = (
         named(looks(results)),
         Column("rate", "Chosen rate", rounded(lambda rate: DASH if rate is None else rate_text(rate))),
@@ -85,20 +85,20 @@ def rates_table(results: Results) -> Table:
         words("without", "Without a loss"),
     )
     caption = (
-        "The rate of the lowest mean loss over all seeds; tuning runs count in no other table. Above it: the "
-        "loss at the next learning rate on either side, and at the worst of the grid."
+        "The rate with the lowest mean loss over all seeds; tuning runs count in no other table. Nats above "
+        "it: the loss minus this one, at the next lower, next higher and worst rate of the grid."
     )
     if _two_way(results):
         caption += (
-            " The scheme rate (trainer.scheme_rate), 3 in 0.002 x 3, multiplies that of the scheme's own "
-            "parameters."
+            " The scheme rate (trainer.scheme_rate), such as 3 in 0.002 x 3, multiplies the learning rate of "
+            "the scheme's own parameters."
         )
     records = list(map(_record, results.tunings))
     return Table("Learning rates", caption, columns, records, ("rates.csv",))
 
 
 def _record(tuning: Tuning) -> Row:
-    """Combine the rows of rates.csv on one arm."""
+    """Return the row of one arm, which combines its rows of rates.csv."""
     chosen = tuning.chosen
     at = None if chosen is None else chosen.estimate
     return {
@@ -118,7 +118,7 @@ def _record(tuning: Tuning) -> Row:
 
 
 def _without(tried: Tried) -> str:
-    """Return why a rate has no loss: diverged at 0.008 (1 of 2 seeds)."""
+    """Return why a rate has no loss, such as "diverged at 0.008 (1 of 2 seeds)"."""
     fates = dict.fromkeys(tried.without)
     if not fates:
         return ""

@@ -1,4 +1,4 @@
-"""Arms at the length that the same scheme was trained at on as many tokens: a table and a sentence."""
+"""Arms past their training length, against the same scheme trained there: a table and a sentence."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -18,7 +18,7 @@ TITLE = "Trained at the longer length"
 
 
 def section(results: Results) -> Section | None:
-    """Return what training at a longer length gains there; None where no arm has such a control."""
+    """Return what training at a longer length gains there, or None if no arm has such a control."""
     if not (found := controls(results)):
         return None
     columns = (
@@ -32,9 +32,9 @@ def section(results: Results) -> Section | None:
     chance = "seeds and documents" if all(item.difference.documents for item in found) else "seeds"
     sure = f"95 % intervals over {chance}" if results.seeds > 1 else "One seed: no interval"
     caption = (
-        "An arm at a length past its own, and the same scheme trained at that length on as many tokens: nats "
-        "per token in windows side by side, on the same targets, paired by seed. Above 0 the longer training "
-        f"gains. {sure}, not corrected."
+        "An arm past its training length, and the same scheme trained at that length on as many tokens. "
+        "Losses are in nats per token in non-overlapping windows, on the same targets, paired by seed. Above "
+        f"0, training at the longer length is better. {sure}, not corrected."
     )
     rows: Rows = [
         {**flat(item), "loss_mean": item.losses[0], "longer_loss_mean": item.losses[1]} for item in found
@@ -44,7 +44,7 @@ def section(results: Results) -> Section | None:
 
 
 def findings(results: Results) -> tuple[str, ...]:
-    """Return what the controls come to in words, of several texts how many agree; nothing of single seeds."""
+    """Return the results of the controls in words, or on how many texts they agree; () with one seed."""
     if results.seeds < 2:
         return ()
     found = list(chain.from_iterable(map(controls, results.texts or (results,))))
@@ -52,7 +52,7 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def only_controls(results: Results) -> bool:
-    """Return whether all finished arms are schemes at two lengths, and `findings` has all of them."""
+    """Return whether all finished arms belong to such pairs, so that `findings` covers all of them."""
     pairs = [(item.arm.arm.label, item.longer.arm.label) for item in controls(results)]
     return bool(findings(results)) and {label for pair in pairs for label in pair} == {
         item.arm.label for item in results.arms if item.rows
@@ -60,18 +60,18 @@ def only_controls(results: Results) -> bool:
 
 
 def _finding(found: Sequence[Control]) -> str:
-    """Return a sentence on which arms lose to the longer training, which gain, and which show neither."""
+    """Return a sentence on the arms with a higher loss than their control, a lower loss, and neither."""
 
     def side(gap: Difference) -> str:
         if gap.half_width is None:
-            return "of one seed for"
+            return "known from one seed for"
         return "not separated for" if not gap.decided else "higher for" if gap.mean > 0 else "lower for"
 
     gaps = [(item.difference, _label(item, found)) for item in found]
     sides = (
         (side(gap), f"{label} ({interval(gap.mean, gap.half_width, 3, sign=True)})") for gap, label in gaps
     )
-    parts = phrases(("higher for", "lower for", "not separated for", "of one seed for"), sides)
+    parts = phrases(("higher for", "lower for", "not separated for", "known from one seed for"), sides)
     return (
         f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)} "
         "(95 % intervals, not corrected)."
@@ -79,7 +79,7 @@ def _finding(found: Sequence[Control]) -> str:
 
 
 def _on_texts(found: Sequence[Control]) -> str:
-    """Return a sentence on how many texts have each arm above its control, and how many below."""
+    """Return a sentence on the number of texts on which each arm is above and below its control."""
     parts = []
     for arm, every in grouped((_label(item, found), item.difference) for item in found).items():
         signed = {
@@ -87,7 +87,7 @@ def _on_texts(found: Sequence[Control]) -> str:
             "lower": [gap for gap in every if gap.mean < 0],
         }
         sides = [
-            f"{side} on {len(gaps)} of {len(every)} (the interval leaves 0 out on "
+            f"{side} on {len(gaps)} of {len(every)} (the interval excludes 0 on "
             f"{sum(gap.decided for gap in gaps)})"
             for side, gaps in signed.items()
             if gaps
@@ -102,7 +102,7 @@ def _on_texts(found: Sequence[Control]) -> str:
 
 
 def _label(item: Control, found: Sequence[Control]) -> str:
-    """Return the arm's label, with the length where several are compared."""
+    """Return the arm's label, with the length if several are compared."""
     several = len({control.length for control in found}) > 1
     return f"{item.arm.arm.label} at {count(item.length)}" if several else item.arm.arm.label
 

@@ -28,11 +28,11 @@ from poslab.report.formatting import DASH, duration, multiple, number, quantity,
 from poslab.report.sections.answer import lead
 from poslab.report.tables import Cell, Column, Table
 
-MANY = 100  # runs from which on a column of one value is taken out of their table
-FARTHER = (2, 4, 8)  # multiples of L, of the terminal's table
-SHARES = (1 / 16, 1 / 4, 1)  # of the tested length, where that is farther
-LED_BY = "arm", "name", "task"  # columns of such a table that the terminal has, or has no room for
-RANKED = 30  # arms up to which a figure shows their ranks
+MANY = 100  # from this many runs on, columns with a single value are removed from their table
+FARTHER = (2, 4, 8)  # multiples of L in the terminal's table
+SHARES = (1 / 16, 1 / 4, 1)  # of the tested length, in place of FARTHER if that is longer
+LED_BY = "arm", "name", "task"  # columns of `lead` that the terminal's table replaces or has no room for
+RANKED = 30  # the most arms for which a figure shows ranks
 
 
 def arms(results: Results) -> Section:
@@ -43,7 +43,7 @@ def arms(results: Results) -> Section:
 
 
 def arms_table(results: Results) -> Table:
-    """Return one row per arm: rank, losses by length, context gain, usable lengths, tokens to target."""
+    """Return one row per arm with rank, losses by length, gains, usable lengths and tokens to target."""
     columns = [
         cells.arm_column(results),
         Column("seeds_finished", "Seeds", cells.seeds),
@@ -51,14 +51,14 @@ def arms_table(results: Results) -> Table:
     ]
     protocol = cells.loss_family(results)
     columns += [cells.loss_column(protocol, k) for k in cells.scored(results, protocol)]
-    # Differences of the two protocols, only at the longest length past L.
+    # Context gain and early-token curse, only at the longest length past L.
     columns += [
         Column(f"{family}_{name(k)}", f"{title} at {multiple(k)}", cells.nats, "Nats")
         for family, title in cells.GAINS.items()
         if (k := max(cells.scored(results, family), default=1)) > 1
     ]
     unit = "multiples of L" if results.context_length is None else "tokens"
-    slid = cells.scored(results, "sliding")  # nowhere where tokens see later ones
+    slid = cells.scored(results, "sliding")  # empty if tokens see later tokens
     columns += [
         Column(key, title, cells.usable, f"Usable length, {unit}")
         for key, title in zip(cells.usable_keys(results), ("Own loss", "Fixed loss"), strict=True)
@@ -69,21 +69,21 @@ def arms_table(results: Results) -> Table:
         Column("tokens_to_target", "Mean", cells.to_target, "Tokens to target"),
         Column("tokens_to_target_ratio", "Over reference", cells.over_reference, "Tokens to target"),
     ] * trained
-    how = "p < 0.05 of the paired t test, with Holm's correction over all that the verdict claims, which "
-    ranked = cells.rank_words(results, f"{how}claims.csv lists")
+    how = "p < 0.05 in a paired t test, with Holm's correction over all claims of the verdict, listed in "
+    ranked = cells.rank_words(results, f"{how}claims.csv")
     of_sliding = (
-        f"; that in {cells.WINDOWS[OTHER[protocol]]} is in "
-        "the table of protocols. Context gain is the sliding-window loss at L less that at the longer one. "
-        "The early-token curse is what non-overlapping windows lose to tokens near a window's start. Usable "
-        "length is the longest tested up to which the sliding-window loss stays within 5 % of its value at L "
-        f"(own loss), or at most one loss for all arms (fixed loss): {cells.fixed_limit(results)}"
+        f"; the loss in {cells.WINDOWS[OTHER[protocol]]} is in the table of protocols. Context gain is the "
+        "sliding-window loss at L minus that at the longer length. Early-token curse is the loss that tokens "
+        "near a window's start add in non-overlapping windows. Usable length is the longest tested length up "
+        "to which the sliding-window loss stays within 5 % of its value at L (own loss), or within a limit "
+        f"shared by all arms (fixed loss): {cells.fixed_limit(results)}"
     )
     taken = f"Loss is taken in {cells.WINDOWS[protocol]}{of_sliding if slid else ''}. "
     to_target = (
-        f"Tokens to target: until the loss that {results.reference.arm.label} has at 75 % of its budget; "
-        "over the reference: the geometric mean over shared seeds. Where the budget may cut off a further "
-        "seed, intervals are those in which 98 % of further seeds lie. Where the budget cut off runs, the "
-        "ratio is a bound (>, <)."
+        f"Tokens to target are the training tokens until the loss of {results.reference.arm.label} at 75 % "
+        "of its budget; over reference is their ratio to the reference's, as a geometric mean over shared "
+        "seeds. If the budget may cut off a further seed, the interval is the 98 % prediction interval of "
+        "one more seed. If the budget cut off runs, the ratio is a bound (>, <)."
     )
     caption = f"{ranked}{taken if cells.scored(results, protocol) else ''}{to_target if trained else ''}"
     return Table(
@@ -92,9 +92,9 @@ def arms_table(results: Results) -> Table:
 
 
 def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
-    """Return one row per arm for the terminal, in the colour of its number in `looks`.
+    """Return one row per arm for the terminal, in the colour of the arm's number in `looks`.
 
-    Losses are in the tested protocol and unit. Both usable lengths stand in one cell, the fixed one below,
+    Losses are in the tested protocol and unit. Both usable lengths are in one cell, the fixed one below,
     since a terminal has no room for two columns.
     """
     if (led := lead(results)) is not None:
@@ -129,7 +129,7 @@ def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
 
 
 def _named_apart(arm: Column) -> tuple[Column, Column]:
-    """Return columns of an arm's name, with its text where there are several, and of its attention."""
+    """Return two columns: the arm's name, with its text if there are several, and its attention."""
 
     def scheme(row: Row, key: str) -> Cell:
         cell = arm.show(row, arm.key)
@@ -140,10 +140,10 @@ def _named_apart(arm: Column) -> tuple[Column, Column]:
 
 
 def differences(results: Results) -> Section:
-    """Return the differences from the reference; without two seeds of any arm, only their CSV file."""
+    """Return the differences from the reference, or only their CSV file if no arm has two seeds."""
     table = differences_table(results)
     sheets = {"differences": differences_sheet(results)}
-    tables = [] if table is None or results.rungs is not None else [table]  # a ladder has its own (`ladder`)
+    tables = [] if table is None or results.rungs is not None else [table]  # a ladder has its own
     if table is not None and results.interactions:
         sheets["interactions"] = interactions_sheet(results)
         tables.append(_interactions_table(results))
@@ -152,11 +152,11 @@ def differences(results: Results) -> Section:
 
 
 def _interactions_table(results: Results) -> Table:
-    """Return how far each difference of schemes depends on the settings that vary beside them."""
+    """Return how much each difference between schemes depends on the other settings that vary."""
     reference = results.reference.arm.label
     columns = (
         cells.arm_column(results),
-        cells.words("against", "less"),
+        cells.words("against", "minus"),
         Column("change_n", "Seeds", cells.text),
         Column("with_own", "Difference", cells.nats),
         Column("with_reference", f"With the settings of {reference}", cells.nats),
@@ -165,10 +165,10 @@ def _interactions_table(results: Results) -> Table:
     documents = results.interactions[0].change.documents
     sure = "seeds" if documents is None else f"seeds and {documents} {results.called_documents}"
     caption = (
-        f"In the {cells.figure_words(results.primary or '')}: the difference of two schemes, the same "
-        f"difference with the other settings of {reference}, and the first less the second, with 95 % "
-        f"intervals over {sure}. Where that of the change holds 0, no dependence on these settings was "
-        "seen. Not tested."
+        f"For the {cells.figure_words(results.primary or '')}: the difference between two schemes, the same "
+        f"difference with the other settings of {reference}, and the change (the first minus the second), "
+        f"with 95 % intervals over {sure}. If the interval of the change includes 0, no dependence on these "
+        "settings was seen. Not tested."
     )
     rows = interactions_sheet(results)[1]
     title = "Does a difference depend on the other settings?"
@@ -176,7 +176,7 @@ def _interactions_table(results: Results) -> Table:
 
 
 def rank_chart(results: Results) -> list[TrackChart]:
-    """Return the ranks of 3 to RANKED arms in the tested loss; nothing with one seed."""
+    """Return the ranks of 3 to `RANKED` arms in the tested loss; an empty list with one seed."""
     if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
         return []
     looks = cells.looks(results)
@@ -187,8 +187,8 @@ def rank_chart(results: Results) -> list[TrackChart]:
     ]
     places.sort(key=lambda place: place[1:3])
     caption = (
-        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, the "
-        "bar the places that the tests leave it. Arms with overlapping bars may change places."
+        f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, and "
+        "the bar spans the ranks that the tests allow. Arms with overlapping bars may change places."
     )
     parts = [f"{label} {number(mean, 2)}, places {best} to {worst}" for label, mean, best, worst in places]
     tracks = tuple(
@@ -206,7 +206,7 @@ def rank_chart(results: Results) -> list[TrackChart]:
         "Ranks",
         caption,
         f"Ranks. Mean rank: {'; '.join(parts)}.",
-        "Rank (bar: the places that the tests leave)",
+        "Rank (bar: the ranks that the tests allow)",
         (0.5, len(places) + 0.5),
         ("first", "last"),
         (("Mean rank", ""), ("Places", "")),
@@ -217,16 +217,16 @@ def rank_chart(results: Results) -> list[TrackChart]:
 
 
 def differences_table(results: Results) -> Table | None:
-    """Return differences from the reference over shared seeds, or None with one seed."""
+    """Return the differences from the reference over shared seeds, or None with one seed."""
     last = max(cells.scored(results, "sliding"), default=1.0)
     first = [] if results.primary is None else [results.primary, counterpart(results.primary)]
     listed = {*first, f"sliding_{name(last)}", f"context_gain_{name(last)}"}
     listed |= {loss_at_length(results.reference, results.primary)}
-    listed -= {"context_gain_1x"}  # 0 of every arm
+    listed -= {"context_gain_1x"}  # 0 for every arm
     compared = [row for row in differences_sheet(results)[1] if row["half_width"] is not None]
     if not compared or results.seeds < 2:
         return None
-    order = {figure: place for place, figure in enumerate(first)}  # what is tested, then its counterpart
+    order = {figure: place for place, figure in enumerate(first)}  # the tested figure comes first
     compared.sort(key=lambda row: order.get(str(row["figure"]), len(order)))
     columns = (
         cells.arm_column(results),
@@ -239,7 +239,7 @@ def differences_table(results: Results) -> Table | None:
         cells.words("reading", "Reading"),
     )
     caption = (
-        f"Arm less {results.reference.arm.label}, in nats per token (or bits per byte, by the figure), "
+        f"Arm minus {results.reference.arm.label}, in nats per token (or bits per byte, by the figure), "
         f"paired by seed, with 95 % Student-t intervals. {_tested(results)}"
     )
     records = [row for row in compared if row["figure"] in listed]
@@ -247,32 +247,30 @@ def differences_table(results: Results) -> Table | None:
 
 
 def _tested(results: Results) -> str:
-    """Return which differences are tests, and which noise the intervals cover."""
+    """Return which differences are tested, and which noise the intervals cover."""
     if (primary := results.primary) is None:
         return "Nothing is tested."
     untested = counterpart(primary)
-    example = (
-        f", such as in the {cells.figure_words(untested)}," if untested in results.reference.figures else ""
-    )
+    example = f", as in the {cells.figure_words(untested)}," if untested in results.reference.figures else ""
     tested = (
-        f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all that the verdict "
-        f"claims; differences without a p{example} are descriptive."
+        f"{cells.figure_title(primary)} is tested. Each p has Holm's correction over all claims of the "
+        f"verdict; differences without a p{example} are descriptive."
     )
     if documents := results.documents:
         return (
-            f"{tested} The interval is over seeds and {cells.span(documents)} {results.called_documents}; "
-            "the standard error over text is what these add to it."
+            f"{tested} Intervals are over seeds and {cells.span(documents)} {results.called_documents}; the "
+            f"standard error (SE) over text is that of the {results.called_documents}."
         )
     return (
-        f"{tested} The interval is over seeds, the standard error over segments of the held-out text: too "
-        "small where several segments come from one document."
+        f"{tested} Intervals are over seeds; the standard error (SE) is over segments of the held-out text, "
+        "and is too small if several segments come from one document."
     )
 
 
 def protocols(results: Results) -> Section | None:
-    """Return one row per arm: bits per byte in both protocols, the untested loss, the early-token curse.
+    """Return one row per arm with bits per byte in both protocols, untested loss and early-token curse.
 
-    None where no text was scored.
+    Return None if no text was scored.
     """
     untested = [OTHER[cells.loss_family(results)]]
     if is_in_bits(results.primary):
@@ -293,11 +291,11 @@ def protocols(results: Results) -> Section | None:
         return None
     slid = cells.scored(results, "sliding")
     caption = (
-        "Sliding windows score every token with a long context, on part of the text. The early-token curse "
-        "is what non-overlapping windows lose to tokens near a window's start, on the text that both score."
+        "Sliding windows score each target with a long context, on part of the text. The early-token curse "
+        "is the loss that tokens near a window's start add in non-overlapping windows, on the same text."
     )
     title = "Both protocols, and bits per byte" if slid else "Bits per byte"
-    caption = caption if slid else "Of the text of the tokens that are scored."
+    caption = caption if slid else "Per byte of the text of the scored tokens."
     table = Table(title, caption, tuple(columns), arms_sheet(results)[1], ("arms.csv",), folded=True)
     return Section("protocols", title, tables=(table,))
 
@@ -309,7 +307,7 @@ def runs(results: Results) -> Section:
 
 
 def earlier(results: Results) -> Section | None:
-    """Return the runs of earlier commands, in the study of commands without a name."""
+    """Return the runs of earlier commands, in the default study of commands that name no study."""
     if not results.earlier:
         return None
     protocol = cells.nats_family(results)
@@ -323,8 +321,8 @@ def earlier(results: Results) -> Section | None:
         ),
     ]
     caption = (
-        "Runs of earlier commands in the same folder, which count nowhere above; losses in nats per token. "
-        f"{typed('report')} {results.subject.option} earlier=true reports on all runs together."
+        "Runs of earlier commands in the same folder, which no figure above includes; losses in nats per "
+        f"token. {typed('report')} {results.subject.option} earlier=true reports on all runs together."
     )
     table = Table("Earlier runs", caption, tuple(columns), results.earlier, ("earlier.csv",), folded=True)
     return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": sheet(results.earlier)})
@@ -357,7 +355,7 @@ def runs_table(results: Results) -> Table:
         Column("name", "W&B", lambda row, key: _tracked(by_name[str(row[key])]), number=False),
         cells.words("reason", "Reason"),
     )
-    caption = "Every record of the study. Only runs that are done count in the figures above."
+    caption = "Every record of the study. The figures above include only runs with status done."
     records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
     return Table("Runs", caption, columns, records, ("summary.csv",), folded=True)
 
@@ -371,7 +369,7 @@ def _tracked(run: Run) -> Cell:
 
 
 def without_shared_columns(table: Table) -> Table:
-    """Move the columns with one value for all of very many rows into the caption."""
+    """Move columns with a single value into the caption, if the table has at least `MANY` rows."""
     if len(table.records) < MANY:
         return table
     first, *rest = [[(cell.text, cell.link) for cell in row] for row in table.rows]

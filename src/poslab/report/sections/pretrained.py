@@ -1,4 +1,4 @@
-"""Models that poslab has measured and not trained: their losses with intervals over documents."""
+"""Models that poslab measured but did not train: their losses, with intervals over documents."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from poslab.report.verdict import NAMED
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Yield the bits per byte of each model at its L, with half an interval over documents."""
+    """Yield the bits per byte of each model at its L, with half the interval over documents."""
     losses = []
     for item in results.arms:
         for run in item.arm.finished:
@@ -27,7 +27,7 @@ def sentences(results: Results) -> Iterator[str]:
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of pretrained models by rotation; None where there are none."""
+    """Return the table of pretrained models by rotation, or None if there are no such models."""
     rows: list[Row] = [
         {"arm": item.arm.label, **row}
         for item in results.arms
@@ -46,10 +46,10 @@ def section(results: Results) -> Section | None:
         *(Column(f"change_{name(k)}", multiple(k), cells.nats, "Change from as trained") for k in further),
     )
     caption = (
-        "In sliding windows, with 95 % t intervals over the documents that were scored, which for a change "
-        "are paired. Bits per byte compare tokenizers on one text; models with other tokenizers or training "
-        "lengths are scored on other parts of it. One model a line: what another training would give is in "
-        "no interval."
+        "In sliding windows, with 95 % t intervals over the scored documents, which are paired for a change. "
+        "Bits per byte are comparable between tokenizers on one text, but models with other tokenizers or "
+        "training lengths are scored on other parts of it. Each line is one model, so no interval covers "
+        "what another training run would give."
     )
     table = Table("Pretrained models", caption, columns, rows, ("pretrained.csv",), grouped=True)
     return Section("pretrained", "Pretrained models", tables=(table,), sheets=sheets_of(table))

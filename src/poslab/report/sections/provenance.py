@@ -1,4 +1,4 @@
-"""Where a report's figures come from, and how to reproduce them: facts.csv and settings.csv."""
+"""The provenance of a report's figures, and how to reproduce them: facts.csv and settings.csv."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from poslab.report.tables import Cell, Column, Table
 
 
 def origin(results: Results, answer: str) -> Origin:
-    """Return how to reproduce the report; its `answer` is in facts.csv for the list of reports."""
+    """Return the provenance of the report. `answer` is written to facts.csv for the list of reports."""
     columns, rows = facts_sheet(results)
     sheets: dict[str, Sheet] = {"facts": (columns, [*rows, {"key": "answer", "value": answer}])}
     settings = settings_sheet(results)
@@ -40,7 +40,7 @@ def origin(results: Results, answer: str) -> Origin:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    """Return what the finished runs have in common or differ in, for the head of the report."""
+    """Return the properties that the finished runs share or differ in, for the end of the report."""
     tuning = [run for run in results.runs if run.tunes]
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
@@ -58,7 +58,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
 
 
 def _origins(results: Results) -> list[tuple[str, str]]:
-    """Return the facts that have to be equal for equal figures."""
+    """Return the facts that must be equal to obtain equal figures."""
     seeds = sorted({run.seed for run in results.finished})
     return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
@@ -73,9 +73,9 @@ def _origins(results: Results) -> list[tuple[str, str]]:
 
 
 def _settings_table(results: Results, keys: Sequence[str], rows: Rows) -> Table:
-    """Return the configuration keys in which the arms differ."""
+    """Return the table of the configuration keys in which the arms differ."""
     columns = (arm_column(results), *(Column(key, key, _setting, number=False) for key in keys))
-    return Table("What the arms differ in", "", columns, rows, ("settings.csv",))
+    return Table("Settings in which the arms differ", "", columns, rows, ("settings.csv",))
 
 
 def _setting(row: Row, key: str) -> Cell:
@@ -103,7 +103,7 @@ def _versions_of(run: Run) -> str:
 
 
 def _commit(run: Run) -> str:
-    """Return the commit of a run's code, and whether that code had been changed since."""
+    """Return the commit of a run's code, and whether the code had uncommitted changes."""
     source = run.manifest.source
     if source is None or source.commit is None:
         return ""
@@ -113,14 +113,14 @@ def _commit(run: Run) -> str:
 def _continued(run: Run) -> str:
     source = run.manifest.origin
     if source is None:
-        return "drawn weights"
+        return "initial weights"
     steps = "" if source.steps is None else f", after {source.steps:,} steps"
     length = "" if source.context_length is None else f" at L = {source.context_length:,}"
     return f"{plain(source.run, 80)} of study {plain(source.study, 60)}{steps}{length}"
 
 
 def _hardware(run: Run) -> str:
-    """Describe the machine of a run; "" where none is on record."""
+    """Return a description of a run's machine, or "" if none is on record."""
     machine = run.manifest.hardware
     if machine is None:
         return ""

@@ -1,4 +1,4 @@
-"""Trained models under other rotations: what they reach, and what it costs at the training length."""
+"""Trained models under other rotations: their usable length, and the price at the training length."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,21 +21,21 @@ from poslab.report.formatting import interval, multiple, number
 from poslab.report.sections.extrapolation import loss_by_length, position_chart
 from poslab.report.tables import Cell, Column, Table
 
-START = 1 / 4  # of L: where loss by position starts here, as the first tokens of a window would fill a panel
-CEILING = 1.5  # of the highest plateau as trained: where loss by position ends, as failed lines would fill it
+START = 1 / 4  # of L: the first position shown; the first tokens of a window would dominate the panel
+CEILING = 1.5  # of the highest plateau as trained: upper end of y; failed lines would dominate the panel
 
-Drawn = list[tuple[ArmFigures, tuple[Series, ...]]]  # arms, each with its rotations
+Drawn = list[tuple[ArmFigures, tuple[Series, ...]]]  # arms, each with a line per rotation
 
 
 def section(results: Results) -> Section | None:
-    """Return losses under other rotations, or None where no run was measured under them."""
+    """Return losses under other rotations, or None if no run was measured under them."""
     if not results.rescaled:
         return None
     return Section(
         "rescaled",
         "Rescaled at evaluation",
-        "Each trained model evaluated again under other rotations, trained further only where a name says "
-        "so. No other figure of this report counts these losses.",
+        "Each trained model is evaluated again under other rotations, and trained further only if a name "
+        "says so. No other figure of this report includes these losses.",
         findings(results),
         tuple(chart for chart in (_loss_by_length(results), _loss_by_position(results)) if chart.panels),
         (rescaled_table(results),),
@@ -44,7 +44,7 @@ def section(results: Results) -> Section | None:
 
 
 def rescaled_table(results: Results) -> Table:
-    """Return one row per arm and rotation: losses by length, price at L, usable length, where it fails."""
+    """Return one row per arm and rotation: losses by length, price at L, usable length, failure position."""
     lines = [line for _, of_arm in results.rescaled for line in of_arm]
     lengths = [
         k
@@ -69,10 +69,10 @@ def rescaled_table(results: Results) -> Table:
     allowed = f"{100 * TOLERANCES['']:g} %"
     caption = (
         "Loss is taken in non-overlapping windows; the price is its change at L from the model as trained. "
-        f"Usable length is the longest tested up to which the sliding-window loss stays within {allowed} of "
-        "the loss at L as trained; < L: not even at L. A line fails from the first bin of positions past L "
-        f"that loses more than {allowed} over the plateau as trained, the mean loss on positions L/2 to L; "
-        "it rises for good from the first bin after which all lose as much over its own plateau."
+        "Usable length is the longest tested length up to which the sliding-window loss stays within "
+        f"{allowed} of the loss at L as trained; < L: not even at L. A line fails from the first bin of "
+        f"positions past L with a loss more than {allowed} above the plateau as trained, the mean loss at "
+        "positions L/2 to L. It rises for good once all further bins are that far above its own plateau."
     )
     sources = "rescaled_arms.csv", RESCALED.file
     return Table(
@@ -81,22 +81,22 @@ def rescaled_table(results: Results) -> Table:
 
 
 def findings(results: Results) -> tuple[str, ...]:
-    """Return one sentence per arm: which rescaling goes furthest, at what price."""
-    sure = "Where seeds differ, the shortest usable length decides. No difference is tested."
+    """Return one sentence per arm: the rescaling with the longest usable length, and its price."""
+    sure = "If seeds differ, the shortest usable length counts. No difference is tested."
     found = tuple(filter(None, (_furthest(*of_arm, results) for of_arm in results.rescaled)))
     return (*found, sure) if found else ()
 
 
 def in_short(results: Results) -> Iterator[str]:
-    """Yield the best rotation for the reference at the tested length, and its price at L.
+    """Yield the best rotation for the reference at the tested length, and its loss at L.
 
-    From two seeds on with the interval of its gain over seeds; where that holds 0, none is named.
+    With two or more seeds, add the interval of its gain over seeds. If that includes 0, name no rotation.
     """
     family, tested = cells.nats_family(results), results.tested_multiple
     figure, label = f"{family}_{name(tested)}", results.reference.arm.label
     lines = next((lines for item, lines in results.rescaled if item is results.reference), ())
     trained, seeds = results.reference, results.reference.by_seed(figure)
-    # A mean over other seeds would not compare.
+    # A mean over other seeds would not be comparable.
     losses = [
         (loss, line)
         for line in lines[1:]
@@ -122,7 +122,7 @@ def in_short(results: Results) -> Iterator[str]:
 
 
 def _furthest(item: ArmFigures, lines: Lines, results: Results) -> str:
-    """Return the rescalings usable longest, if longer than as trained; "" where none has a length."""
+    """Return the rescalings with the longest usable length, if longer than as trained; "" without lengths."""
     lengths = [line.by_seed("usable_length_multiple") for line in lines]
     reach = {
         i: min(by_seed.values())
@@ -158,8 +158,8 @@ def _loss_by_length(results: Results) -> PanelChart:
     ]
     unit = "Bits per byte" if bits else "Loss"
     caption = (
-        f"{unit} on the same text at every length, scoring all targets of windows side by side: each trained "
-        f"model as it is and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
+        f"{unit} on the same text at every length, scored on all targets of non-overlapping windows, for "
+        f"each model as trained and under other rotations. {cells.scale(panels)}{cells.bars(results)}"
     )
     title = f"{unit} by evaluation length under other rotations"
     name, rows = f"rescaled_{whole.name}", [row for part in drawn for row in _rows(results, *part)]
@@ -184,9 +184,9 @@ def _loss_by_position(results: Results) -> PanelChart:
         panels.append(replace(whole, title=label, series=lines, level=level))
         rows += [{**row, "failure_level": level} for row in _rows(results, item, lines)]
     caption = (
-        f"Loss at each position of the longest windows from {multiple(START)} on, in bins four an octave. "
-        f"Past L, the dashed level lies {100 * TOLERANCES['']:g} % over the plateau of the model as trained: "
-        f"a line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
+        f"Loss at each position of the longest windows from {multiple(START)} on, with four bins per octave. "
+        f"The dashed line past L is {100 * TOLERANCES['']:g} % above the plateau of the model as trained; a "
+        f"line above it has failed. Lines may leave the frame at {CEILING:g} times the highest plateau. "
         f"{cells.scale(panels)}{cells.bars(results)}"
     )
     title = "Loss by position under other rotations"
@@ -194,7 +194,7 @@ def _loss_by_position(results: Results) -> PanelChart:
 
 
 def _drawn(results: Results, values: Callable[[Run], Values]) -> Drawn:
-    """Return the arms that have anything to draw, with a series for each line that has."""
+    """Return the arms with anything to draw, each with a series for every line that has points."""
     drawn = []
     for item, lines in results.rescaled:
         means = [(line.arm, points(map(values, line.arm.finished))) for line in lines]

@@ -1,4 +1,4 @@
-"""A ladder of four sizes or more: the tokens and parameters that each arm needs over the reference."""
+"""A ladder of four or more sizes: the tokens and parameters each arm needs relative to the reference."""
 
 from poslab.analysis.ladder import Ladder
 from poslab.analysis.results import Results
@@ -13,11 +13,11 @@ from poslab.report.tables import Cell, Column, Table
 from poslab.report.verdict import NAMED
 
 TITLE = "Tokens and parameters for the same loss"
-LAW = {"floor": "E", "alpha": "α", "beta": "β", "residual": "Left over"}
+LAW = {"floor": "E", "alpha": "α", "beta": "β", "residual": "Residual"}
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of fits; None without four sizes and two numbers of tokens per parameter."""
+    """Return the table of fits, or None without four sizes and two values of tokens per parameter."""
     if (rungs := results.rungs) is None:
         return None
     figure = rungs.figures[0]
@@ -30,7 +30,7 @@ def section(results: Results) -> Section | None:
 
 
 def _finding(rungs: Ladder, found: list[Scaling]) -> str:
-    """Return which arms need fewer or more tokens or parameters than the reference."""
+    """Return a sentence on the arms that need fewer or more tokens or parameters than the reference."""
     unfit = [fit.arm for fit in found if not fit.fits]
     seen = [
         f"{fit.arm} needs {need.reading} {kind} ({_range(need.factor, need.low, need.high)})"
@@ -41,7 +41,7 @@ def _finding(rungs: Ladder, found: list[Scaling]) -> str:
     sizes = sorted(len({rung.parameters for rung in rungs.rungs if fit.arm in rung.arms}) for fit in found)
     over = f"over {cells.span(sizes)} sizes"
     if len(unfit) == len(found):
-        return f"The law fits no arm {over}, so what each needs for the same loss is not known."
+        return f"The law fits no arm {over}, so what each needs for the same loss is unknown."
     text = f"For the same loss {over}"
     but = f"; the law does not fit {listing(unfit, NAMED)}" if unfit else ""
     if not seen:
@@ -49,11 +49,11 @@ def _finding(rungs: Ladder, found: list[Scaling]) -> str:
             f"{text}, the fits cannot tell whether an arm needs more or fewer tokens or parameters than "
             f"{rungs.reference}{but}."
         )
-    return f"{text}, over {rungs.reference}: {listing(seen, NAMED)}{but}."
+    return f"{text}, relative to {rungs.reference}: {listing(seen, NAMED)}{but}."
 
 
 def _row(fit: Scaling) -> dict[str, Value]:
-    """scaling.csv"""
+    """Return the row of one arm in scaling.csv."""
     row: dict[str, Value] = {"arm": fit.arm}
     for name, need in (("tokens", fit.tokens), ("parameters", fit.parameters)):
         row |= {name: need.factor, f"{name}_low": need.low, f"{name}_high": need.high}
@@ -62,7 +62,7 @@ def _row(fit: Scaling) -> dict[str, Value]:
 
 
 def _range(factor: float | None, low: float | None, high: float | None) -> str:
-    if factor is None:  # at a bound of the fit
+    if factor is None:  # at a bound of the search
         return f"at least ×{number(low, 3)}" if low is not None else f"at most ×{number(high, 3)}"
     ends = ("open" if end is None else number(end, 3) for end in (low, high))
     return f"×{number(factor, 3)} [{', '.join(ends)}]"
@@ -88,12 +88,12 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str
     )
     reference = rungs.reference
     caption = (
-        f"How many times the tokens or parameters of {reference} an arm needs for the same loss. Each arm "
-        f"and {reference} are fitted to the loss {cells.figure_place(figure)} by E + A (k N)^−α + B (k D)^−β "
-        f"with N parameters, D tokens and k = 1 for {reference}; needed is 1 / k. In brackets 95 % profile "
-        f"intervals over {chance}, open past a factor of {number(WIDEST, 2)}, none corrected for "
-        f"their number. Left over: root mean square, in {unit(figure)}; the law does not fit where noise "
-        f"leaves as much in fewer than {100 * MISFIT:g} % of studies (F test). A dash: at a bound of the "
-        "search. The fit holds only for these sizes and budgets."
+        f"How many times the tokens or parameters of {reference} an arm needs for the same loss. The law "
+        f"E + A (k N)^−α + B (k D)^−β is fitted to the losses of an arm and {reference} "
+        f"{cells.figure_place(figure)}, with N parameters, D tokens and k = 1 for {reference}; needed is "
+        f"1 / k. In brackets: 95 % profile intervals over {chance}, open past a factor of "
+        f"{number(WIDEST, 2)}, not corrected for their number. Residual: root mean square, in "
+        f"{unit(figure)}; the law does not fit if noise leaves as much in fewer than {100 * MISFIT:g} % of "
+        "studies (F test). A dash: at a bound of the search. The fit holds only for these sizes and budgets."
     )
     return Table(TITLE, caption, columns, rows, ("scaling.csv",))

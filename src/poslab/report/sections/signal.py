@@ -15,7 +15,7 @@ TITLES = {VALIDATION: "Validation loss", "aulc": "Mean validation loss (AULC)"}
 
 
 def section(results: Results) -> Section | None:
-    """Return the table of figures with their signal and noise; None of one arm, and of one seed."""
+    """Return the table of figures with their signal and noise, or None with one arm or one seed."""
     found = signals(results)
     if all(signal.seeds is None for signal in found):
         return None
@@ -24,10 +24,10 @@ def section(results: Results) -> Section | None:
 
 
 def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
-    """Return which figures separate an arm from the reference, and which none, of those with two seeds."""
+    """Return which figures with two seeds separate an arm from the reference, and which separate none."""
     decided = grouped((_title(signal.figure), signal.decides) for signal in found if signal.compared)
     if not decided:
-        return ("No test over two shared seeds or more, so no figure is shown to decide.",)
+        return ("No comparison has two shared seeds, so no figure is shown to separate arms.",)
     always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
     never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])
     groups = ("an arm", always), ("no arm", never)
@@ -36,7 +36,7 @@ def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
     if found[0].share is not None:
         single = any(not signal.compared for signal in found)
         where = f"At every size and budget{' with two seeds or more' if single else ''}"
-    return (f"{where}, each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
+    return (f"{where}, with each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
 
 
 def _title(figure: str) -> str:
@@ -72,13 +72,13 @@ def _table(results: Results, rows: Rows) -> Table:
         Column("apart", "Separated", apart),
     ]
     reference = "the reference" if laddered else results.reference.arm.label
-    text = "; of losses by length they hold the noise of the text, too" if results.documents else ""
+    text = ", which for losses by length include the noise of the text" if results.documents else ""
     caption = (
         "AULC: the mean validation loss over the logarithm of the training tokens. Range over arms: highest "
-        "mean less lowest. SD over seeds is pooled over arms. SD of the last "
-        f"{CHECKPOINTS} validations is pooled over runs, and holds what the loss still falls. Half interval: "
-        f"the median of half the 95 % intervals of differences from {reference}{text}. Much smaller gaps "
-        f"cannot be decided. Separated: arms that differ from {reference} by paired t tests, with Holm's "
-        "correction within a row."
+        "mean minus lowest. The SD over seeds is pooled over arms. The SD of the last "
+        f"{CHECKPOINTS} validations is pooled over runs, and includes the remaining fall of the loss. Half "
+        f"interval: the median of half the 95 % intervals of differences from {reference}{text}; much "
+        f"smaller gaps cannot be decided. Separated: arms that differ from {reference} by paired t tests, "
+        "with Holm's correction within a row."
     )
     return Table(TITLE, caption, tuple(columns), rows, ("signal.csv",), grouped=laddered)

@@ -1,4 +1,4 @@
-"""Tasks in a report: which arm still solves one, at how many times the longest size of training."""
+"""Tasks in a report: which arms still solve a task, at how many times the longest training size."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,14 +26,14 @@ from poslab.report.formatting import DASH, count, number, share
 from poslab.report.study_tables import StudyTables, over_seeds
 from poslab.report.tables import Cell, Column, Table
 
-Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by their task
+Tasks = dict[str, list[ArmFigures]]  # the arms with finished runs, by task
 LEARNERS = "seeds with 95 % exact answers"
-SOLVED = "A run that solves the longest size tested counts with that size."
-BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that leave its samples as they are
+SOLVED = "A run that solves the longest tested size counts with that size."
+BESIDE_A_TASK = {"offset", "samples", "tested"}  # settings that do not change the samples of a task
 
 
 def sentences(study: StudyTables) -> Iterable[str]:
-    """Yield in how many runs over several tasks each arm learned them, then which arms still solve each."""
+    """Yield how many runs of each arm learned their task, if several, then who still solves each task."""
     tasks = _arms(study)
     if len(tasks) > 1:
         shares = [f"{row['name']} {row['learned']} of {row['runs']}" for row in _schemes(study, tasks)]
@@ -42,7 +42,7 @@ def sentences(study: StudyTables) -> Iterable[str]:
 
 
 def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
-    """Return the figure and the table that a report begins with; of several tasks, all beside each other."""
+    """Return the first figure and table of a report; with several tasks, they are side by side."""
     tasks = _arms(study)
     if not tasks:
         return None
@@ -52,7 +52,7 @@ def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
 
 
 def section(study: StudyTables) -> Section | None:
-    """Return the tasks seed by seed, or None in a study without."""
+    """Return the tasks seed by seed, or None in a study without tasks."""
     tasks, table = _arms(study), study.table(Task())
     if not tasks or table is None:
         return None
@@ -65,10 +65,10 @@ def section(study: StudyTables) -> Section | None:
     return Section(
         "task",
         "Tasks",
-        "An answer is exact if every token of it is the likeliest one. Test samples are new to the model "
-        "and the same for every run. L50 is how far past the longest size of training a run goes: up to so "
-        "many times that size at least half of its answers are exact. Only runs that learned the task have "
-        f"one, with {100 * LEARNED:g} % exact answers at the longest size of training.",
+        "An answer is exact if each of its tokens is the most likely one. Test samples are new to the model "
+        "and the same for every run. L50 is the largest multiple of the longest training size up to which at "
+        "least half of a run's answers are exact. Only runs that learned the task have an L50: those with "
+        f"{100 * LEARNED:g} % exact answers at the longest training size.",
         (),
         tuple(_by_seed(study, tasks, task) for task in tasks),
         (_table(study, tasks),) if several else (),
@@ -77,7 +77,7 @@ def section(study: StudyTables) -> Section | None:
 
 
 def _arms(study: StudyTables) -> Tasks:
-    """Return the arms with finished runs by their task: its kind and the settings of its samples."""
+    """Return the arms with finished runs by task: its kind, numbered if its samples differ in settings."""
     found = grouped(
         ((run.objective, _drawn_by(run)), item)
         for item in study.results.arms
@@ -102,7 +102,7 @@ def _title(task: str) -> str:
 
 
 def _name(item: ArmFigures, task: str) -> str:
-    """Return an arm's name beside others of its task."""
+    """Return the name of an arm among the arms of its task, without the task."""
     return item.arm.label.replace(f" {task}", "", 1)
 
 
@@ -111,14 +111,14 @@ def _longest(items: Sequence[ArmFigures]) -> int:
 
 
 def _learned(item: ArmFigures) -> int:
-    """Return how many runs learned the task."""
+    """Return the number of runs that learned the task."""
     return len(item.by_seed("task_l50"))
 
 
 def reached(item: ArmFigures) -> dict[int, float]:
-    """Return L50 by seed of the runs that learned the task; of none where no larger size was tested.
+    """Return L50 by seed for the runs that learned the task; {} if no larger size was tested.
 
-    A scheme that is undefined past the training length would have an L50 of 1 without a measurement.
+    Otherwise, a scheme that is undefined past the training length would have an L50 of 1 unmeasured.
     """
     table = frame(item.arm.finished[:1], Task.table)
     past = table is not None and table["size"].max() > _longest([item])
@@ -126,15 +126,15 @@ def reached(item: ArmFigures) -> dict[int, float]:
 
 
 def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
-    """Return who still solves a task, at how many times the longest size of training.
+    """Return which arms still solve a task, at how many times the longest training size.
 
-    First the arms that the most runs learned it with: L50 is only of those runs, and ranks no arms.
+    Arms with the most runs that learned the task come first: L50 covers only such runs and ranks no arms.
     """
 
     def solved(item: ArmFigures) -> tuple[str, str]:
         learned, values, name = _learned(item), reached(item).values(), lone_arm(_name(item, task))
         if not learned:
-            return f"no seed reaches {100 * LEARNED:g} % exact at that size", name
+            return f"no seed reaches {100 * LEARNED:g} % exact answers at that size", name
         label = name if learned == len(item.rows) else f"{name} ({learned} of {len(item.rows)} seeds)"
         if not values:
             return "not tested past that size", label
@@ -143,13 +143,13 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     by_words = grouped(map(solved, sorted(items, key=_learned, reverse=True)))
     parts = [f"{words} with {listing(names, 8)}" for words, names in by_words.items()]
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
-    sizes = f"tested on sizes up to {tested} and trained up to {_longest(items)}"
-    solving = " Solved: at least half of the answers exact." if any(map(reached, items)) else ""
+    sizes = f"tested on sizes up to {tested} and trained on sizes up to {_longest(items)}"
+    solving = " Solved: at least half of the answers are exact." if any(map(reached, items)) else ""
     return f"{_title(task)}, {sizes}: {'; '.join(parts)}.{solving}"
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> list[dict[str, Any]]:
-    """Return task_arms.csv: a row per task and arm."""
+    """Return the rows of task_arms.csv: one per task and arm."""
     rows = []
     for task, items in tasks.items():
         reference = _reference(study, task, items)
@@ -178,7 +178,7 @@ def _rows(study: StudyTables, tasks: Tasks) -> list[dict[str, Any]]:
 def _over_seeds(name: str, by_seed: Mapping[int, float]) -> dict[str, Value]:
     """Return the mean of a figure and its range over the seeds.
 
-    Shares end at 0 and 1, and L50 moves in steps: a t interval would run past what they can be, or be 0.
+    Shares lie between 0 and 1, and L50 takes steps, so a t interval could leave their range or be 0.
     """
     found = estimate(list(by_seed.values()))
     ends = {end: None if found is None else found.row[end] for end in ("mean", "lowest", "highest")}
@@ -186,7 +186,7 @@ def _over_seeds(name: str, by_seed: Mapping[int, float]) -> dict[str, Value]:
 
 
 def _range(show: Callable[[float | None], str]) -> Show:
-    """Return a function for cells of means with their range over the seeds, where that is one."""
+    """Return a function that makes cells of means, with their range over the seeds if seeds differ."""
 
     def cell(row: Row, key: str) -> Cell:
         mean = figure(row, f"{key}_mean")
@@ -201,7 +201,7 @@ L50, PERCENT = _range(partial(number, digits=3)), _range(share)
 
 
 def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> ArmFigures:
-    """Return the study's reference, or the arm that is called so in this task; else the first."""
+    """Return the study's reference, or the arm with the same name in this task, or the first arm."""
     first = study.results.reference
     if first in items:
         return first
@@ -210,7 +210,7 @@ def _reference(study: StudyTables, task: str, items: Sequence[ArmFigures]) -> Ar
 
 
 def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
-    """Return the number of every arm's look, by its name beside others of its task."""
+    """Return the number of each arm's look, by the arm's name within its task."""
     numbers, found = looks(study.results), dict[str, int]()
     for task, items in tasks.items():
         for item in items:
@@ -219,35 +219,35 @@ def _looks(study: StudyTables, tasks: Tasks) -> dict[str, int]:
 
 
 def _of(total: str) -> Show:
-    """Return a function for cells that count some of a row's runs."""
+    """Return a function that makes cells such as "3 of 8", a count out of the row's `total`."""
     return lambda row, key: Cell(f"{row[key]} of {row[total]}")
 
 
 def _table(study: StudyTables, tasks: Tasks) -> Table:
-    """Return L50 and exact answers, a row for each task and arm."""
+    """Return the table of L50 and exact answers, with one row per task and arm."""
     rows = _rows(study, tasks)
     columns = (
         words("task", "Task"),
         named(_looks(study, tasks), "name"),
         Column("seeds_learned", "Learned", _of("seeds_finished"), number=False, about=LEARNERS),
-        Column("task_exact", "Exact, %", PERCENT, about="at the longest size of training"),
-        Column("task_exact_2x", "At twice, %", PERCENT, about="at twice the longest size of training"),
-        Column("task_l50", "L50", L50, about="in multiples of the longest size of training"),
-        Column("p_wilcoxon", "p", probability, about="of L50 against the reference's"),
+        Column("task_exact", "Exact, %", PERCENT, about="at the longest training size"),
+        Column("task_exact_2x", "At twice, %", PERCENT, about="at twice the longest training size"),
+        Column("task_l50", "L50", L50, about="in multiples of the longest training size"),
+        Column("p_wilcoxon", "p", probability, about="for L50 against the reference"),
     )
     caption = (
-        "Learned: seeds with 95 % exact answers at the longest size of training. Exact answers there and at "
-        "twice that size are means over all seeds; L50, in multiples of that size, is one over the seeds "
-        f"that learned the task; after a mean its range over the seeds. {SOLVED} A dash: not tested there, "
-        f"or no seed learned the task. p is that of L50 against {rows[0]['reference']}, by Wilcoxon's signed "
-        f"ranks over shared seeds, from {EXPLORATORY} on, not corrected."
+        "Learned: seeds with 95 % exact answers at the longest training size. Exact answers at that size and "
+        "at twice that size are means over all seeds; L50, in multiples of that size, is a mean over the "
+        f"seeds that learned the task. The range over the seeds follows a mean. {SOLVED} A dash: not tested "
+        f"there, or no seed learned the task. p compares L50 with {rows[0]['reference']} by Wilcoxon's "
+        f"signed-rank test, with {EXPLORATORY} or more shared seeds, not corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
     return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
 
 
 def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
-    """Return task_schemes.csv: a row per arm, as each task calls it, with the tasks beside each other."""
+    """Return the rows of task_schemes.csv: one per arm name, with the tasks side by side."""
     by_name = grouped((row["name"], row) for row in _rows(study, tasks))
     return [
         {
@@ -266,7 +266,7 @@ def _schemes(study: StudyTables, tasks: Tasks) -> Rows:
 
 
 def _by_task(study: StudyTables, tasks: Tasks) -> Table:
-    """Return L50 of each arm, a column for each task."""
+    """Return the table of L50 by arm, with one column per task."""
 
     def solved(row: Row, key: str) -> Cell:
         learned, runs = (row.get(key.replace("_l50", f"_seeds_{end}")) for end in ("learned", "finished"))
@@ -283,24 +283,24 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
                 f"{task}_l50",
                 f"{_title(task)}, to {_longest(items)}",
                 solved,
-                "L50 in multiples of the longest size of training",
+                "L50 in multiples of the longest training size",
             )
             for task, items in tasks.items()
         ),
     )
     caption = (
-        "L50: up to how many times the longest size of training, which stands beside the task, at least half "
-        "of the answers are exact: means over the seeds that learned the task, then their range. In brackets "
-        f"the seeds that learned it: {100 * LEARNED:g} % exact answers at the longest size of training. A "
-        f"dash: a scheme that is undefined past the training length is tested no further. {SOLVED} L50 ranks "
-        "no arms: it leaves out the runs that did not learn."
+        "L50: the largest multiple of the longest training size (given after the task) up to which at least "
+        "half of the answers are exact: the mean over the seeds that learned the task, then their range. In "
+        f"brackets: the seeds that learned it, with {100 * LEARNED:g} % exact answers at the longest "
+        "training size. A dash: a scheme that is undefined past the training length is not tested there. "
+        f"{SOLVED} L50 does not rank arms, because it omits runs that did not learn."
     )
     rows = _schemes(study, tasks)
     return Table("Answer", caption, columns, rows, ("task_schemes.csv", "task.csv"))
 
 
 def _exact(runs: Sequence[Run]) -> tuple[Point, ...]:
-    """Return the share of exact answers by size, means over some runs."""
+    """Return the share of exact answers by size, as means over some runs."""
     table = frame(runs, Task.table)
     assert table is not None
     means = over_seeds(table.assign(share=table.exact / table.samples), "share", axis="size")
@@ -308,7 +308,7 @@ def _exact(runs: Sequence[Run]) -> tuple[Point, ...]:
 
 
 def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
-    """Return exact answers by size, means over the seeds, in the colours that arms have in all `tasks`."""
+    """Return exact answers by size as means over the seeds, in the colours of the arms in all `tasks`."""
     items, looks = tasks[task], _looks(study, tasks)
     names = [_name(item, task) for item in items]
     series = tuple(
@@ -317,8 +317,8 @@ def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
     return LineChart(
         f"task_{task}",
         f"{_title(task)}: exact answers by size",
-        "The share of test samples with an exact answer. The mark is the longest size of training. "
-        "Means over seeds; another figure has a line for each.",
+        "The share of test samples with an exact answer. The mark is the longest training size. "
+        "Means over seeds; another figure has a line for each seed.",
         "Size of the sample",
         "Share of exact answers",
         series,
@@ -330,7 +330,7 @@ def _chart(study: StudyTables, tasks: Tasks, task: str) -> LineChart:
 
 
 def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
-    """Return exact answers by size, a panel for each task."""
+    """Return exact answers by size, with one panel per task."""
     drawn = [(task, _chart(study, tasks, task)) for task in tasks]
     panels = tuple(replace(chart, title=_title(task), mark_label="") for task, chart in drawn)
     rows: Rows = [{"task": task, **row} for task, chart in drawn for row in chart.rows]
@@ -339,7 +339,7 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
 
 
 def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
-    """Return the same, a panel per arm and a line per seed: means hide which seeds learn a task."""
+    """Return exact answers by size with a panel per arm and a line per seed, which means would hide."""
     items, whole = tasks[task], _chart(study, tasks, task)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
@@ -358,7 +358,7 @@ def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
     return PanelChart(
         f"{whole.name}_seeds",
         f"{whole.title}, each seed",
-        "The share of exact answers again, a line for each seed. The mark is the longest size of training.",
+        "The share of exact answers with one line per seed. The mark is the longest training size.",
         tuple(panels),
         "Seeds",
         rows,

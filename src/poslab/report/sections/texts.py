@@ -1,4 +1,4 @@
-"""A study on several texts: each arm's results beside each other and never as a mean over texts."""
+"""A study on several texts: each arm's results side by side, never as a mean over texts."""
 
 import math
 import re
@@ -23,9 +23,9 @@ from poslab.report.verdict import NAMED, context_used, not_compared, why_apart
 
 
 def names(results: Results) -> dict[str, Results]:
-    """Return the figures of each text by a short name for files, columns and the terminal: `sotu`.
+    """Return the figures of each text, by a short name for files, columns and the terminal: `sotu`.
 
-    A text of one's own has that of its file or folder.
+    A text of your own has the name of its file or folder.
     """
     sections = [text.reference.arm.finished[0].config.get("data") or {} for text in results.texts]
     named = [str(data.get("name") or data.get("path") or data.get("source")) for data in sections]
@@ -37,13 +37,13 @@ def names(results: Results) -> dict[str, Results]:
 
 
 def figures(results: Results) -> list[str]:
-    """Return the tested figure and the loss at L, once where they are the same."""
+    """Return the tested figure and the loss at L, or one figure if they are the same."""
     primary = results.primary or ""
     return list(dict.fromkeys([primary, loss_at_length(results.reference, primary)]))
 
 
 def sentences(results: Results) -> Iterator[str]:
-    """Yield what the texts have in common: signs, tests of each text, and the order of the arms."""
+    """Yield how far the texts agree: the signs and tests on each text, and the order of the arms."""
     texts = results.texts
     seeds = sorted({text.fewest_seeds for text in texts})
     exploratory = seeds[0] < EXPLORATORY
@@ -59,7 +59,7 @@ def sentences(results: Results) -> Iterator[str]:
             earlier = apart
             opening = "The"
         yield from filter(None, [_order(results, figure)])
-    yield f"Each of the {len(texts)} texts is taken by itself: so few are no sample of all texts."
+    yield f"Each of the {len(texts)} texts is taken by itself: so few are not a sample of all texts."
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
 
@@ -74,11 +74,11 @@ def _side_and_arm(item: Agreement) -> tuple[str, str]:
 
 
 def _left_out(results: Results, figure: str) -> str:
-    """Return the arms that are compared on none of the texts, with reasons; "" where there are none."""
+    """Return the arms that are compared on none of the texts, with reasons; "" if there are none."""
     compared = {item.arm for item in agreements(results.texts, figure)}
     apart = []
     for text in results.texts:
-        # In an arm of another size or budget may be a difference, but it is in no agreement.
+        # An arm of another size or budget may have a difference, but it is in no agreement.
         beside = {item.arm.label for item in text.comparisons if item.figure == figure}
         apart += [
             ("another size or budget" if label in beside else why_apart(item, text, figure), label)
@@ -89,7 +89,7 @@ def _left_out(results: Results, figure: str) -> str:
 
 
 def _sides(item: Agreement, noun: str = "") -> str:
-    """Return on how many of its texts an arm is lower and higher, and how many of these a test finds."""
+    """Return on how many of its texts an arm is lower and higher, and how many of these are separated."""
     counts = {"lower": item.lower, "higher": sum(mean > 0 for mean in item.means)}
     sides = " and ".join(
         f"{side} on {count} of {len(item.means)}{noun} ({item.separated(side)} separated)"
@@ -100,7 +100,7 @@ def _sides(item: Agreement, noun: str = "") -> str:
 
 
 def _order(results: Results, figure: str) -> str:
-    """Return which arms change places from text to text; "" where some texts do not share two arms."""
+    """Return which arms change places between texts; "" if some texts do not share two arms."""
     found = orders(results.texts, figure)
     if len(found) < math.comb(len(results.texts), 2):
         return ""
@@ -109,7 +109,7 @@ def _order(results: Results, figure: str) -> str:
         return ""  # means are equal
     if not changed:
         every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
-        return f"{every} texts order the means of the {cells.figure_words(figure)} alike."
+        return f"{every} texts give the same order of means of the {cells.figure_words(figure)}."
     pairs = [
         " changes places with ".join(pair) if i == 0 else " with ".join(pair)
         for i, pair in enumerate(changed)
@@ -120,13 +120,13 @@ def _order(results: Results, figure: str) -> str:
 
 
 def chart(results: Results) -> PanelChart:
-    """Return the tested loss by length, a panel for each text."""
+    """Return the tested loss by length, with one panel per text."""
     drawn = [(text, panel) for text in results.texts if (panel := tested_chart(text)) is not None]
     first = drawn[0][1]
     return PanelChart(
         f"{first.name}_by_text",
         f"{first.title}, text by text",
-        f"{first.caption} Losses of different texts do not compare.",
+        f"{first.caption} Losses on different texts are not comparable.",
         tuple(replace(panel, title=text.text) for text, panel in drawn),
         "Arms",
         [{"text": text.text, **row} for text, panel in drawn for row in panel.rows],
@@ -134,7 +134,7 @@ def chart(results: Results) -> PanelChart:
 
 
 def rows(results: Results) -> Rows:
-    """texts.csv: a row per arm and figure, with the difference from the reference on each text."""
+    """Return the rows of texts.csv: one per arm and figure, with the differences on each text."""
     found: Rows = []
     for figure in figures(results):
         for item in agreements(results.texts, figure):
@@ -150,7 +150,7 @@ def rows(results: Results) -> Rows:
 
 
 def table(results: Results) -> Table:
-    """Return the differences from the reference, a column for each text."""
+    """Return the table of differences from the reference, with one column per text."""
 
     def against(row: Row, key: str) -> Cell:
         cell, reading = cells.nats(row, key), str(row[f"{key}_reading"] or "")
@@ -165,14 +165,14 @@ def table(results: Results) -> Table:
         cells.words("agreement", "Texts"),
     )
     caption = (
-        "Arm less the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
-        "over the claims of all texts. No mean over texts: so few have no interval."
+        "Arm minus the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
+        "over the claims of all texts. There is no mean over texts, since so few have no interval."
     )
     return Table("Answer", caption, columns, rows(results), ("texts.csv",))
 
 
 def section(results: Results) -> Section:
-    """Return how far the texts order the arms alike."""
+    """Return the section on how similarly the texts order the arms."""
     found: Rows = [
         {
             "figure": figure,
@@ -203,7 +203,7 @@ def section(results: Results) -> Section:
 
 
 def of_text(section: Section, name: str, text: str) -> Section:
-    """Return a section of one text, under titles and names of files of its own."""
+    """Return a section for one text, with the text in its titles and file names."""
 
     def titled(part: Any) -> Any:
         renamed: dict[str, Any] = {"title": f"{part.title}: {text}"}
