@@ -58,4 +58,4 @@ def test_page_and_terminal_say_how_many_segments_were_found(documents, tmp_path,
     for shown in (capsys.readouterr().out, page, report.page.with_name("report.md").read_text()):
         shown = " ".join(shown.split())
         assert "3 of the 64 segments" in shown
-        assert ("documents joined" in shown) == (documents == "joined")
+        assert ("concatenated" in shown) == (documents == "joined")

@@ -64,7 +64,7 @@ def test_a_study_is_reported_from_its_archive(tmp_path, monkeypatch, capsys):
     (folder / ARCHIVE).write_bytes(records)
     assert main([f"study={STUDY}"]) == 0
     shown = capsys.readouterr().out
-    sentence = f"The records of study={STUDY} are those archived in {folder / ARCHIVE}."
+    sentence = f"The records of study={STUDY} come from the archive {folder / ARCHIVE}."
     assert " ".join(shown.split()).endswith(sentence)
     assert made(folder) == first
     assert (folder / ARCHIVE).read_bytes() == records
@@ -127,7 +127,7 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     shutil.rmtree("runs/a/rope-0")
     assert main(["study=a"]) == 0
     assert path.read_bytes() == archive
-    assert f"{path} stays as it is: it has 1 run" in " ".join(capsys.readouterr().out.split())
+    assert f"{path} was not updated: it has 1 run" in " ".join(capsys.readouterr().out.split())
     assert main(["study=a", "keep=true"]) == 0
     assert path.read_bytes() != archive
 

@@ -109,10 +109,10 @@ def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
     seal(new)
     section = scheme_section(gather("made_up", tmp_path, None))
     assert set(section.findings) == {
-        "Of some runs, no biases on record: rope.",
-        "Of some runs, no rotations on record: alibi and rope.",
-        "Of some runs, no bound of decay on record: rope.",
-        "Of some runs, no attention distance on record: rope.",
+        "Some runs of these arms have no biases on record: rope.",
+        "Some runs of these arms have no rotations on record: alibi and rope.",
+        "Some runs of these arms have no bound of decay on record: rope.",
+        "Some runs of these arms have no attention distance on record: rope.",
         "No attention distance, since the mixer has no matrix of weights: alibi.",
     }
     retrieval = Retrieval().section(StudyTables(gather("made_up", tmp_path, None)))

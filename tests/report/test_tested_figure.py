@@ -86,7 +86,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
     assert facts["report_command"] == f"python report.py study=made_up reference=rope primary={primary}"
     for name in ("index.html", "report.md"):
         ranked = set(
-            re.findall(r"The rank is by the (\S+) loss at 8\sL: ", (report.directory / name).read_text())
+            re.findall(r"Arms are ranked by the (\S+) loss at 8\sL; ", (report.directory / name).read_text())
         )
         assert ranked == {words}, name
     # The losses of the arms are those that rank them; those of the other protocol are in the other table.
@@ -189,7 +189,7 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
     results = gather("made_up", tmp_path, "learned", "sliding_8x")
     said, at_length = sentences(results)
     assert said.endswith("in sliding windows at 8 L: the reference, learned, has no sliding loss at 8 L.")
-    assert at_length.startswith("At L ")
+    assert at_length.startswith("At L, ")
     assert "Tested" not in dict(answer(results).belief)
 
 

@@ -1,1 +1,1 @@
-"""Figures into sections, sections into a page, Markdown and files. No model and no torch in here."""
+"""Reports: figures, sections, page, Markdown and files. This package uses no models and no torch."""

@@ -1,4 +1,4 @@
-"""Charts of a report, with the rows of the CSV files beside them, before they are drawn."""
+"""The charts of a report before they are drawn, with the rows of their CSV files."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,21 +11,21 @@ from poslab.report.formatting import DASH, number, quantity, share
 from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
-FEWEST = 3  # ticks of an axis
+FEWEST = 3  # ticks on an axis
 
 
 @dataclass(frozen=True)
 class Series:
     """A line of a chart."""
 
-    arm: int  # the number of its look, or of its rotation's
+    arm: int  # the number of the look of its arm or rotation
     label: str
     points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of x that a bar with a label marks at the height y."""
+    """A range of x that is marked by a labelled bar at height y."""
 
     low: float
     high: float
@@ -36,9 +36,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Figure:
-    """What every chart has; also `rows`, of the CSV file beside it.
+    """The part that all charts share. Each also has `rows`, the content of its CSV file.
 
-    Its `description` is the figure in words, for those who do not see it; a panel chart has one per panel.
+    Its `description` puts the figure into words for screen readers; a panel chart has one per panel.
     """
 
     name: str
@@ -48,18 +48,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class LineChart(Figure):
-    """Lines over a logarithmic x."""
+    """Lines over a logarithmic x axis."""
 
     x_label: str
     y_label: str
     series: tuple[Series, ...]
     ticks: tuple[tuple[float, str], ...]
-    mark: float | None = None  # the training length L, or what `mark_label` names
-    base: int = 2  # of the logarithm of x
-    level: float | None = None  # a loss past L above which a line has failed
-    ceiling: float | None = None  # where y ends, if lines continue above it
-    stepped: bool = False  # whether a line keeps its value until the next point
-    frame: tuple[float, float] | None = None  # the ends of y, where they do not depend on the lines
+    mark: float | None = None  # the x of the training length L, or of what `mark_label` names
+    base: int = 2  # base of the logarithm of x
+    level: float | None = None  # the loss past L above which a line has failed
+    ceiling: float | None = None  # the upper end of y, if lines continue above it
+    stepped: bool = False  # whether a line is constant until the next point
+    frame: tuple[float, float] | None = None  # the ends of y, if they do not depend on the lines
     mark_label: str = "L"
     spans: tuple[Span, ...] = ()
 
@@ -69,7 +69,7 @@ class LineChart(Figure):
 
     @property
     def legend(self) -> list[tuple[int, str]]:
-        """The number of each line's look, and what it stands for."""
+        """The number of each line's look, with the line's label."""
         return [(series.arm, series.label) for series in self.series]
 
     @property
@@ -87,7 +87,7 @@ class LineChart(Figure):
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
-    """Return ticks at powers of two over all of x, every second one where there are many."""
+    """Return ticks at powers of two over the range of x; at every second one if there are more than 7."""
     low, high = _range(series)
     powers = range(math.ceil(math.log2(low) - 1e-9), math.ceil(math.log2(high)) + 1)
     return tuple((2.0**i, label(2.0**i)) for i in powers if len(powers) <= 7 or (powers[-1] - i) % 2 == 0)
@@ -96,9 +96,9 @@ def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tu
 def decades(
     series: Sequence[Series], label: Callable[[float], str] = quantity
 ) -> tuple[tuple[float, str], ...]:
-    """Return ticks at 1, 2, 5, 10, ... over all of x, only the powers of ten where there are many.
+    """Return ticks at 1, 2, 5, 10, ... over the range of x; at powers of ten if there are more than 7.
 
-    Where these are few, ticks stand at round numbers as far apart as each other.
+    If fewer than `FEWEST` ticks are left, place them at evenly spaced round numbers instead.
     """
     low, high = _range(series)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -119,34 +119,34 @@ def _range(series: Sequence[Series]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PanelChart(Figure):
-    """Line charts of several arms beside each other, under one legend."""
+    """Line charts of several arms side by side, under one legend."""
 
-    panels: tuple[LineChart, ...]  # each has its arm's label as its title; their names do not count
-    legend_of: str  # what its lines are: rotations, heads
+    panels: tuple[LineChart, ...]  # titled with their arms' labels; their names are not used
+    legend_of: str  # what its lines stand for: rotations, heads
     rows: Rows
-    ordered: tuple[tuple[int, str], ...] = ()  # entries that begin the legend, in their own order
+    ordered: tuple[tuple[int, str], ...] = ()  # the first entries of the legend, in this order
 
     @property
     def legend(self) -> list[tuple[int, str]]:
-        """The number of each look in the panels, in their order, and what it stands for."""
+        """The number of each look in the panels, in order, with its label."""
         of_panels = {entry for panel in self.panels for entry in panel.legend}
         return [*self.ordered, *sorted(of_panels - {*self.ordered})]
 
 
 @dataclass(frozen=True)
 class HeatPanel:
-    """One arm's numbers; None where it has no value."""
+    """The numbers of one arm; None for a missing value."""
 
     arm: int  # the number of its look
     label: str
     seeds: int
     row_titles: tuple[str, ...]
     column_titles: tuple[str, ...]
-    cells: tuple[tuple[Estimate | None, ...], ...]  # rows of columns
+    cells: tuple[tuple[Estimate | None, ...], ...]  # by row, then by column
 
     @property
     def known(self) -> Iterator[tuple[Estimate, str, str]]:
-        """Every number with the titles of its row and column."""
+        """Every number, with the titles of its row and column."""
         for row_title, row in zip(self.row_titles, self.cells, strict=True):
             for column_title, cell in zip(self.column_titles, row, strict=True):
                 if cell is not None:
@@ -155,27 +155,27 @@ class HeatPanel:
 
 @dataclass(frozen=True)
 class HeatPanels(Figure):
-    """Numbers by row and column, shaded by size: one panel per arm, one scale for all panels."""
+    """Numbers by row and column, shaded by value: one panel per arm, one scale for all panels."""
 
     row_label: str
     column_label: str
     unit: str
-    high: float  # where the scale ends, which begins at 0
+    high: float  # the upper end of the scale, which starts at 0
     in_percent: bool  # whether the numbers are shares
     panels: tuple[HeatPanel, ...]
     rows: Rows
 
     def formatted(self, value: float) -> str:
-        """Return a number as a reader sees it, without its interval."""
+        """Return a number as it is displayed, without its interval."""
         return share(value) if self.in_percent else number(value, 3)
 
     def end(self, value: float) -> str:
-        """Return an end of the scale without idle decimals: 100.0 is 100."""
+        """Return an end of the scale without trailing zeros: 100 in place of 100.0."""
         text = self.formatted(value)
         return text.rstrip("0").removesuffix(".") if "." in text else text
 
     def half(self, cell: Estimate, panel: HeatPanel) -> str:
-        """Return half the interval of a number, and n where some seeds lack it."""
+        """Return half the interval of a number, and n if some seeds lack it."""
         half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
         parts = (
             "" if cell.half_width is None else f"± {half}",
@@ -184,7 +184,7 @@ class HeatPanels(Figure):
         return ", ".join(filter(None, parts))
 
     def fraction(self, value: float) -> float:
-        """Return the position of a number along the scale, from 0 to 1."""
+        """Return the position of a number on the scale, from 0 to 1."""
         return min(1.0, max(0.0, value / self.high)) if self.high > 0 else 0.0
 
     @property
@@ -200,29 +200,29 @@ class HeatPanels(Figure):
 
 @dataclass(frozen=True)
 class Track:
-    """An arm's row of a track chart."""
+    """The row of one arm in a track chart."""
 
     arm: int
     label: str
-    marks: tuple[tuple[str, float | None], ...]  # of which kind each is and where; None: past the end
-    cells: tuple[Cell, ...]  # beside them
-    bar: tuple[float, float] | None = None  # a stretch of the scale
+    marks: tuple[tuple[str, float | None], ...]  # the kind and position of each; None: beyond the end
+    cells: tuple[Cell, ...]  # shown beside the marks
+    bar: tuple[float, float] | None = None  # a range of the scale
 
 
 @dataclass(frozen=True)
 class TrackChart(Figure):
-    """Marks along one scale, a row per arm."""
+    """Marks on a shared scale, with one row per arm."""
 
     description: str
     x_label: str
     scale: tuple[float, float]
-    ends: tuple[str, str]  # what the page calls the ends of the scale
-    heads: tuple[tuple[str, str], ...]  # of the cells: a title, and the kind of marks that it is of, or ""
+    ends: tuple[str, str]  # the page's labels for the ends of the scale
+    heads: tuple[tuple[str, str], ...]  # of the cells: a title, and the kind of mark it belongs to, or ""
     tracks: tuple[Track, ...]
     rows: Rows
 
     def along(self, x: float) -> float:
-        """Return where x is along the scale, in percent."""
+        """Return the position of x on the scale, in percent."""
         low, high = self.scale
         return 100 * (x - low) / (high - low)
 

@@ -1,4 +1,4 @@
-"""A report before it is laid out: its first screen, its chapters of sections, where its figures come from."""
+"""The content of a report before layout: its first screen, its chapters of sections, and its provenance."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,22 +11,22 @@ from poslab.report.tables import Table
 
 @dataclass(frozen=True)
 class Section:
-    """What a reader sees under one heading, and the CSV files that it comes from beside those of its charts.
+    """The content under one heading, with its CSV files other than those of its charts.
 
-    A section with one table of its own title is that table: the heading stands there once.
+    If a section has a table with the section's title, the heading is printed only once.
     """
 
     name: str
     title: str
     about: str = ""  # what the section shows
-    findings: tuple[str, ...] = ()  # conclusions and missing data, as sentences
+    findings: tuple[str, ...] = ()  # sentences on conclusions and on missing data
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    sheets: Mapping[str, Sheet] = field(default_factory=dict)  # by the name of the file
+    sheets: Mapping[str, Sheet] = field(default_factory=dict)  # by file name
 
 
 def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Join sections with the same name under the heading of the first."""
+    """Join sections that have the same name, under the heading of the first."""
     by_name: dict[str, Section] = {}
     for section in sections:
         first = by_name.setdefault(section.name, section)
@@ -42,23 +42,23 @@ def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 
 def sheets_of(*tables: Table) -> dict[str, Sheet]:
-    """Return the CSV files that tables are whole views of, by their names."""
+    """Return the CSV files of tables that show all of their rows, by file name."""
     return {table.sources[0].removesuffix(".csv"): sheet(table.records) for table in tables}
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a reader sees first: the answer in words, the figure that is tested, a table, how sure it is."""
+    """The first screen: the answer in words, the tested figure, a table, and how far to believe it."""
 
     sentences: tuple[str, ...]
-    belief: tuple[tuple[str, str], ...]  # how far to believe it, as labels with short values
+    belief: tuple[tuple[str, str], ...]  # how far to believe it: labels with short values
     chart: LineChart | PanelChart | None
     table: Table
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """Sections on one matter, under what they come to in words."""
+    """Sections on one subject, under a summary in words."""
 
     name: str
     title: str
@@ -68,31 +68,31 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the figures come from, and how to reproduce them."""
+    """The provenance of the figures, and how to reproduce them."""
 
     report_command: str
-    commands: tuple[str, ...]  # that ran the study
-    study: tuple[tuple[str, str], ...]  # what the finished runs have in common or differ in
-    facts: tuple[tuple[str, str], ...]  # what has to be the same for the same figures to come out
-    settings: Table | None  # what the arms differ in
-    configured: str  # the run that `configuration` belongs to
+    commands: tuple[str, ...]  # the commands that ran the study
+    study: tuple[tuple[str, str], ...]  # what the finished runs share or differ in
+    facts: tuple[tuple[str, str], ...]  # what must be equal to obtain the same figures
+    settings: Table | None  # the settings in which the arms differ
+    configured: str  # the name of the run that has this `configuration`
     configuration: str
     sheets: Mapping[str, Sheet]
 
 
 @dataclass(frozen=True)
 class Document:
-    """A whole report, before it is laid out."""
+    """A whole report, before layout."""
 
     name: str
-    title: str  # the study's question or name, or what it compares
-    compared: str  # its schemes and how many runs each has
+    title: str  # the study's question or name, or the arms it compares
+    compared: str  # its schemes and the number of runs of each
     answer: Answer
-    warnings: tuple[str, ...]  # what may make the answer wrong
+    warnings: tuple[str, ...]  # reasons why the answer may be wrong
     chapters: tuple[Chapter, ...]
     origin: Origin
-    arms: Mapping[int, str]  # their labels, by the numbers of their looks
-    terminal: Table  # the arms, as the terminal has them
+    arms: Mapping[int, str]  # labels of the arms, by the numbers of their looks
+    terminal: Table  # the arms, as the terminal shows them
 
     @property
     def summary(self) -> str:
@@ -112,6 +112,6 @@ class Document:
 
     @property
     def sheets(self) -> dict[str, Sheet]:
-        """Every CSV file by its name."""
+        """Every CSV file, by its name."""
         sheets = dict(chain.from_iterable(section.sheets.items() for section in self.sections))
         return sheets | dict(self.origin.sheets) | {chart.name: sheet(chart.rows) for chart in self.charts}

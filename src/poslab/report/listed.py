@@ -1,8 +1,8 @@
-"""The lists of the reports in a folder, as two pages beside them.
+"""Two pages that list the reports in a folder.
 
-index.html has those with archived records, and the ledger of claims. In a checkout it is in git: it names no
-date and no report of this machine, so that a command does not change it, and leads to report.md, since git
-has no page. Pages that are in the folder are listed in local.html; each list links to the other.
+index.html lists the reports with archived records, and the ledger of claims. In a checkout it is in git, so
+it has no dates and no reports of this machine: commands do not change it. It links to report.md, since git
+has no pages. local.html lists the reports in the folder that have a page; the two lists link to each other.
 """
 
 import csv
@@ -15,14 +15,14 @@ from poslab.record.archive import ARCHIVE
 from poslab.record.files import write_atomic
 
 PICTURE = "answer.png"  # the first figure of a report
-PAGE = "index.html"  # of a report
+PAGE = "index.html"  # the page of a report
 LIST = "index.html"
 LOCAL = "local.html"
-CLAIMS = "claims"  # the folder of the ledger
+CLAIMS = "claims"  # the folder of the ledger of claims
 
 
 def write_list(reports: Path) -> None:
-    """Write both lists of `reports`; what has not changed is left as it is."""
+    """Write both lists of the folder `reports`. A list that has not changed is not written again."""
     for name, text in list_pages(reports).items():
         path = reports / name
         if not path.is_file() or path.read_bytes() != text.encode():
@@ -30,8 +30,8 @@ def write_list(reports: Path) -> None:
 
 
 def list_pages(reports: Path) -> dict[str, str]:
-    """Return both lists by file name: archived reports by name, pages with the latest first."""
-    # Here, since a finished study that is asked for again needs none of it.
+    """Return both lists by file name: archived reports in order of name, pages from latest to earliest."""
+    # Imported here, since a command for a study that is already finished does not need it.
     from poslab.report.render.page import templates
 
     listed = list(filter(None, (_read(path.parent) for path in sorted(reports.glob("*/facts.csv")))))
@@ -46,23 +46,23 @@ def list_pages(reports: Path) -> dict[str, str]:
 
 
 def _claims(folder: Path) -> str | None:
-    """Return the number of claims by verdict; None where the folder has no ledger."""
-    if (folder / "facts.csv").exists():  # the report of a study of that name
+    """Return the number of claims by verdict, or None if the folder has no ledger."""
+    if (folder / "facts.csv").exists():  # the report of a study with that name
         return None
     try:
         rows = [row for row in _rows(folder / "claims.csv") if row["kind"] == "finding" and not row["part"]]
     except (OSError, KeyError, ValueError, csv.Error):
         return None
     verdicts = Counter(row["verdict"] for row in rows).most_common()
-    found = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts)
-    return f"{counted(len(rows), 'claim')} by verdict: {found}"
+    counts = ", ".join(f"{plain(verdict, 40)} {n}" for verdict, n in verdicts)
+    return f"{counted(len(rows), 'claim')} by verdict: {counts}"
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
-    """Return a report's entry from its files; None where they are incomplete."""
+    """Return the entry of a report, read from its files, or None if they are incomplete."""
     try:
         facts = dict(reversed([(row["key"], row["value"]) for row in _rows(folder / "facts.csv")]))
-        summary = folder / "summary.csv"  # git has none of what it archives
+        summary = folder / "summary.csv"  # absent from the archived reports in git
         ended = [row["finished"] for row in _rows(summary)] if summary.exists() else []
     except (OSError, KeyError, ValueError, csv.Error):
         return None
@@ -74,8 +74,8 @@ def _read(folder: Path) -> dict[str, Any] | None:
         "compared": "" if compared == title else compared,
         "answer": facts.get("answer", ""),  # the first sentence
         "runs": f"{(runs := facts.get('runs_finished', 'no'))} finished run{'' if runs == '1' else 's'}",
-        "date": max(ended, default="")[:10],  # on which its last run ended
-        "command": facts.get("report_command", ""),  # which writes the report again
+        "date": max(ended, default="")[:10],  # when its last run ended
+        "command": facts.get("report_command", ""),  # writes the report again
         "picture": (folder / PICTURE).is_file(),
         "archived": (folder / ARCHIVE).is_file(),
         "page": (folder / PAGE).is_file(),

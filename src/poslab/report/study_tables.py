@@ -1,4 +1,4 @@
-"""The tables of a study's finished runs, for the sections that measurements show of them."""
+"""The tables of a study's finished runs, from which measurements build their sections."""
 
 import math
 import re
@@ -21,24 +21,24 @@ from poslab.report.document import Section
 from poslab.report.formatting import quantity
 from poslab.report.tables import Column, Table
 
-Place = tuple[str, float, float]  # of a shaded number: its arm, row and column
+Place = tuple[str, float, float]  # the arm, row and column of a shaded number
 
-SCHEMES = Section(  # which all measurements of trained schemes fill
+SCHEMES = Section(  # shared by all measurements of trained schemes
     "schemes",
     "What the schemes do",
-    "Read from the trained models: what each scheme adds to the logits, how it turns queries and keys, "
-    "and how far attention then reaches. Layers and heads are counted from 0.",
+    "Measured on the trained models: what each scheme adds to the logits, how it rotates queries and keys, "
+    "and how far attention reaches as a result. Layers and heads are counted from 0.",
 )
 
 
 class StudyTables:
-    """The data for a measurement's section of the report."""
+    """The data of a study from which a measurement builds its section of the report."""
 
     def __init__(self, results: Results) -> None:
         self.results = results
 
     def table(self, measurement: Measurement) -> DataFrame | None:
-        """Return the rows of all finished runs with each run's arm; None where no run has any."""
+        """Return the rows of all finished runs with a column for the arm, or None if no run has rows."""
         if (table := frame(self.results.finished, measurement.table)) is None:
             return None
         labels = {run.name: item.arm.label for item in self.results.arms for run in item.arm.finished}
@@ -51,7 +51,7 @@ class StudyTables:
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
     def by_arm(self, figures: DataFrame) -> Rows:
-        """Return figures over the seeds, one row per arm that has any, from one row per run by its name."""
+        """Return estimates over the seeds, one row per arm, from `figures` with one row per run name."""
         by_run = dict(zip(figures.index, self.records(figures), strict=True))
         return [
             {
@@ -75,10 +75,10 @@ class StudyTables:
         caption: str = "",
         **more: Any,
     ) -> Section:
-        """Return a section with a table of arms and its CSV files, that of arms and that of runs.
+        """Return a section with a table of arms and two CSV files, one by arm and one by run.
 
-        The first column of the table names the arm. The title is by default that of the section, of which
-        `more` are further parts.
+        The first column of the table names the arm. The title defaults to that of the section. `more` are
+        further fields of the section.
         """
         sources = tuple(f"{name}.csv" for name in files)
         named = (arm_column(self.results), *columns)
@@ -95,11 +95,11 @@ class StudyTables:
         shares: bool,
         beside: Callable[[Place], dict[str, Value]] = lambda place: {},
     ) -> HeatPanels:
-        """Return a panel per arm of means over the seeds by row and column.
+        """Return one panel per arm, with means over the seeds by row and column.
 
-        Arm, row and column are the index of `values`; `titles` names a row and a column. Where the values are
-        `shares`, all panels have the same rows and columns, else those of their arm. `words` are name, title
-        and caption, and `axes` those of rows, columns and numbers. `beside` has further cells of the CSV.
+        The index of `values` is arm, row and column; `titles` formats a row and a column. If the values are
+        `shares`, all panels have the same rows and columns, otherwise those of their arm. `words` are name,
+        title and caption, `axes` the labels of rows, columns and numbers. `beside` adds cells to the CSV.
         """
         by_place = {place: estimate(of.tolist()) for place, of in values.groupby(level=[0, 1, 2])}
         panels: list[HeatPanel] = []
@@ -124,16 +124,16 @@ class StudyTables:
         return HeatPanels(*words, *axes, high, shares, tuple(panels), listed)
 
     def not_on_record(self, measurement: Measurement, noun: str) -> tuple[str, ...]:
-        """Return a sentence on the arms of which a finished run lacks the measurement's table, if any."""
+        """Return a sentence on the arms with a finished run that lacks the measurement's table, if any."""
         lacking = [
             item.arm.label
             for item in self.results.arms
             if any(measurement.table.file not in run.tables for run in item.arm.finished)
         ]
-        return (f"Of some runs, no {noun} on record: {listing(lacking)}.",) if lacking else ()
+        return (f"Some runs of these arms have no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Return each figure of `summarise` by arm and each line of `curve`, over the seeds; None of none."""
+        """Return all figures of `summarise` and lines of `curve` by arm, or None without figures."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:
@@ -167,7 +167,7 @@ class StudyTables:
     def means(
         self, rows: DataFrame, column: str, shift: int = 0, axis: str = "distance"
     ) -> tuple[Series, ...]:
-        """Return a line per arm, with means over its seeds by `axis` + `shift`."""
+        """Return one line per arm, with means over its seeds by `axis` + `shift`."""
         return lines(
             self.results, lambda item: over_seeds(rows[rows.arm == item.arm.label], column, shift, axis)
         )
@@ -175,7 +175,7 @@ class StudyTables:
     def lines(self, measurement: Measurement) -> tuple[LineChart, ...]:
         """Return a chart of each line of `curve` that has numbers, with means over the seeds by arm.
 
-        Where x begins at 0, which a logarithmic axis has no place for, it is x + 1.
+        If x includes 0, which a logarithmic axis cannot show, x + 1 is drawn instead.
         """
         import pandas
 
@@ -217,7 +217,7 @@ def file_name(name: str) -> str:
 
 
 def over_seeds(rows: DataFrame, column: str, shift: int = 0, axis: str = "distance") -> tuple[Point, ...]:
-    """Means over the seeds by `axis` + `shift`; what is the same in every seed has no interval."""
+    """Return means over the seeds by `axis` + `shift`. Values equal in all seeds have no interval."""
     by_seed: list[dict[Any, float]] = [
         {
             (float(x + shift), ((axis, x),)): value

@@ -1,6 +1,6 @@
-"""Tables of a report, each a view of a CSV file, before they are laid out.
+"""The tables of a report before layout; each is a view of a CSV file.
 
-A column names a cell of that file and formats it; a formatted cell still has its number.
+A column names a column of that file and formats its values. A formatted cell keeps the number it shows.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,43 +12,43 @@ from poslab.analysis.sheets import Row
 
 @dataclass(frozen=True)
 class Cell:
-    """What a reader sees in a table, and the number of the CSV file that it shows."""
+    """The text of a table cell, and the number from the CSV file that it shows."""
 
     text: str
     value: float | None = None
-    sort: float | None = None  # what it sorts by if not its value: bounds, and what was never reached
+    sort: float | None = None  # sort key where it differs from the value: bounds, targets never reached
     link: str | None = None
-    arm: int | None = None  # the look of its arm or rotation, which sets its colour
+    arm: int | None = None  # number of the look of its arm or rotation, which sets its colour
 
     @property
     def order(self) -> float | None:
-        """The number that it sorts by; None for words."""
+        """The number by which the cell is sorted, or None for words."""
         return self.value if self.sort is None else self.sort
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: `show` makes a cell of a row of the CSV file and the name of a column there."""
+    """A column of a table. `show` makes a cell from a row of the CSV file and the name of a column."""
 
     key: str
     title: str
     show: Callable[[Row, str], Cell]
-    group: str = ""  # a heading that neighbouring columns share
+    group: str = ""  # a heading shared by neighbouring columns
     number: bool = True
-    about: str = ""  # what the column is, shown on its head
+    about: str = ""  # an explanation, shown as a tooltip on the heading
 
 
 @dataclass(frozen=True)
 class Table:
-    """A view of rows of a CSV file."""
+    """A view of the rows of a CSV file."""
 
     title: str
     caption: str
     columns: tuple[Column, ...]
-    records: Sequence[Row]  # of the CSV file; what else of them is shown, such as a link, stands beside
-    sources: tuple[str, ...]  # the CSV file with the same figures in full, and one with them run by run
-    grouped: bool = False  # whether rows with the same first cell are shown under it
-    folded: bool = False  # whether the page shows only its title until a reader opens it
+    records: Sequence[Row]  # the rows of the CSV file, in some tables with further cells
+    sources: tuple[str, ...]  # the CSV file with the figures in full, and in some tables one by run
+    grouped: bool = False  # whether rows with the same first cell are grouped under it
+    folded: bool = False  # whether the page shows only the title until a reader opens the table
 
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:

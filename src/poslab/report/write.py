@@ -1,4 +1,4 @@
-"""Records in, report out: a study's, several studies', or that of chosen runs."""
+"""Write a report from run records: of one study, of several studies, or of chosen runs."""
 
 import hashlib
 import json
@@ -25,13 +25,13 @@ from poslab.report.held_out import HELD_OUT
 from poslab.report.listed import PAGE, PICTURE, write_list
 from poslab.report.sections.contents import document as document_of
 
-Kit = Callable[[Results, Path], Path]  # writes more of a study beside its report and names the folder
+Kit = Callable[[Results, Path], Path]  # writes more files beside the report and returns their folder
 
-# Of the files of a report.
+# The suffixes of all files of a report.
 SUFFIXES = {TABLE_SUFFIX, ".json", ".md", ".html", ".xz", *(f".{kind}" for kind in FORMATS)}
-WRITTEN = "files.json"  # the tables and figures of a report, by which the next one removes stale ones
+WRITTEN = "files.json"  # lists the tables and figures, so that the next report can remove stale ones
 TABLE_OR_FIGURE = re.compile(rf"[\w-]+\.csv|figures/[\w-]+\.({'|'.join(FORMATS)})")
-FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # what a formula of a spreadsheet begins with
+FORMULA = re.compile(r"[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # how a spreadsheet formula begins
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -39,7 +39,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 class Report:
     """A report on disk.
 
-    `notices` are lines for the terminal: the segments of held-out text, and where its records are archived.
+    `notices` are lines for the terminal: the scored held-out text, and where the records are archived.
     """
 
     directory: Path
@@ -63,23 +63,23 @@ def write_report(
     kit: Kit | None = None,
     earlier: bool = False,
 ) -> Report:
-    """Write the report of `runs`/`study` to `reports`/`study`, from its records only.
+    """Write the report of `runs`/`study` to `reports`/`study`, using only its records.
 
-    Studies with commas between their names are reported together: a,b in `reports`/a+b. The same records
-    give the same bytes. `reference` names the arm that the others are compared with and `primary` the figure
-    that is tested (sliding_8x, loss_8x, ...), over the study's own choices. `archives` is a folder of
-    reports with archives beside them: a study without records in `runs` is read from its archive there. With
-    `keep` the study's records are archived beside its report; without it an archive there is still updated,
-    unless it has runs that the folder lacks. `kit` writes more of the study beside the report, such as a
-    paper's parts. With `earlier` the runs of all commands count, otherwise only those of the last one.
-    Raises ReportError, one line with the remedy, where there is no such study, no finished run, no such arm
-    or no such figure, or where the records cannot be archived or their archive is damaged.
+    Several studies, separated by commas, get a joint report: a,b in `reports`/a+b. The same records give
+    the same bytes. `reference` names the arm to compare the others with, and `primary` the figure to test
+    (sliding_8x, loss_8x, ...); both override the study's own choices. `archives` is a folder of reports with
+    archives beside them: a study without records in `runs` is read from its archive there. With `keep`, the
+    study's records are archived beside its report. Without it, an existing archive is still updated, unless
+    it has runs that the folder lacks. `kit` writes more files beside the report, such as the parts of a
+    paper. With `earlier`, the runs of all commands count, otherwise only those of the last command.
+    Raises ReportError, one line with the remedy, if there is no such study, finished run, arm or figure, if
+    the records cannot be archived, or if their archive is damaged.
     """
     path = reports / study / ARCHIVE
     packed = None
     if (keep or path.is_file()) and study in studies(runs, recorded=True):
         packed = pack(runs / study)
-        # From the bytes of the archive, so that it and the report agree even if a run continues meanwhile.
+        # Read from the bytes of the archive, so that it and the report agree even if a run is still writing.
         records: tuple[Records, ...] = (unpack(packed, path, study),)
     elif keep:
         raise ReportError(f"keep=true archives one study, and {runs} has no records of {plain(study, 60)!r}")
@@ -90,13 +90,13 @@ def write_report(
     results = figures(records, subject_of(study, earlier), reference, primary)
     if packed is None:
         notices = [
-            f"The records of study={record.study} are those archived in {record.archive}."
+            f"The records of study={record.study} come from the archive {record.archive}."
             for record in records
             if record.archive is not None
         ]
     elif path.is_file() and not keep and (absent := archived_runs(path.read_bytes()) - archived_runs(packed)):
         lacking = f"it has {counted(len(absent), 'run')} that {runs / study} lacks"
-        notices = [f"{path} stays as it is: {lacking}. keep=true replaces it."]
+        notices = [f"{path} was not updated: {lacking}. keep=true replaces it."]
     else:
         if not is_same(packed, path):
             write_atomic(path, packed)
@@ -113,25 +113,25 @@ def write_chosen(
     *,
     kit: Kit | None = None,
 ) -> Report:
-    """Write the report of only these run directories, of one study or of several; it is named by them.
+    """Write a report of only these run directories, from one or several studies, and name it after them.
 
-    Without a `reference` the first one's arm is what the others are compared with, and without a `primary`
-    the default is tested. Raises ReportError.
+    `reference` defaults to the arm of the first directory, and `primary` to the default tested figure.
+    Raises ReportError.
     """
     records = load_chosen(directories)
     names = [f"{directory.parent.name}/{directory.name}" for directory in map(Path.resolve, directories)]
     digest = hashlib.sha256("\n".join(names).encode()).hexdigest()[:6]
     studies = "+".join(record.study for record in records)
     several = f"{studies[:80]}-{len(names)}-runs-{digest}"
-    # A report is published: the command names the runs as a study has them, not where they lay.
+    # A report may be published, so its command names the runs by study, not by their local path.
     option = f"checkpoint={','.join(f'runs/{name}' for name in names)}"
     subject = Subject(names[0].partition("/")[2] if len(names) == 1 else several, option)
     return write(figures(records, subject, reference, primary), reports, kit)
 
 
 def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
-    """The report of `results`, in a folder of its name in `reports`, and what `kit` writes beside it."""
-    # First, since the kit may refuse the request.
+    """Write the report of `results` to the folder of that name in `reports`, with the files of `kit`."""
+    # The kit comes first, since it may refuse the request.
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
     kit_place = None if folder is None else f"The paper kit is in {folder}."
@@ -140,8 +140,8 @@ def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
 
 
 def write_document(document: Document, reports: Path) -> Report:
-    """A report in all its forms."""
-    # Matplotlib takes a second to load: after everything that can be wrong with the request.
+    """Write a report in all its forms."""
+    # Matplotlib takes a second to load, so it is imported after the request has been checked.
     from poslab.report.render.markdown import markdown
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
@@ -171,9 +171,9 @@ def write_document(document: Document, reports: Path) -> Report:
 
 
 def _remove_stale(directory: Path, written: Sequence[str]) -> None:
-    """Remove the tables and figures that only an earlier report had, and list those `written` now."""
+    """Remove the tables and figures of an earlier report that are not in `written`, and store that list."""
     earlier = []
-    with suppress(OSError, ValueError):  # none yet, or damaged: then nothing is removed
+    with suppress(OSError, ValueError):  # if the list is missing or damaged, nothing is removed
         earlier = json.loads((directory / WRITTEN).read_text())
     for name in earlier if isinstance(earlier, list) else []:
         if isinstance(name, str) and TABLE_OR_FIGURE.fullmatch(name) and name not in written:
@@ -182,9 +182,9 @@ def _remove_stale(directory: Path, written: Sequence[str]) -> None:
 
 
 def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, str]:
-    """The page of a study while its runs train, and the same page for afterwards.
+    """Return the page of a study while its runs train, and the same page for when they have ended.
 
-    The first has the `status` at its top, and reloads itself every so many `seconds`. Raises ReportError.
+    The first shows `status` at its top and reloads itself every `seconds` seconds. Raises ReportError.
     """
     from poslab.report.render.page import page
 
@@ -193,14 +193,14 @@ def live_pages(study: str, runs: Path, status: str, seconds: int) -> tuple[str, 
 
 
 def write_sheets(directory: Path, sheets: Mapping[str, Sheet]) -> None:
-    """A CSV file for each, by its name, in full precision; true and false as JSON spells them."""
+    """Write one CSV file per sheet, in full precision, with booleans spelled as in JSON."""
     for name, (columns, rows) in sheets.items():
         spelled = ({_spelled(key): _spelled(value) for key, value in row.items()} for row in rows)
         write_table(directory / f"{name}.csv", map(_spelled, columns), spelled)
 
 
 def _spelled(value: Value) -> Any:
-    """Return a cell that no spreadsheet takes for a formula: with an apostrophe before it where needed."""
+    """Return a cell that no spreadsheet reads as a formula, prefixed with an apostrophe if needed."""
     if isinstance(value, bool):
         return str(value).lower()
     is_formula = isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
