@@ -164,7 +164,7 @@ def test_all_that_is_cited_is_in_the_bibliography(results, tmp_path):
 def test_of_other_objectives_no_sentences_are_written(tmp_path):
     objective = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
     write_run(tmp_path, "a", config={**_config("rope"), "objective": objective})
-    with pytest.raises(ReportError, match="models of the next token in text"):
+    with pytest.raises(ReportError, match="predict the next token"):
         undrawn(gather("made_up", tmp_path, None), tmp_path / "kit")
 
 

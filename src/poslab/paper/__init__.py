@@ -1,1 +1,1 @@
-"""A study as parts of a paper: a figure of panels, a narrow table, methods and references."""
+"""The parts of a paper on a study: a figure of panels, a narrow table, methods and references."""

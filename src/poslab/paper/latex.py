@@ -1,4 +1,4 @@
-"""Texts and templates of LaTeX, which it sets whatever a label holds."""
+"""LaTeX templates, and the escaping that lets LaTeX print any text as it is."""
 
 import re
 import unicodedata
@@ -13,9 +13,9 @@ from markupsafe import Markup
 from poslab.report.render.page import templates
 from poslab.report.tables import Column
 
-MARK = "\x1f"  # around the keys of references in a text; texts on record have no control characters
+MARK = "\x1f"  # encloses the keys of references in a text; recorded texts have no control characters
 BREAKABLE = re.compile(r"([=,/._+-])")
-# In braces are a bracket and a star, which after \\ would be its argument.
+# Brackets and stars are in braces, since LaTeX would take them for an argument after \\.
 _SPECIAL = {
     **{character: f"\\{character}" for character in "#$%&_{}"},
     **{character: f"{{{character}}}" for character in "[]*"},
@@ -25,18 +25,18 @@ _TEXT = "textbackslash textasciicircum textasciitilde textasciigrave textless te
 _SPECIAL |= {x: f"\\{name}{{}}" for x, name in zip("\\^~`<>|…", _TEXT.split(), strict=True)}
 _MATHS = "pm times cdot geq leq approx infty surd rightarrow theta"
 _SPECIAL |= {x: f"$\\{name}$" for x, name in zip("±×·≥≤≈∞√→θ", _MATHS.split(), strict=True)}
-_LIGATURES = "-',"  # twice in a row, they are drawn as one other mark
+_LIGATURES = "-',"  # two in a row would be printed as one different character
 
 
 @cache
 def latex_environment() -> Environment:
-    """Return an environment for this package's templates, which escapes every value but Markup."""
+    """Return an environment for this package's templates that escapes every value except Markup."""
     environment = templates(
         Path(__file__).parent,
         finalize=lambda text: text if isinstance(text, Markup) else escape_latex(text),
         keep_trailing_newline=True,
         trim_blocks=True,
-        block_start_string="<%",  # braces are LaTeX's own
+        block_start_string="<%",  # LaTeX itself uses braces
         block_end_string="%>",
         variable_start_string="<<",
         variable_end_string=">>",
@@ -47,23 +47,23 @@ def latex_environment() -> Environment:
 
 
 def _reference(name: str) -> Markup:
-    """Return a name with only the characters of a LaTeX label."""
+    """Return a name with only characters that a LaTeX label may have."""
     return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
 
 
 def _cited(text: str) -> Markup:
-    """Return a text with the references between its marks as LaTeX cites them."""
+    """Return a text with the reference keys between its marks turned into \\cite commands."""
     parts = enumerate(text.split(MARK))
     return Markup("".join(f"~\\cite{{{part}}}" if i % 2 else escape_latex(part) for i, part in parts))
 
 
 def _breakable(text: str) -> Markup:
-    """Return a command line that may continue in the next line after any of its separators."""
+    """Return a command line that LaTeX may break after any of its separators."""
     return Markup(BREAKABLE.sub("\\1\\\\allowbreak{}", escape_latex(text)))
 
 
 def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
-    """Return each heading with the first and the last of the columns that share it."""
+    """Return each heading with the numbers of the first and last column that share it; [] if none has one."""
     groups, first = [], 1
     for heading, members in groupby(columns, key=lambda column: column.group):
         n = len(list(members))
@@ -73,7 +73,7 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, int, int]]:
 
 
 def escape_latex(text: object) -> str:
-    """Escape text for LaTeX; characters that its fonts lack become code points."""
+    """Escape text for LaTeX. Characters that its fonts lack are printed as code points."""
     characters = unicodedata.normalize("NFC", str(text))
     following = [*characters[1:], ""] if characters else []
     return "".join(
@@ -87,5 +87,5 @@ def _character(character: str) -> str:
         return _SPECIAL[character]
     if " " <= character <= "~":
         return character
-    # LaTeX reads the letters of Latin alphabets in UTF-8.
+    # LaTeX reads Latin letters in UTF-8.
     return character if "À" <= character <= "ſ" else f"{{[}}U+{ord(character):04X}{{]}}"

@@ -1,4 +1,4 @@
-"""How a study was run, in the words of a methods section, with every number from the records."""
+"""The methods section of a paper on a study, with all numbers taken from the records."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -20,13 +20,13 @@ from poslab.report import cells
 from poslab.report.formatting import count, quantity
 
 OPTIMIZERS = {"adamw": "AdamW", "muon": "Muon for the matrices of the blocks and AdamW for the rest"}
-WINDOWS = {"within": " inside of one document each", "packed": " in which no document sees another"}
+WINDOWS = {"within": " within one document each", "packed": " in which no document sees another"}
 
 
 def paragraph(results: Results) -> Iterator[str]:
-    """Yield the methods paragraph in pieces, references in them as `cite` has them.
+    """Yield the methods paragraph in pieces, with references marked as by `cite`.
 
-    Where arms differ in a value, all its values are named.
+    If arms differ in a value, all values are listed.
     """
     published = [run for run in results.finished if is_pretrained(run)]
     if len(published) == len(results.finished):
@@ -36,9 +36,9 @@ def paragraph(results: Results) -> Iterator[str]:
     every = partial(_every, trained)
     model, trainer = partial(_setting, trained, "model"), partial(_setting, trained, "trainer")
     blocks = {block(run.config) for run in results.finished}
-    # Where arms differ in their blocks, their differences name it.
-    but = f" but for {blocks.pop()}," if len(blocks) == 1 and "" not in blocks else ""
-    of_text = results.texts[0] if results.texts else results  # its arms are those of every text
+    # If arms differ in their blocks, the list of their differences says so.
+    but = f" except for {blocks.pop()}," if len(blocks) == 1 and "" not in blocks else ""
+    of_text = results.texts[0] if results.texts else results  # all texts have the same arms
     yield (
         f"We trained decoder-only Transformers in the style of GPT-2{cite(cited('always', 'model'))}{but} "
         f"with {counted(model('layers'), 'layer')}, width {model('width')} and "
@@ -50,7 +50,7 @@ def paragraph(results: Results) -> Iterator[str]:
     vocabulary = f"a vocabulary of {every(lambda run: str(run.vocabulary))} tokens"
     text = f"text ({data}; {vocabulary})"
     if results.texts:
-        text = f"one of the texts {data} ({vocabulary}; each scheme was trained on all of them)"
+        text = f"one of the texts {data} ({vocabulary}; each scheme was trained on each of them)"
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     names = list(dict.fromkeys(optimizer(run) for run in results.finished))
@@ -62,57 +62,57 @@ def paragraph(results: Results) -> Iterator[str]:
         f"{counted(trainer('max_steps'), 'step')} of "
         f"{trainer('batch_size')} windows of {every(lambda run: count(run.context_length))} tokens{inside}, "
         f"the training length L, with {optimizers}{sources} "
-        f"(second moment's decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
+        f"(second-moment decay {trainer('beta2')}, weight decay {trainer('weight_decay')}, gradients "
         f"clipped at norm {trainer('clip_norm')}). The learning rate rose to {rates} in "
         f"{counted(trainer('warmup_steps'), 'step')} and then followed a {trainer('schedule')} schedule"
         f"{_scheme_rates(of_text)}. "
     )
     yield from _sources_of_weights(results)
     if results.tunings:
-        yield "The learning rate of each arm was chosen on seeds and text of its own. "
+        yield "The learning rate of each arm was chosen on separate seeds and separate text. "
     if published:
         labels = dict.fromkeys(item.arm.label for item in results.arms if _is_published(item))
-        yield f"Weights as published, not trained here, are those of {listing(list(labels), 20)}. "
+        yield f"We used the published weights of {listing(list(labels), 20)} without training them. "
     yield _measured(results)
     yield _tested(results)
     yield (
         f"Training ran in {every(lambda run: plain(run.manifest.precision, 20))} on "
-        f"{every(lambda run: plain(run.manifest.device, 60))}. All was done with poslab"
+        f"{every(lambda run: plain(run.manifest.device, 60))}. We used poslab"
         f"{cite(cited('always', 'poslab'))}."
     )
 
 
 def cite(keys: Iterable[str]) -> str:
-    """Return the keys of references between marks, by which LaTeX cites them; "" for none."""
+    """Return the keys of references between marks, which become LaTeX citations; "" without keys."""
     unique = list(dict.fromkeys(keys))
     return f"{MARK}{','.join(unique)}{MARK}" if unique else ""
 
 
 def _published(results: Results) -> str:
-    """Return the paragraph of a study of published models only."""
+    """Return the methods paragraph of a study with only published models."""
     every = partial(_every, results.finished)
     return (
-        "With weights as published, not trained here, we measured "
+        "We measured, with their published weights, "
         f"{listing([item.arm.label for item in results.arms], 20)} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) on text of "
         f"{every(lambda run: plain(run.data_name, 60))}; L is {every(lambda run: count(run.context_length))} "
-        f"tokens. {_measured(results)}Each is one trained model, so nothing is tested. All was done with "
+        f"tokens. {_measured(results)}Each is one trained model, so nothing is tested. We used "
         f"poslab{cite(cited('always', 'poslab'))}."
     )
 
 
 def _every(runs: Sequence[Run], value: Callable[[Run], str]) -> str:
-    """Return the value that runs have in common, or all their values."""
+    """Return the value that the runs share, or a list of their values."""
     return cells.distinct(map(value, runs), 6)
 
 
 def _setting(runs: Sequence[Run], section: str, name: str) -> str:
-    """Return the value of a setting that runs have in common, or all its values."""
+    """Return the value of a setting that the runs share, or a list of its values."""
     return _every(runs, lambda run: plain((run.config.get(section) or {}).get(name, "(not recorded)"), 40))
 
 
 def _compared(results: Results) -> Iterator[str]:
-    """Yield the arms, with sources where a scheme or attention is first named, and other differences."""
+    """Yield the arms, citing each scheme and attention where it is first named, and other differences."""
     trained = [item for item in results.arms if not _is_published(item)]
     configs = [item.arm.finished[0].config if item.arm.finished else {} for item in trained]
     attentions = {item.arm.attention for item in trained}
@@ -149,37 +149,37 @@ def _sources(kind: str, options: Any) -> list[str]:
 
 
 def _scheme_rates(results: Results) -> str:
-    """Return the multiples of the learning rate for the parameters of schemes, where not 1."""
+    """Return the multiples of the learning rate for the parameters of schemes, if any is not 1."""
     multiples = scheme_rates(item.arm for item in results.arms)
     rates = [f"{rate:g} times for {label}" for label, rate in multiples.items()]
-    words = f"; the parameters of schemes trained at a multiple of this rate, {listing(rates, 20)}"
+    words = f"; the parameters of schemes were trained at a multiple of this rate: {listing(rates, 20)}"
     return words if rates else ""
 
 
 def _sources_of_weights(results: Results) -> Iterator[str]:
-    """Yield how the finished runs were trained that arms began from."""
+    """Yield, for each arm that began from a finished run, how that run had been trained."""
     for item in results.arms:
         if origins := [run.manifest.origin for run in item.arm.finished if run.manifest.origin]:
             steps = cells.distinct((str(origin.steps) for origin in origins), 6)
             lengths = cells.distinct((str(origin.context_length) for origin in origins), 6)
             yield (
-                f"{item.arm.label} began with weights that had been trained for {steps} steps, the last of "
-                f"them in windows of {lengths} tokens. "
+                f"{item.arm.label} began with weights that had been trained for {steps} steps, most recently "
+                f"in windows of {lengths} tokens. "
             )
 
 
 def _measured(results: Results) -> str:
     windows = (
-        f"of windows that slide by L/{round(1 / STRIDE)} the last L/{round(1 / STRIDE)} tokens are scored"
+        f"windows slide by L/{round(1 / STRIDE)}, and their last L/{round(1 / STRIDE)} tokens are scored"
         if cells.nats_family(results) == "sliding"
-        else "every token of windows side by side is scored"
+        else "every token of non-overlapping windows is scored"
     )
     scored = cells.scored(results, cells.nats_family(results))
     lengths = listing([f"{k:g} L" if k != 1 else "L" for k in scored if k >= 1], 12)
     at_length = loss_at_length(results.reference, results.primary)
     past = results.primary is not None and results.tested_multiple != 1
     beside = (
-        "; at L itself, arms are compared on the mean loss over windows side by side"
+        "; at L itself, arms are compared on the mean loss over non-overlapping windows"
         if past and family(at_length) != cells.loss_family(results)
         else ""
     )
@@ -191,24 +191,24 @@ def _measured(results: Results) -> str:
 
 def _tested(results: Results) -> str:
     n = results.seeds
-    most = "up to " if any(0 < len(item.rows) < n for item in results.arms) else ""
-    seeds = f"We trained {most}{counted(n, 'seed')} of each arm"
+    at_most = "up to " if any(0 < len(item.rows) < n for item in results.arms) else ""
+    seeds = f"We trained {at_most}{counted(n, 'seed')} of each arm"
     if n < 2:
         return f"{seeds}, so no interval is given and nothing is tested. "
     text = "this text" if results.one_text else "these texts"
-    chance = f"which measure only the chance of the seeds, on {text}"
+    chance = f"which cover only the variation between seeds on {text}"
     parts = results.texts or (results,)
     if documents := sorted({count for part in parts for count in part.documents}):
         draws = f"{cells.span(documents)} held-out {results.called_documents}"
-        chance = f"those of differences also over {draws}"
+        chance = f"and for differences also over {draws}"
     intervals = f"{seeds} and give 95 % Student-t intervals over them, {chance}"
     if results.primary is None:
         return f"{intervals}. "
     claims = cells.span(sorted({len(part.claims) for part in parts}))
     over = f"all {claims} claims"
     if results.texts:
-        over = f"the {claims} claims of a text, and by Bonferroni's over the {len(parts)} texts"
+        over = f"the {claims} claims of a text, and Bonferroni's over the {len(parts)} texts"
     return (
-        f"{intervals}; arms are compared on the {cells.figure_words(results.primary)} by paired t tests, "
-        f"corrected by Holm's method over {over}{cite(cited('always', 'tests'))}. "
+        f"{intervals}. We compare arms on the {cells.figure_words(results.primary)} by paired t tests, with "
+        f"Holm's correction over {over}{cite(cited('always', 'tests'))}. "
     )

@@ -1,4 +1,4 @@
-"""The figure of a paper: the tested figure, the loss by position and the loss in training side by side."""
+"""The figure of a paper: the tested figure, loss by position and training loss, side by side."""
 
 import io
 import re
@@ -20,11 +20,11 @@ from poslab.report.sections.extrapolation import loss_by_position, tested_chart
 
 ENGINE = "pdflatex"  # measures the text of a PGF figure
 LETTERS = "abcdefgh"
-ROOM = 30  # letters that fit beside each other under a panel
+ROOM = 30  # characters that fit under a panel
 
 
 def panels(results: Results) -> list[LineChart]:
-    """Return the charts for the panels that the study has; of several texts, the tested one of each."""
+    """Return the charts of the panels for which the study has data, or the tested chart of each text."""
     if results.texts and results.primary is not None:
         return [replace(chart, ticks=_thinned(chart.ticks)) for chart in texts.chart(results).panels]
     charts = (tested_chart(results), loss_by_position(results), validation_chart(results))
@@ -32,7 +32,7 @@ def panels(results: Results) -> list[LineChart]:
 
 
 def caption(charts: Sequence[LineChart]) -> str:
-    """Return the panels' captions, with sentences that all share once at the end."""
+    """Return the captions of the panels; sentences that all panels share come once, at the end."""
     captions = [re.split(r"(?<=\.) (?=[A-Z])", chart.caption) for chart in charts]
     shared = [text for text in captions[0] if all(text in texts for texts in captions)] if charts else []
     parts = [
@@ -50,7 +50,7 @@ def _thinned(ticks: tuple[tuple[float, str], ...]) -> tuple[tuple[float, str], .
 
 
 def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
-    """Return the figure as PDF, and as PGF if LaTeX is installed to measure text; the same bytes always."""
+    """Return the figure as PDF, and as PGF if LaTeX is installed to measure text; always the same bytes."""
     figure = laid_out(charts)
     with canvas.style():
         drawn = {"pdf": canvas.save(figure, "pdf")}
@@ -60,12 +60,12 @@ def draw(charts: Sequence[LineChart]) -> dict[str, bytes]:
 
 
 def laid_out(charts: Sequence[LineChart]) -> Figure:
-    """Return the panels over both columns, laid out once for all formats."""
+    """Return the panels across both columns, with one layout for all formats."""
     return canvas.settled(lambda: paper.beside_each_other(charts, LETTERS, canvas.WIDE))
 
 
 def _pgf(figure: Figure) -> bytes:
-    """Return the figure for LaTeX to draw in its own type: every text is escaped, so that it prints as is."""
+    """Return the figure for LaTeX to typeset in its own fonts, with all text escaped to print as is."""
     import matplotlib
     from matplotlib.backends.backend_pgf import FigureCanvasPgf
 

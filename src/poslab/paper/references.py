@@ -1,8 +1,8 @@
-"""The references for the parts of a study, by scheme, attention and change of rotation.
+"""References for the parts of a study, by scheme, attention and change of rotation.
 
-poslab's are in references.bib beside this module. A package that adds parts has its own references.bib
-among its option files, with such keywords: `keywords = {scheme logarithmic}`. A record has a package's part
-by its module's full name, and a keyword may have it by that or by the name that the package declares.
+Those of poslab are in references.bib beside this module. A package that adds parts has its own
+references.bib among its option files, with keywords such as `keywords = {scheme logarithmic}`. Records store
+a package's part by the full name of its module; keywords may use that name or the one the package declares.
 """
 
 import re
@@ -24,7 +24,7 @@ PARTS = {"scheme": "poslab.model.positions", "attention": "poslab.model.attentio
 
 @dataclass(frozen=True)
 class Reference:
-    """An entry and the subjects that cite it, such as ("scheme", "rope")."""
+    """An entry with the subjects that cite it, such as ("scheme", "rope")."""
 
     key: str
     text: str  # BibTeX, without poslab's keywords
@@ -33,7 +33,7 @@ class Reference:
 
 @cache
 def references() -> tuple[Reference, ...]:
-    """Return every entry of the files, in their order; one without keywords is cited for nothing."""
+    """Return all entries of the files, in order. An entry without keywords is never cited."""
     entries = []
     packages = (folder / FILE.name for folder in package_folders())
     for file in (FILE, *filter(Path.is_file, packages)):
@@ -46,7 +46,7 @@ def references() -> tuple[Reference, ...]:
 
 
 def _part(kind: str, name: str) -> str:
-    """Return the name of a part as records have it."""
+    """Return the name of a part as records store it."""
     package = PARTS.get(kind)
     return name if package is None else module_name(name, package).removeprefix(f"{package}.")
 
@@ -57,7 +57,7 @@ def cited(kind: str, name: str) -> tuple[str, ...]:
 
 
 def used(runs: Iterable[Run]) -> list[tuple[str, str]]:
-    """Return the subjects of these runs that may have a reference, each once."""
+    """Return the subjects of these runs that may have a reference, without duplicates."""
     named = {"scheme": ("pos", "scheme"), "attention": ("attention", "kind")}
     subjects = [
         subject
@@ -77,12 +77,12 @@ def optimizer(run: Run) -> str:
 
 
 def bibliography(subjects: Iterable[tuple[str, str]]) -> str:
-    """Return a .bib file with the entries of these subjects and of all runs, in references.bib's order."""
-    wanted = set(subjects)
+    """Return a .bib file with the entries for these subjects and for every study, in file order."""
+    cited_subjects = set(subjects)
     entries = [
         reference.text
         for reference in references()
-        if reference.subjects & wanted or any(kind == "always" for kind, _ in reference.subjects)
+        if reference.subjects & cited_subjects or any(kind == "always" for kind, _ in reference.subjects)
     ]
     return "\n\n".join(entries) + "\n"
 

@@ -1,4 +1,4 @@
-"""The narrow table of a paper: a row per arm, chosen columns, the best loss in bold, a mark for a test."""
+"""The narrow table of a paper: one row per arm, chosen columns, best losses in bold, marks for tests."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,20 +29,20 @@ STAR = Markup("$^{*}$")
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table for LaTeX: the cells in `blocks` are LaTeX already."""
+    """A table for LaTeX; the cells in `blocks` already are LaTeX."""
 
     caption: str
     columns: tuple[Column, ...]
-    blocks: tuple[tuple[str, tuple[tuple[Markup, ...], ...]], ...]  # rows below each text's name, or ""
+    blocks: tuple[tuple[str, tuple[tuple[Markup, ...], ...]], ...]  # rows under the name of each text, or ""
 
 
 def choices(results: Results) -> dict[str, Column]:
-    """Return the possible columns of a paper's table, by the names that columns= takes."""
+    """Return the possible columns of a paper's table, by the names that columns= accepts."""
     known = {column.key: column for column in arms_table(results).columns[1:]}
     known |= {"seeds": known.pop("seeds_finished"), "rank": Column("rank", "Rank", cells.rank)}
     protocol = cells.loss_family(results)
     lengths = [k for k in results.multiples if f"{protocol}_{name(k)}" in known]
-    for family, title in cells.LOSSES.items():  # both protocols, whichever is tested
+    for family, title in cells.LOSSES.items():  # both protocols, regardless of which is tested
         for k in lengths:
             key = f"{family}_{name(k)}"
             known[key] = Column(key, length_words(k), cells.loss, f"{title}, nats per token")
@@ -50,21 +50,21 @@ def choices(results: Results) -> dict[str, Column]:
     known["difference"] = Column("difference", against, lambda row, key: difference(results, row))
     speed = cells.mean(lambda value, half: quantity(value))
     known["tokens_per_second"] = Column("tokens_per_second", "Tokens/s", speed)
-    for figure in chain.from_iterable(figures(results.finished).values()):  # also of one's own measurements
+    for figure in chain.from_iterable(figures(results.finished).values()):  # including plugins' measurements
         known.setdefault(figure, Column(figure, figure.replace("_", " "), cells.loss))
     return known
 
 
 def is_loss(column: str) -> bool:
-    """Whether a column is a loss at a length: sliding_8x."""
+    """Return whether a column is a loss at a length, such as sliding_8x."""
     return re.fullmatch(rf"({'|'.join((*cells.LOSSES, *cells.BITS))})_[0-9.]+x", column) is not None
 
 
 def paper_table(results: Results, names: Sequence[str] | None = None) -> PaperTable:
-    """Return the arms, best rank first, with the columns of these names, or those of the report's answer.
+    """Return the arms by rank, with the columns of these names, or those of the report's answer.
 
-    Of several texts, the arms on each. Raise ReportError, which names the possible columns, for an unknown
-    one.
+    With several texts, return the arms on each text. Raise ReportError, which lists the possible columns,
+    for an unknown column.
     """
     parts = results.texts or (results,)
     first, *rest = map(choices, parts)
@@ -88,7 +88,7 @@ def _rows(results: Results, chosen: Sequence[str]) -> tuple[tuple[Markup, ...], 
     measured = {
         item.arm.label: estimate_columns(estimates(item.rows, chosen), chosen) for item in results.arms
     }
-    records = [{**measured[str(row["arm"])], **row} for row in ranked_rows(results)]  # arms.csv goes first
+    records = [{**measured[str(row["arm"])], **row} for row in ranked_rows(results)]  # arms.csv overrides
     lines = [[column.show(row, column.key) for column in columns] for row in records]
     best = {
         i: _best(results, column.key, records, [row[i] for row in lines])
@@ -114,7 +114,7 @@ def _default(results: Results, known: Mapping[str, Column]) -> list[str]:
 
 
 def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[Cell]) -> set[int]:
-    """Return the rows in bold: the lowest mean, and in the tested loss the arms not separated from it."""
+    """Return the rows to set in bold: the lowest mean and, in the tested loss, arms not separated from it."""
     if key == results.primary and results.ranks:
         return {j for j, row in enumerate(records) if row.get("rank_best") == 1}
     if results.seeds < 2 or results.rungs is not None:
@@ -122,7 +122,7 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
     means = {
         j: cell.value
         for j, (row, cell) in enumerate(zip(records, column, strict=True))
-        # Arms that the tests leave out may be scored on other targets.
+        # Arms that are not tested may be scored on other targets.
         if cell.value is not None and (not results.ranks or row["arm"] in results.ranks)
     }
     return {j for j, value in means.items() if value == min(means.values())}
@@ -131,20 +131,20 @@ def _best(results: Results, key: str, records: Sequence[Row], column: Sequence[C
 def _latex(cell: Cell, bold: bool, star: bool) -> Markup:
     text = Markup(escape_latex(cell.text))
     if bold:
-        # Bold reaches mathematics, such as ±, only in boldmath.
+        # Only boldmath makes mathematics such as ± bold.
         text = Markup("{\\boldmath\\bfseries ") + text + Markup("}")
     return text + STAR if star else text
 
 
 def _caption(results: Results, names: Sequence[str]) -> str:
-    """Return the meaning of the columns, and how sure they are."""
+    """Return the caption: the meaning of the columns and of their intervals."""
     lengths = [column for column in names if is_loss(column)]
     units = dict.fromkeys(map(unit, lengths))
     losses = [f"Losses in {name} at the training length L and past it; lower is better." for name in units]
     ranks = cells.rank_words(results, "paired t tests with Holm's correction").strip()
     difference = (
-        f"The difference is that from {results.reference.arm.label} in the tested loss, paired by seed; * "
-        f"marks p < {FALSE_ALARMS:g} of the paired t test with Holm's correction."
+        f"Differences are from {results.reference.arm.label} in the tested loss, paired by seed; * marks "
+        f"p < {FALSE_ALARMS:g} in the paired t test with Holm's correction."
     )
     settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""

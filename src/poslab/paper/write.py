@@ -1,4 +1,4 @@
-"""A study's paper kit, reports/STUDY/paper/: figure, tables, methods, references, and a paper of them."""
+"""The paper kit of a study, reports/STUDY/paper/: figure, tables, methods, references, and a paper."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,15 +23,15 @@ SETTING = "configuration."
 def write_paper(results: Results, directory: Path, columns: Sequence[str] | None = None) -> Path:
     """Write the paper kit of `results` into `directory`/paper, and return that folder.
 
-    figure.pdf (and figure.pgf where LaTeX is installed), table.tex, methods.tex, settings.tex,
-    references.bib, and paper.tex, a two-column document of them all. The same records give the same bytes.
-    `columns` are those of table.tex (table.choices). Raise ReportError for an unknown one, and where models
-    do another task than to predict the next token of a text.
+    It has figure.pdf (and figure.pgf if LaTeX is installed), table.tex, methods.tex, settings.tex,
+    references.bib, and paper.tex, a two-column document of all of them. The same records give the same bytes.
+    `columns` are those of table.tex (see table.choices). Raise ReportError for an unknown column, and if a
+    model has another task than predicting the next token of a text.
     """
     if any(run.config.get("objective", CAUSAL) != CAUSAL for run in results.finished):
         raise ReportError(
-            "paper=true writes of models of the next token in text, which not all of this study's are: its "
-            "page has their figures and tables as files"
+            "paper=true needs models that predict the next token of a text, and this study has others: take "
+            "its figures and tables from the files of its report"
         )
     table = paper_table(results, columns)
     folder = directory / FOLDER
