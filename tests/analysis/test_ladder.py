@@ -205,7 +205,7 @@ def test_what_one_size_makes_is_no_trend_and_what_is_no_line_has_no_slope(tmp_pa
     assert not bent.along_a_line
     assert bent.change.mean == pytest.approx(-0.19, abs=1e-3)
     assert bent.reading == "shrinks"  # from the first to the last
-    assert "within noise for alibi" in section(gather("made_up", tmp_path, None)).findings[0]
+    assert "Not along a line" in section(gather("made_up", tmp_path, None)).findings[0]
 
 
 def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):

@@ -64,8 +64,8 @@ def _gains(results: Results) -> list[LineChart]:
             "longer context helps; below 0, it harms. At L, the gain is 0 by definition."
         ),
         "early_token_curse": (
-            "The loss in non-overlapping windows minus that in sliding windows, on the text that both score. "
-            "Tokens near a window's start have little context: a loss may fall with length only because of them."
+            "The loss in non-overlapping windows minus that in sliding ones, on the same text: tokens near "
+            "a window's start have little context. A loss may fall with length only for this reason."
         ),
     }
     charts = []

@@ -114,7 +114,7 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     parts = "; ".join(phrases(TRENDS.values(), labels, len(trends)))
     place = f"{cells.figure_place(figure)}{spans[0] if shared else ''}"
     bent = [found.arm for found in seen if not found.along_a_line]
-    notes = f" The slope over log compute is within noise for {listing(bent, len(bent))}." if bent else ""
+    notes = f" Not along a line over the logarithm of compute: {listing(bent, len(bent))}." if bent else ""
     if any(found.along_a_line and found.per_tenfold_share for found in seen):
         notes += " Slopes are at the same tokens per parameter."
     return f"Gap to {rungs.reference} {place}: {parts}.{notes}"
