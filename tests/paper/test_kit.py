@@ -138,7 +138,7 @@ def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path):
         write_run(runs, f"learned-{seed}", "learned", seed, shift=0.01 * seed, sliding={1.0: 0.1})
     kit = undrawn(gather("made_up", runs, f"rope L={L}"), tmp_path, ["sliding_1x", "sliding_8x"])
     assert [row[0] for row in _rows(kit) if "bfseries" in "".join(row)] == [f"t5 L={L}"]
-    told = "Bold: the lowest mean of a column over the arms that have a rank"
+    told = "Bold: the lowest mean of a column among the arms that have a rank"
     assert told in (kit / "table.tex").read_text()
 
 

@@ -50,7 +50,7 @@ def paragraph(results: Results) -> Iterator[str]:
     vocabulary = f"a vocabulary of {every(lambda run: str(run.vocabulary))} tokens"
     text = f"text ({data}; {vocabulary})"
     if results.texts:
-        text = f"one of the texts {data} ({vocabulary}; each scheme was trained on each of them)"
+        text = f"one of the texts {data} ({vocabulary}; each scheme was trained on each text)"
     windows = {(run.config.get("data") or {}).get("windows") for run in results.finished}
     inside = WINDOWS.get(str(windows.pop()), "") if len(windows) == 1 else ""
     names = list(dict.fromkeys(optimizer(run) for run in results.finished))

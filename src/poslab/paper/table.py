@@ -149,8 +149,8 @@ def _caption(results: Results, names: Sequence[str]) -> str:
     settled = "" if results.fewest_seeds >= EXPLORATORY else ": exploratory"
     fewer = "at most " if len({len(item.rows) for item in results.arms}) > 1 else ""
     sure = f"Means over {fewer}{results.seeds} seeds per arm with 95 % Student-t intervals{settled}."
-    tested = " or, in the tested loss, not separated from it" if results.primary in lengths else ""
-    ranked = " over the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
+    tested = ", and in the tested loss, means not separated from it" if results.primary in lengths else ""
+    ranked = " among the arms that have a rank" if 0 < len(results.ranks) < len(results.arms) else ""
     has_bold = results.seeds > 1 and lengths and results.rungs is None
     sentences = (
         *losses,
