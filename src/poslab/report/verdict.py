@@ -162,7 +162,7 @@ def without_winner(results: Results) -> str:
     lowest, highest = min(losses, key=losses.__getitem__), max(reversed(losses), key=losses.__getitem__)
     between = f"{number(losses[lowest])} ({lowest}) and {number(losses[highest])} ({highest})"
     if label in losses.keys() - {lowest, highest}:
-        between += f" ({number(losses[label])} for {label}, the reference)"
+        between += f"; {label}, the reference, has {number(losses[label])}"
     in_bits = " in bits per byte" if is_in_bits(primary) else ""
     return (
         f"{why}, so no winner is claimed: the loss{in_bits} {cells.figure_place(primary)} lies between "
