@@ -1,4 +1,4 @@
-"""Make the report of a study again from its records: python report.py study=extrapolation"""
+"""Write the report of a study again from its records: python report.py study=extrapolation"""
 
 import sys
 

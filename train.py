@@ -1,6 +1,6 @@
-"""Make the run of a configuration, or with -m the runs of a study: python train.py -m pos=rope,alibi
+"""Train one run, or with -m all runs of a study: python train.py -m pos=rope,alibi
 
-`python train.py --help` has the settings and examples; it is `poslab train` of a checkout.
+`python train.py --help` lists the settings and shows examples. In a checkout, this script is `poslab train`.
 """
 
 import sys

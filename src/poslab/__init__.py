@@ -1,7 +1,7 @@
-"""poslab: measure reliably what a positional scheme does to a small GPT.
+"""poslab trains small GPTs with different positional schemes and measures what each scheme changes.
 
-In your own program, `import poslab` provides the names below. Each is imported at its first use, since
-PyTorch takes seconds to load: neither the import nor the commands wait for modules that they do not need.
+`import poslab` provides the names below. Each one is imported on first use: PyTorch takes seconds to load,
+and neither the import nor the commands wait for modules that they do not need.
 """
 
 import importlib
@@ -72,7 +72,7 @@ _MODULES = {
 __all__ = list(_MODULES)
 
 
-if not TYPE_CHECKING:  # so that type checkers know only the names above
+if not TYPE_CHECKING:  # type checkers see only the imports above
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":

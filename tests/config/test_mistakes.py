@@ -18,12 +18,12 @@ from support.texts import words
 # What is typed, and a part of the answer: first names, to be answered with the nearest.
 REFUSED = {
     "pos.share=0": "`python train.py --help pos` lists those of pos",
-    "data=words.txt": "a text of your own is data=text data.path=FILE",
+    "data=words.txt": "for your own text write data=text data.path=FILE",
     "seeds=3": "did you mean seed or data.seed?",
     "pso=rope": "pso is not a setting (did you mean pos?)",
     "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
     "+foo=1": "foo is not a setting; the configuration has seed",
-    "pos=rotary": "pos=rotary does not exist (did you mean rope?); there are alibi",
+    "pos=rotary": "pos=rotary does not exist (did you mean rope?); the options are alibi",
     "-m pos=rope,alibbi": "pos=alibbi does not exist (did you mean alibi or bipe_alibi?)",
     "pos.scheme=mine.nowhere": "pos.scheme='mine.nowhere' is unknown",
     "LR=0.1": "LR is not a setting (did you mean trainer.learning_rate?)",
@@ -41,14 +41,14 @@ REFUSED = {
     "logger.tags=[a,1]": "write '\"1\"' in the list",
     "study=${foo}": "Interpolation key 'foo' not found",
     # What cannot be read, or has another meaning than it seems to.
-    "pos=rope pos=alibi": "pos is given twice",
+    "pos=rope pos=alibi": "pos appears twice",
     "pos=": "pos= names no option",
-    "pos=[rope,alibi]": "for a run with each, write -m pos=rope,alibi",
+    "pos=[rope,alibi]": "write -m pos=rope,alibi",
     "seed=range(0,2)": "add -m, `python train.py -m 'seed=range(0,2)'`",
-    "pos=[rope": "cannot be read: look at its commas, brackets",
-    "pos@x=rope": "is chosen with pos=OPTION",
+    "pos=[rope": "cannot be parsed: check its commas, brackets",
+    "pos@x=rope": "with pos=OPTION",
     "+pos=rope": "write pos=rope",
-    "~pos": "cannot be left out",
+    "~pos": "cannot be removed",
     "pos": "a setting is NAME=VALUE",
     "rope": "did you mean pos=rope?",
     "reference=rope,alibi": "a command has one reference",
@@ -62,8 +62,8 @@ REFUSED = {
     "-m seed=range(0,2,0)": "steps other than 0",
     "-m trainer.learning_rate=interval(0,1)": "trainer.learning_rate=A,B",
     "logger=[wandb,local]": "in place of local",
-    "logger=wandb,tensorboard": "several values: a list is logger=[wandb,tensorboard]",
-    "-m logger=local,tensorboard": "to use both, set logger=[NAME,NAME]",
+    "logger=wandb,tensorboard": "write a list, logger=[wandb,tensorboard]",
+    "-m logger=local,tensorboard": "write logger=[NAME,NAME]",
     # Settings that do not go together, and what fits no machine.
     "-m pos=rope,alibi seed=0,-1": "seed=-1",
     "task=copy evaluate.longest=4 evaluate.segments=9": (
@@ -83,7 +83,7 @@ REFUSED = {
     "-m +hydra.sweep.subdir=here": "runs=DIR",
     "-m hydra/launcher=joblib": "launcher=local",
     "hydra={}": "has no effect here",
-    "hydra.job.env_copy=[HOME,UNSET_NAME]": "UNSET_NAME is no variable",
+    "hydra.job.env_copy=[HOME,UNSET_NAME]": "UNSET_NAME is not an environment variable",
     "-m pos=rope,alibi --cfg job": "leave -m out",
     "--shell-completion": "install=bash",
     "--resolve": "--cfg job --resolve",
@@ -98,7 +98,7 @@ REFUSED = {
     "data=text data.path=nowhere.txt": "data.path=nowhere.txt does not exist",
     # Other commands.
     "--help task": "task=OPTION sets several settings; there are addition",
-    "sweep=wandb/schemes": "wandb/schemes.yaml` begins it",
+    "sweep=wandb/schemes": "wandb/schemes.yaml`",
     "--help trainr": "(did you mean trainer or trainer.nodes?)",
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
@@ -133,8 +133,8 @@ UNFIT = {
     "data.held_out=0MB": "is neither a share",
     "data.held_out=0.2": "data.held_out=0.2 has no effect",
     "probe=retrieval probe.share=null": "share is needed with tasks",
-    "probe=retrieval probe.tasks=[]": "is needed with tasks and unknown without",
-    "probe=retrieval probe.tasks=[copy,copy]": "names one twice",
+    "probe=retrieval probe.tasks=[]": "is needed with tasks",
+    "probe=retrieval probe.tasks=[copy,copy]": "has a value twice",
     # Settings that do not go together.
     "model.heads=3": "width=32 is not a multiple of heads=3",
     "model.query_groups=3": "query_groups",
@@ -155,12 +155,12 @@ UNFIT = {
     "evaluate.rescale=[pi]": "must begin with none",
     "pos=bipe_rope data.vocabulary=512": "choose data.vocabulary=bytes",
     "evaluate.rescale=[none,ntq]": "evaluate.rescale.1='ntq'",
-    "evaluate.rescale_factor=4": "is for pi, ntk or yarn",
-    "evaluate.recalibration_steps=5": "is for drop",
+    "evaluate.rescale_factor=4": "needs pi, ntk or yarn",
+    "evaluate.recalibration_steps=5": "needs drop",
     "evaluate.rescale=[none,dynamic] evaluate.longest=1": (
         "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation"
     ),
-    "primary=slidng_8x": "'slidng_8x' is no loss that can be tested; there are sliding_0.5x, sliding_1x, ",
+    "primary=slidng_8x": "'slidng_8x' cannot be tested; the losses are sliding_0.5x, sliding_1x, ",
     "primary=sliding_8x evaluate.longest=4": (
         "is evaluated up to 4 L (evaluate.longest); there are sliding_0.5x, sliding_1x, sliding_2x, "
         "sliding_4x, loss_0.5x"
@@ -173,9 +173,9 @@ UNFIT = {
     "launcher=inline trainer.devices=2 trainer.batch_size=8": "launcher=local",
     "branches=true": "schedule=wsd",
     "tune.factors=[1,2]": "seeds",
-    "tune.factors=[1] tune.seeds=[5]": "nothing to choose",
+    "tune.factors=[1] tune.seeds=[5]": "has one value",
     "tune.factors=[1,1] tune.seeds=[5]": "twice",
-    "tune.scheme_factors=[1,3]": "name these too",
+    "tune.scheme_factors=[1,3]": "set factors too",
     "tune.factors=[1,2] tune.seeds=[0]": "seed=0",
     "tune.factors=[1,2] tune.seeds=[5] part=tuning": "part=tuning",
     "tune.factors=[1,2] tune.seeds=[5] tune.scheme_factors=[1,3]": "choose tune=learning_rate",
@@ -240,7 +240,7 @@ def test_a_run_that_cannot_be_is_refused_in_one_line_that_says_what_to_choose(li
 @pytest.mark.parametrize(
     ("group", "content", "answer"),
     [
-        ("sweep", "study: mine", "at its top"),
+        ("sweep", "study: mine", "must begin with the line"),
         ("sweep", "# @package _global_\nstudy: [mine", "line 2"),
         (
             "sweep",
@@ -249,7 +249,7 @@ def test_a_run_that_cannot_be_is_refused_in_one_line_that_says_what_to_choose(li
         ),
         ("sweep", "# @package _global_\n- mine", "sweep=mine is a list"),
         ("pos", "- rope", "mine.yaml is a list"),
-        ("pos", "base: 1000.0", "pos.scheme is missing; there are alibi"),
+        ("pos", "base: 1000.0", "pos.scheme is missing; the choices are alibi"),
     ],
 )
 def test_a_mistake_in_a_file_of_the_users_own_is_answered_in_one_line(group, content, answer, tmp_path):

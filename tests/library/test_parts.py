@@ -102,7 +102,7 @@ def test_options_and_sections_change_what_they_name():
     [
         (
             lambda: poslab.scheme("alibbi"),
-            r"pos=alibbi does not exist \(did you mean alibi or bipe_alibi\?\); there are alibi",
+            r"pos=alibbi does not exist \(did you mean alibi or bipe_alibi\?\); the options are alibi",
         ),
         (lambda: poslab.scheme("rope", bse=5.0), r"pos.bse is not a setting \(did you mean base\?\)"),
         (lambda: poslab.scheme("rope", heads=3), "width=128 is not a multiple of heads=3"),

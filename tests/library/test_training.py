@@ -166,7 +166,7 @@ def test_compose_takes_option_files_of_a_folder(tmp_path):
     (folder / "pos" / "mine.yaml").write_text("scheme: rope\nbase: 300.0\npairing: half\n")
     composed = poslab.compose("pos=mine", "pos.pairing=interleaved", config_dir=folder)
     assert composed.config.pos == {"scheme": "rope", "base": 300.0, "pairing": "interleaved"}
-    with pytest.raises(poslab.ConfigError, match="nosuch is no folder"):
+    with pytest.raises(poslab.ConfigError, match="nosuch is not a folder"):
         poslab.compose("pos=mine", config_dir="nosuch")
 
 

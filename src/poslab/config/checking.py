@@ -1,4 +1,4 @@
-"""Check settings against their class; a mistake is named in one line that says what to write instead."""
+"""Check settings against their class. Each mistake becomes one line that says what to write instead."""
 
 import difflib
 import json
@@ -14,11 +14,11 @@ Section = TypeVar("Section", bound=Options)
 
 
 def check(kind: type[Section], values: Any, where: str) -> Section:
-    """Return `values` as `kind`. Raises ConfigError, one line, which names the key in the section `where`."""
+    """Return `values` as `kind`. Raise a one-line ConfigError that names the wrong keys in `where`."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        # A value that may be of several types has an error for each of them.
+        # pydantic reports one error per type if a value may have several types.
         lines: dict[str, list[str]] = {}
         for item in error.errors():
             path, reason = _explain(item, kind, where)
@@ -30,7 +30,7 @@ def check(kind: type[Section], values: Any, where: str) -> Section:
         raise ConfigError("; ".join(joined)) from None
 
 
-# What papers and other repositories call a thing, and its name here.
+# Names that papers and other repositories use, and poslab's own names.
 OTHER_NAMES = {
     **dict.fromkeys(("n_layer", "n_layers", "num_layers", "depth"), "layers"),
     **dict.fromkeys(("n_head", "n_heads", "num_heads"), "heads"),
@@ -56,7 +56,7 @@ OTHER_NAMES = {
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean rope?)` with the one or two nearest names, in any case; "" where none is."""
+    """Return ` (did you mean rope?)` with the one or two nearest names, ignoring case, or ""."""
     names = {option.lower(): option for option in known}
     meant = OTHER_NAMES.get(name.lower(), name.lower())
     near = [meant] if meant in names else difflib.get_close_matches(name.lower(), names, n=2)
@@ -64,7 +64,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
-    """Return the name of the wrong setting, with which the line begins, and the reason."""
+    """Return the start of the line, which names the wrong setting, and the reason."""
     location, section = _location(error["loc"], kind)
     path = ".".join([where, *location] if where else location)
     if error["type"] == "extra_forbidden":
@@ -82,7 +82,7 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
         first = "none," if path == "evaluate.rescale" and error["input"] != "none" else ""
         reason += f": write [{first}{error['input']}]"
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
-    if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not of a union
+    if error["type"] == "string_type" and is_number and error["loc"][-1] != "str":  # not in a union
         key, where = ("", " in the list") if isinstance(error["loc"][-1], int) else (f"{path}=", "")
         reason += f""": write {key}'"{error["input"]}"'{where}"""
     if error["type"] == "literal_error":
@@ -91,16 +91,16 @@ def _explain(error: Any, kind: type[Options], where: str) -> tuple[str, str]:
 
 
 def _location(location: tuple[str | int, ...], kind: type[Options]) -> tuple[list[str], type[Options]]:
-    """Return the names of a setting and of the sections that hold it, and the class of the innermost one.
+    """Return the path of a setting (sections, then its name) and the class of the innermost section.
 
-    Left out are pydantic's names of types.
+    Leave out the names of types that pydantic adds.
     """
     names: list[str] = []
     holder: Any = kind
     for part in location:
         known = isinstance(holder, type) and issubclass(holder, Options)
         if not known and not isinstance(part, int):
-            break  # of a union: the type that was tried
+            break  # the name of a type in a union
         names.append(str(part))
         kind = holder if known else kind
         field = holder.model_fields.get(str(part)) if known else None

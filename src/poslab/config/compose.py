@@ -1,4 +1,4 @@
-"""The configuration that Hydra composed, checked, with the names that tables and legends show."""
+"""The checked configuration that Hydra composed, with the names that tables and legends show."""
 
 import re
 import shlex
@@ -17,9 +17,9 @@ from poslab.config.request import Config, Request, flat_settings, whole_numbers
 from poslab.config.schema import CAUSAL, ConfigError, following_max_steps
 from poslab.config.text import is_secret, override_text, without_secrets
 
-# Config groups that decide a result, besides pos and attention, which are in every label.
+# Config groups that affect a result, except pos and attention, which are in every label.
 GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
-# Groups with settings that only the module of the chosen option knows.
+# Groups with settings that the module of the chosen option defines.
 PARTS = ("pos", "attention", "data", "objective")
 
 FILES = ("sweep", "task", "recipe")  # groups with files that set several sections
@@ -28,18 +28,18 @@ CONFIG_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", 
 
 
 def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: Conf) -> Request:
-    """Return the request in the resolved `settings` that Hydra composed from the files in `conf`.
+    """Return the request for the resolved `settings` that Hydra composed from the files in `conf`.
 
-    `from` is not among them: it is no setting of the run itself. Raises ConfigError, with one line, when a
-    key is unknown or a value has a wrong type or range.
+    `settings` does not include `from`, which is not a setting of the run itself. Raise a one-line ConfigError
+    if a key is unknown or a value has a wrong type or range.
     """
-    for group in FILES:  # Hydra leaves out one that does not exist
+    for group in FILES:  # Hydra ignores one that does not exist
         if choices.get(group) is not None:
             conf.file(group, choices[group])
     if choices.get("task") is not None and choices["objective"] != CAUSAL["kind"]:
-        raise ConfigError(f"task={choices['task']} sets the objective: leave one of them out")
+        raise ConfigError(f"task={choices['task']} sets the objective: leave task or objective out")
     for group in {*PARTS, *GROUPS} - choices.keys():
-        raise ConfigError(f"{group} has a list of options: in a sweep's file write {group}: A,B")
+        raise ConfigError(f"{group} has a list of options: in a sweep file write {group}: A,B")
     read = whole_numbers(settings)
     for group in PARTS:
         known = choices[group] in conf.options(group)
@@ -47,9 +47,9 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     config = check(Config, read, "")
     for key in filter(is_secret, flat_settings(config.callbacks)):
         raise ConfigError(
-            f"callbacks.{key} would be in the run's record: let an environment variable have it"
+            f"callbacks.{key} would be stored in the run's record: use an environment variable for it"
         )
-    if config.question:  # a study's record and W&B say it
+    if config.question:  # which is stored in the study's record and sent to W&B
         config = config.model_copy(update={"question": without_secrets(config.question)})
     return Request(
         config,
@@ -60,7 +60,7 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
 
 
 def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section without its label, with 1e6 as 1000000 where its file has a whole number or word."""
+    """Return the section without its label, with 1e6 as 1000000 if its file has an integer or a word."""
     return {
         key: int(value)
         if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
@@ -71,7 +71,7 @@ def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[
 
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
-    """Return the settings that decide the result, are not in a label and not the default: `model=micro`."""
+    """Return the settings that affect the result, are not default and in no label: `model=micro`."""
     main = load(conf.folders[0] / "config.yaml")
     default = {
         group: choice
@@ -80,14 +80,14 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
         for group, choice in item.items()
         if isinstance(choice, str)
     }
-    default["trainer"] = choices["model"]  # each size has a budget that suits it
+    default["trainer"] = choices["model"]  # each size has its own budget
     task = choices.get("task")
     sets = {} if task is None else dict(load(conf.file("task", task)))
     default |= {"data": "none", "model": "task"} if sets else {}
     sections = {group: dict(load(conf.file(group, choices[group]))) for group in GROUPS}
     sections["trainer"] = {**main["trainer"], **sections["trainer"]}
     changed = [f"{group}={choices[group]}" for group in GROUPS if choices[group] != default[group]]
-    written = flat_settings(sections.pop("model"))  # which sets context_length too
+    written = flat_settings(sections.pop("model"))  # it also sets context_length
     sections["trainer"]["max_steps"], steps = config.trainer.max_steps, sections["trainer"]["max_steps"]
     written |= flat_settings(following_max_steps(sections)) | {"trainer.max_steps": steps}
     for option in conf.options("callbacks"):
@@ -106,7 +106,7 @@ def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf)
 
 
 def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
-    """Return the requests of a command, labelled with those of their settings that others lack."""
+    """Return the requests of a command, each labelled with the settings that not all of them share."""
     common = set.intersection(*(set(request.non_default_settings) for request in requests))
     labels = (
         " ".join(item for item in request.non_default_settings if item not in common) for request in requests
@@ -117,7 +117,7 @@ def with_distinguishing_labels(requests: Sequence[Request]) -> list[Request]:
 
 
 def label(choice: str, section: dict[str, Any], path: Path) -> str:
-    """Return the option's label or name and its changed settings: `rope`, `rope base=20000`."""
+    """Return the option's label or name, then its changed settings: `rope`, `rope base=20000`."""
     written = flat_settings(load(path))
     changed = [
         f"{key}={_short(value)}" for key, value in flat_settings(section).items() if written.get(key) != value
@@ -126,17 +126,17 @@ def label(choice: str, section: dict[str, Any], path: Path) -> str:
 
 
 def arms(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the sections that the files of one folder of a config group hold, by the option's name."""
+    """Return the sections in the files of one folder of a config group, by option name."""
     return {path.stem: deepcopy(dict(load(path))) for path in sorted(folder.glob("*.yaml"))}
 
 
 def sections(conf: Conf, group: str) -> dict[str, dict[str, Any]]:
-    """Return the sections that the files of a config group hold in all folders, by the option's name."""
+    """Return the sections in a config group's files from all folders, by option name."""
     return {option: deepcopy(dict(load(conf.file(group, option)))) for option in conf.options(group)}
 
 
 def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return one arm of conf/pos for each scheme: the one of the scheme's name, else the first."""
+    """Return one arm of conf/pos for each scheme: the arm with the scheme's name, else the first."""
     chosen: dict[str, str] = {}
     for name, section in positions.items():
         if section["scheme"] == name or section["scheme"] not in chosen:
@@ -145,8 +145,8 @@ def one_for_each_scheme(positions: dict[str, dict[str, Any]]) -> dict[str, dict[
 
 
 def command_line(overrides: Sequence[str], multirun: bool) -> str:
-    """Return the command with these `overrides`, which reports publish: `...` stands for a secret."""
-    plain = [re.sub(r"=choice\(([^,]*)\)$", r"=\1", override) for override in overrides]  # of one value
+    """Return the command with these `overrides` as reports publish it, with `...` for each secret."""
+    plain = [re.sub(r"=choice\(([^,]*)\)$", r"=\1", override) for override in overrides]  # one value
     arguments = [*config_flags(sys.argv[1:])[0], *map(override_text, plain)]
     return " ".join([typed("train"), shlex.join([*(["-m"] if multirun else []), *arguments])]).rstrip()
 
@@ -154,7 +154,7 @@ def command_line(overrides: Sequence[str], multirun: bool) -> str:
 def config_flags(
     arguments: Iterable[str], names: Container[str] = CONFIG_FLAGS
 ) -> tuple[list[str], list[str]]:
-    """Return the arguments of a command that name folders of option files, and the remaining ones."""
+    """Return the arguments that name option folders or a config (CONFIG_FLAGS), and the remaining ones."""
     flags: list[str] = []
     remaining: list[str] = []
     following = iter(arguments)

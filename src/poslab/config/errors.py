@@ -1,10 +1,10 @@
-"""The errors that end a command with one line, and its exit status."""
+"""The errors that end a command with a one-line message, and the exit statuses."""
 
 FAILED, WRONG_COMMAND, INTERRUPTED = 1, 2, 130  # exit statuses
 
 
 class UserError(Exception):
-    """The message is one line for the user, and `status` the exit status of the command that it ends."""
+    """An error with a one-line message for the user; `status` is the exit status of the command."""
 
     status = WRONG_COMMAND
 

@@ -1,14 +1,14 @@
-"""The folder of poslab on this machine, and the names of its commands as the user typed them.
+"""The location of poslab on this machine, and its commands as the user types them.
 
 A checkout has scripts (`python train.py`), an installed package has one command (`poslab train`). Messages
-and reports name the one that was typed. This module imports nothing that takes time.
+and reports use the form that the user typed. This module imports nothing slow.
 """
 
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]  # of poslab
-# What a checkout has as scripts; train.py has the other commands.
+PACKAGE = Path(__file__).parents[1]  # poslab's own
+# Commands with their own script in a checkout; train.py runs the others.
 SCRIPTS = ("train", "report")
 
 
@@ -19,27 +19,27 @@ def conf_folder() -> Path:
 
 
 def is_checkout() -> bool:
-    """Return whether this is a checkout of the project, where train.py lies beside conf/."""
+    """Return whether poslab runs from a checkout of the project, with train.py beside conf/."""
     return (conf_folder().parent / "train.py").is_file()
 
 
 def typed(command: str) -> str:
-    """Return how `command` is called as the user calls poslab: `python train.py`, `poslab train`."""
+    """Return `command` in the form that the user typed: `python train.py` or `poslab train`."""
     called = Path(sys.argv[0])
     if called.stem == "poslab":
         return f"poslab {command}"
     if called.name == "__main__.py" and called.parent.name == "poslab":
         return f"python -m poslab {command}"
-    if not is_checkout():  # a process that a command has started
+    if not is_checkout():  # in a process that a command started
         return f"poslab {command}"
     return f"python {command}.py" if command in SCRIPTS else f"python train.py {command}"
 
 
 def title(command: str) -> str:
-    """Return the beginning of a message of `command`: report.py, poslab report."""
+    """Return the name that messages of `command` begin with: `report.py` or `poslab report`."""
     return typed(command).removeprefix("python ").removeprefix("-m ")
 
 
 def with_extra(extra: str, command: str = "train.py") -> str:
-    """Return the command that installs a package that is missing here, in a checkout before `command`."""
+    """Return how to install an `extra`: `uv run --extra` with `command` in a checkout, else `pip install`."""
     return f"uv run --extra {extra} {command} ..." if is_checkout() else f"pip install 'poslab[{extra}]'"

@@ -1,7 +1,7 @@
-"""Name what is wrong with a command of train.py, in one line that says what to write instead.
+"""Report what is wrong with a train.py command, in one line that says what to write instead.
 
-`read_arguments` reads the arguments before Hydra does: Hydra would misread what it refuses, or answer with
-a traceback. `explained` is for errors of Hydra itself.
+`read_arguments` reads the arguments before Hydra does, and refuses those that Hydra would misread or answer
+with a traceback. `explained` shortens the errors of Hydra itself.
 """
 
 import re
@@ -24,7 +24,7 @@ from poslab.config.schema import ConfigError, Options
 from poslab.config.text import one_line, override_text
 
 WHOLE = ("model", "recipe", "task")  # groups with files that set several sections
-LISTED = ("callbacks", "logger")  # groups of which a run can have several options
+LISTED = ("callbacks", "logger")  # groups from which a run can take several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan", "branches")
 SHELL_COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")
 
@@ -32,7 +32,7 @@ SHELL_COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")
 def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
     """Return the arguments with the flags before the settings: Hydra takes no setting after a later flag.
 
-    Raises ConfigError for arguments that cannot be a command, whatever their settings do.
+    Raise ConfigError if the arguments cannot form a command, whatever the values of the settings.
     """
     parser, groups = get_args_parser(), conf.groups()
     for argument in arguments:  # -pos=rope would be the flag -p with the value os=rope
@@ -44,53 +44,53 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
             raise ConfigError(f"settings have no dashes: write {bare if is_set else f'{bare}=VALUE'}")
 
     def refuse(message: str) -> NoReturn:
-        raise ConfigError(f"{one_line(message)}; `{typed('train')} --help` shows how a command is written")
+        raise ConfigError(f"{one_line(message)}; `{typed('train')} --help` shows how to write a command")
 
     parser.error = refuse  # type: ignore[method-assign]
     read = parser.parse_intermixed_args(list(arguments))
     flags = list(arguments)
     for override in read.overrides:
         flags.remove(override)
-    for mistake, is_made in _of_flags(read).items():
-        if is_made:
+    for mistake, occurs in _useless_flags(read).items():
+        if occurs:
             raise ConfigError(mistake)
     if not (read.help or read.hydra_help or read.shell_completion):
         _check_overrides(read.overrides, groups, conf)
     return [*flags, *read.overrides]
 
 
-def _of_flags(read: Namespace) -> dict[str, bool]:
-    """Return the uses of Hydra's flags that would have no effect, and whether each is in the command."""
+def _useless_flags(read: Namespace) -> dict[str, bool]:
+    """Return a message for each use of Hydra's flags without effect, and whether the command has it."""
     several = "prints the settings of one run: leave -m out, and give each setting one value"
     prints = read.cfg or read.help
     completion = SHELL_COMPLETION.fullmatch(" ".join(read.overrides))
     return {
         f"--cfg {several}": bool(read.multirun and read.cfg and not read.help),
         f"--info {several}": bool(read.multirun and read.info and not read.help),
-        "--package belongs to --cfg: `--cfg job --package pos`": bool(read.package and not prints),
-        "--resolve belongs to --cfg: `--cfg job --resolve`": bool(read.resolve and not prints),
-        "--shell-completion takes install=bash, or uninstall=; of bash, fish and zsh": bool(
+        "--package works only with --cfg: `--cfg job --package pos`": bool(read.package and not prints),
+        "--resolve works only with --cfg: `--cfg job --resolve`": bool(read.resolve and not prints),
+        "--shell-completion takes install=bash or uninstall=bash; fish and zsh work too": bool(
             read.shell_completion and not completion
         ),
-        "--experimental-rerun has no effect here: the same command again resumes its runs": bool(
+        "--experimental-rerun has no effect here: run the same command again to resume its runs": bool(
             read.experimental_rerun
         ),
     }
 
 
 def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf) -> None:
-    """Raise ConfigError for a wrong override."""
+    """Raise ConfigError if an override is wrong."""
     keys = [argument.partition("=")[0].lstrip("+~") for argument in overrides]
     for key in keys:
-        if keys.count(key) > 1:  # of which Hydra takes the last
-            raise ConfigError(f"{key} is given twice: leave one out, or write both as {key}=A,B with -m")
+        if keys.count(key) > 1:  # Hydra would use the last one
+            raise ConfigError(f"{key} appears twice: leave one out, or write both as {key}=A,B with -m")
     for argument in overrides:
         _check_override(argument, groups, conf)
         group, _, option = argument.partition("=")
         if group == "sweep" and "," not in option:
-            path = conf.file(group, option)  # Hydra leaves out one that does not exist
-            if option.startswith("wandb/"):  # which --help lists, too
-                raise ConfigError(f"{argument} is a sweep of W&B's own: `wandb sweep {path}` begins it")
+            path = conf.file(group, option)  # raises, where Hydra would ignore a missing one
+            if option.startswith("wandb/"):  # --help lists these too
+                raise ConfigError(f"{argument} is a sweep for W&B itself: start it with `wandb sweep {path}`")
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
@@ -98,7 +98,7 @@ def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
     key, is_set, _ = argument.lstrip("+").partition("=")
     if argument.startswith("~"):
         raise ConfigError(
-            f"{text}: a setting cannot be left out; give it another value, or none or null where it has one"
+            f"{text}: a setting cannot be removed: choose another value, or none or null if it has that value"
         )
     if not is_set or not key:
         options = [f"{group}={key}" for group in sorted(groups) if key in conf.options(group)]
@@ -112,38 +112,38 @@ def _check_override(argument: str, groups: set[str], conf: Conf) -> None:
         override = OverridesParser.create().parse_override(argument)
     except HydraException:
         raise ConfigError(
-            f"{text!r} cannot be read: look at its commas, brackets and quotes; text with signs in it takes "
+            f"{text!r} cannot be parsed: check its commas, brackets and quotes; special characters need "
             f"{_quotes(key)}"
         ) from None
     group = override.key_or_group
     if argument.startswith("+") and (group in groups or group in known_settings(conf)):
-        raise ConfigError(f"{text}: {group} is there already, write {text.lstrip('+')}")
+        raise ConfigError(f"{text}: {group} exists already, write {text.lstrip('+')}")
     if group in groups:
         _check_option(text, group, override, conf)
 
 
 def _check_option(text: str, group: str, override: Override, conf: Conf) -> None:
-    """Raise ConfigError where the value of a group is no option's name."""
+    """Raise ConfigError if the value of a group cannot be the name of an option."""
     if override.package is not None:
-        raise ConfigError(f"{text}: an option of {group} is chosen with {group}=OPTION")
+        raise ConfigError(f"{text}: choose an option of {group} with {group}=OPTION")
     for value in _values(override):
         if isinstance(value, list) and group in LISTED:
             continue
         if isinstance(value, list):
             names = ",".join(map(str, value))
-            raise ConfigError(f"{text}: for a run with each, write -m {group}={names}")
+            raise ConfigError(f"{text}: to run each of them, write -m {group}={names}")
         named = isinstance(value, str | QuotedString) and str(getattr(value, "text", value))
         if not named:
             options = ", ".join(conf.options(group))
-            raise ConfigError(f"{text} names no option; there are {options}")
+            raise ConfigError(f"{text} names no option; the options are {options}")
         if group in (*WHOLE, "sweep") and named in conf.options(group):
             path = conf.file(group, named)
-            if "@package" not in path.read_text():  # Hydra would put all of it into a section of that name
-                raise ConfigError(f"{path} has no line `# @package _global_` at its top")
+            if "@package" not in path.read_text():  # else Hydra puts everything into the section `group`
+                raise ConfigError(f"{path} must begin with the line `# @package _global_`")
 
 
 def _values(override: Override) -> Iterator[Any]:
-    """Yield the values of a group, all of a sweep; none where Hydra computes them (a range, a glob)."""
+    """Yield the value or swept values of a group; nothing if Hydra computes them (a range, a glob)."""
     if not override.is_sweep_override():
         yield override.value()
     elif override.is_choice_sweep() and override.value_type is not ValueType.GLOB_CHOICE_SWEEP:
@@ -151,28 +151,28 @@ def _values(override: Override) -> Iterator[Any]:
 
 
 def explained(error: Exception, conf: Conf) -> str:
-    """Return Hydra's or OmegaConf's error in one line; secrets are hidden where it repeats a setting."""
+    """Return an error of Hydra or OmegaConf in one line, without the secrets in a setting that it repeats."""
     text = one_line(error)
     missing, options = getattr(error, "missing_cfg_file", None), getattr(error, "options", None)
-    if missing and options:  # of Hydra's MissingConfigException
+    if missing and options:  # a MissingConfigException
         inside = str(missing).removeprefix("hydra/")
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
-        file = "; a text of your own is data=text data.path=FILE" if group == "data" else ""
+        file = "; for your own text write data=text data.path=FILE" if group == "data" else ""
         return f"{absent(group, name, options)}{file}"
-    if lacking := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # one of a list of options
-        return absent(lacking[1], lacking[2], conf.options(lacking[1]))
+    if missed := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # in a list of options
+        return absent(missed[1], missed[2], conf.options(missed[1]))
     if listed := re.match(r"In '([^']*)': .*Cannot merge DictConfig with ListConfig", text):
-        return f"{listed[1].replace('/', '=', 1)} is a list: an option's file holds settings, NAME: VALUE"
+        return f"{listed[1].replace('/', '=', 1)} is a list: an option file contains settings, NAME: VALUE"
     if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?)' (?:1|requires)", text):
         key, argument = several[1].partition("=")[0], override_text(several[1])
         if key.partition(".")[0] in NOT_SWEPT:
-            quotes = "" if key in conf.groups() else f"; text with commas takes {_quotes(key)}"
-            return f"{argument} has several values, and a command has one {key}{quotes}"
-        if key == "logger":  # which no result depends on
-            return f"{argument} has several values: a list is {key}=[{argument.partition('=')[2]}]"
+            quotes = "" if key in conf.groups() else f"; text with commas needs {_quotes(key)}"
+            return f"{argument} has several values, but a command has one {key}{quotes}"
+        if key == "logger":  # loggers are never swept
+            return f"{argument} has several values: write a list, {key}=[{argument.partition('=')[2]}]"
         return (
-            f"{argument} has several values: for a run with each add -m, "
-            f"`{typed('train')} -m {quote(argument)}`; a list is {key}=[...]"
+            f"{argument} has several values: to run each of them, add -m, "
+            f"`{typed('train')} -m {quote(argument)}`; to pass a list, write {key}=[...]"
         )
     if unknown := re.match(r"Could not override '([^']*)'", text):
         return _unknown_setting(unknown[1], conf)
@@ -180,16 +180,16 @@ def explained(error: Exception, conf: Conf) -> str:
 
 
 def _quotes(key: str) -> str:
-    return f"quotes of both kinds, {key}='\"TEXT\"'"
+    return f"both kinds of quotes, {key}='\"TEXT\"'"
 
 
 def _unknown_setting(key: str, conf: Conf) -> str:
     known = known_settings(conf)
-    if owners := known.get(key):  # but not of the options that the command has chosen
+    if owners := known.get(key):  # but not with the options of this command
         return f"{key} is a setting of {', '.join(owners)} only; {_listed()}"
     section, _, name = key.rpartition(".")
     inside = [item.removeprefix(f"{section}.") for item in known if item.startswith(f"{section}.")]
-    standard = {**OTHER_NAMES, "seeds": "seed"}.get(name.lower(), name.lower())  # tune.seeds is no study's
+    standard = {**OTHER_NAMES, "seeds": "seed"}.get(name.lower(), name.lower())  # tune.seeds is not meant
     # Seed for seed, although data.seed ends alike; and max_steps for trainer.max_steps.
     alike = [item for item in known if item == key.lower()] or [
         item for item in known if item.rpartition(".")[2] == standard
@@ -209,9 +209,9 @@ def _listed(topic: str = "settings", listed: str = "every setting") -> str:
 
 
 def known_settings(conf: Conf) -> dict[str, list[str]]:
-    """Return every name that can be set, with the options that set it: `pos=t5`, `pos=fire`."""
-    of_all = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
-    names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *of_all, *sorted(conf.groups()))}
+    """Return the name of every setting, with the options that have it: `pos=t5`, `pos=fire`."""
+    of_data = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
+    names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *of_data, *sorted(conf.groups()))}
     for group in sorted(conf.groups() - {"sweep"}):
         for option, section in sections(conf, group).items():
             section.pop("defaults", None)

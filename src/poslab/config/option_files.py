@@ -1,8 +1,8 @@
-"""The files that options are: poslab's own conf/, and the folders that a user or another package adds.
+"""The option files in poslab's own conf/ and in the folders that a user or another package adds.
 
-A package adds its folder by an entry point of the group `poslab.conf`, with the folder, as a package, as its
-value; a user adds one with --config-dir. Folders are in Hydra's order: of two files of one name the first
-counts.
+A package adds a folder with an entry point in the group `poslab.conf`: its value is the folder's name as a
+package. A user adds one with --config-dir. Folders are in Hydra's order: if two files have the same name, the
+first one is used.
 """
 
 import importlib
@@ -23,17 +23,17 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
 
 ENTRY_POINTS = "poslab.conf"
-LABEL = "label"  # of a file: what tables and legends call its option, where the file's name does not
+LABEL = "label"  # key for an option's name in tables and legends, if not the file's name
 
 
 @dataclass(frozen=True)
 class Conf:
-    """The folders of option files, each with a folder per group inside; the first has config.yaml."""
+    """The folders of option files, each with one subfolder per group; the first has config.yaml."""
 
     folders: tuple[Path, ...]
 
     def file(self, group: str, option: str) -> Path:
-        """Return the file of `group=option`. Raises ConfigError, which names the nearest options."""
+        """Return the file of `group=option`. Raise ConfigError, with the nearest ones, if none exists."""
         for folder in self.folders:
             path = folder / group / f"{option}.yaml"
             if path.is_file():
@@ -45,18 +45,18 @@ class Conf:
         return {path.name for folder in self.folders for path in folder.iterdir() if path.is_dir()}
 
     def options(self, group: str) -> list[str]:
-        """Return the names of a group's options, in order."""
+        """Return the names of a group's options, sorted."""
         return sorted({path.stem for folder in self.folders for path in (folder / group).glob("*.yaml")})
 
 
 def absent(group: str, option: str, options: Iterable[str]) -> str:
-    """Return the line for an option that a group does not have, with the nearest one and all that it has."""
-    options = list(options)
-    return f"{group}={option} does not exist{did_you_mean(option, options)}; there are {', '.join(options)}"
+    """Return the message for an option that a group lacks, with the nearest options and all options."""
+    known = list(options)
+    return f"{group}={option} does not exist{did_you_mean(option, known)}; the options are {', '.join(known)}"
 
 
 def load(path: Path) -> Mapping[str, Any]:
-    """Return the settings in an option's file, with those of the options that its `defaults` name."""
+    """Return the settings in an option's file, merged over those of the options in its `defaults`."""
     content = {key: value for key, value in _read(path).items() if key != LABEL}
     if isinstance(names := content.get("defaults"), list) and all(isinstance(name, str) for name in names):
         del content["defaults"]
@@ -79,7 +79,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except YAMLError as error:
         raise ConfigError(one_line(error).replace('"<file>"', str(path))) from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is a list: an option's file holds settings, NAME: VALUE")
+        raise ConfigError(f"{path} is a list: an option file contains settings, NAME: VALUE")
     return content
 
 
@@ -90,25 +90,25 @@ def _parsed(text: str) -> Any:
 
 @cache
 def package_folders() -> tuple[Path, ...]:
-    """Return the folders of option files of installed packages. Raises ConfigError where one is missing."""
+    """Return the option folders of installed packages. Raise ConfigError if one cannot be imported."""
     folders = []
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
         try:
             folders.append(_of_package(entry.value))
         except ImportError as error:
             raise ConfigError(
-                f"{ENTRY_POINTS}: {entry.name} = {entry.value} is no package: {error}"
+                f"{ENTRY_POINTS}: {entry.name} = {entry.value} is not a package: {error}"
             ) from None
     return tuple(folders)
 
 
 def installed_conf() -> Conf:
-    """Return poslab's own folder, and those of other packages."""
+    """Return poslab's own folder of option files and those of other packages."""
     return Conf((conf_folder(), *package_folders()))
 
 
 def conf_of(sources: Iterable[Any]) -> Conf:
-    """Return the folders among Hydra's config sources, but for Hydra's own."""
+    """Return the folders among Hydra's config sources, except Hydra's own."""
     return Conf(
         tuple(
             Path(source.path) if source.schema == "file" else _of_package(source.path.replace("/", "."))

@@ -1,8 +1,8 @@
-"""Find a part by the name of its module, so that adding one is adding a file.
+"""Find a part by the name of its module, so that adding a part only means adding a file.
 
-A part is a module of poslab's own package for such parts, one that an installed package declares as an entry
-point of the group in ENTRY_POINTS (its name is the part's name, its value the module), or any other module
-that can be imported, by its dotted name. A name stands for poslab's own part where there is one.
+A part is a module in poslab's own package for such parts, a module that an installed package declares as an
+entry point of the group in ENTRY_POINTS (entry name: the part's name, value: its module), or any other module
+that can be imported, by its dotted name. If poslab has a part with that name, its own part is used.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from poslab.config.schema import ConfigError, Options
 
 Part = TypeVar("Part")
 
-# By the package that has poslab's own parts.
+# Keys: the packages with poslab's own parts.
 ENTRY_POINTS = {
     "poslab.model.positions": "poslab.positions",
     "poslab.model.attention": "poslab.attention",
@@ -33,28 +33,28 @@ ENTRY_POINTS = {
 def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
     """Return the public subclass of `contract` in the module `name`; `package` has poslab's own modules.
 
-    Raises ConfigError, which lists the parts, where there is none of that name, and where the module of
-    another package cannot be imported or has not exactly one such class.
+    Raise ConfigError if no part has that name (the message lists all parts), if a module of another package
+    cannot be imported, or if a module does not define exactly one such class.
     """
     module = module_name(str(name), package)
     source, is_poslabs = source_of(module), module.startswith(f"{package}.")
-    if source is None or (is_poslabs and source.name == "__init__.py"):  # a package is no part
+    if source is None or (is_poslabs and source.name == "__init__.py"):  # a package is not a part
         if declared := declared_modules(package).get(name):
-            raise ConfigError(f"{key}={name!r} is declared to be the module {declared}, which is not there")
+            raise ConfigError(f"{key}={name!r} is declared as the module {declared}, which does not exist")
         names = part_names(package)
         wrong = " is missing" if name is None else f"={name!r} is unknown{did_you_mean(str(name), names)}"
         if package in ENTRY_POINTS:
             names.append("and any module that can be imported, such as mypackage.module")
-        raise ConfigError(f"{key}{wrong}; there are {', '.join(names)}")
+        raise ConfigError(f"{key}{wrong}; the choices are {', '.join(names)}")
     try:
-        found = vars(importlib.import_module(module)).values()
-    except Exception as error:  # whatever the code of another package raises
+        members = vars(importlib.import_module(module)).values()
+    except Exception as error:  # another package's code may raise anything
         if is_poslabs:
             raise
         raise ConfigError(f"{key}={name!r}: {module} raises {type(error).__name__}: {error}") from error
     kinds = [
         value
-        for value in found
+        for value in members
         if isinstance(value, type)
         and issubclass(value, contract)
         and value.__module__ == module
@@ -66,14 +66,14 @@ def find(name: Any, contract: type[Part], package: str, key: str) -> type[Part]:
 
 
 def part_names(package: str) -> list[str]:
-    """Return the names of all parts of a kind: poslab's own in `package`, then those of other packages."""
+    """Return the names of all parts of one kind: poslab's own in `package`, then those of other packages."""
     folder = importlib.import_module(package)
     parts = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.ispkg)
     return list(dict.fromkeys([*parts, *declared_modules(package)]))
 
 
 def named_in(section: Any, key: str) -> Iterator[str]:
-    """Yield the part that a section names by `key`, then those of sections inside it: of other layers."""
+    """Yield the part that a section names with `key`, then the parts of its subsections (other layers)."""
     if isinstance(section, Mapping):
         if isinstance(section.get(key), str):
             yield section[key]
@@ -82,15 +82,15 @@ def named_in(section: Any, key: str) -> Iterator[str]:
 
 
 def part_name(kind: type[Any], package: str) -> str:
-    """Return the name by which `find` gives `kind`: of another package its module's full name."""
+    """Return the name with which `find` returns `kind`: its module, with the full name outside `package`."""
     return kind.__module__.removeprefix(f"{package}.")
 
 
 @lru_cache
 def declared_modules(package: str) -> Mapping[str, str]:
-    """Return the modules of parts that installed packages add to those of `package`, by the parts' names.
+    """Return the modules that installed packages add to the parts in `package`, by part name.
 
-    Raises ConfigError where two declare one name.
+    Raise ConfigError if a name is declared for two modules.
     """
     modules: dict[str, str] = {}
     if package not in ENTRY_POINTS:
@@ -99,13 +99,13 @@ def declared_modules(package: str) -> Mapping[str, str]:
         if modules.setdefault(entry.name, entry.module) != entry.module:
             raise ConfigError(
                 f"{modules[entry.name]} and {entry.module} are both declared as {entry.name!r} "
-                f"({ENTRY_POINTS[package]}): give the module's full name"
+                f"({ENTRY_POINTS[package]}): write the module's full name"
             )
     return modules
 
 
 def module_name(name: str, package: str) -> str:
-    """Return the full name of the module that `name` stands for, without importing any."""
+    """Return the full name of the module that `name` stands for, without importing it."""
     module = f"{package}.{name}"
     if source_of(module) is not None:
         return module
@@ -114,7 +114,7 @@ def module_name(name: str, package: str) -> str:
 
 
 def source_of(name: str) -> Path | None:
-    """Return the source file of a module, without importing it or its packages; None where there is none."""
+    """Return the source file of a module, or None, without importing the module or its packages."""
     loaded = getattr(sys.modules.get(name), "__file__", None)  # a package's path can be extended
     if loaded is not None:
         return Path(loaded)
@@ -137,6 +137,6 @@ def source_of(name: str) -> Path | None:
 
 
 def options_of(section: Mapping[str, Any], kind: type[Any], selector: str, where: str) -> Options:
-    """Return the options in `section`, without its `selector`, checked against the class that it selects."""
+    """Return the options in `section`, without its `selector`, checked against `kind.options_class`."""
     values = {key: value for key, value in section.items() if key != selector}
     return check(kind.options_class, values, where)

@@ -1,4 +1,4 @@
-"""The settings of a command that do not decide a run's result: its study, tuning, logger and launcher."""
+"""The settings that do not affect a run's result: its study, tuning, loggers and launcher."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,88 +16,89 @@ FIGURES = tuple(f"{family}_{multiple:g}x" for family in FAMILIES for multiple in
 
 
 class TuneOptions(Options):
-    """Rates tried for each arm before a study, on seeds and text of their own: all pairs of both lists."""
+    """Learning rates to try for each arm before a study: all pairs of both lists, on other seeds and text."""
 
-    factors: Annotated[list[float], ONCE_EACH] = Field(description="of trainer.learning_rate")
+    factors: Annotated[list[float], ONCE_EACH] = Field(description="factors of trainer.learning_rate to try")
     scheme_factors: Annotated[list[float], ONCE_EACH] = Field(
-        description="of trainer.scheme_rate, for arms with a scheme that has parameters of its own"
+        description="factors of trainer.scheme_rate to try, for schemes that have their own parameters"
     )
     seeds: Annotated[list[int], ONCE_EACH] = Field(
-        description="of the trials; the study's own seeds must be others"
+        description="seeds of the trials; the seeds of the study must differ from them"
     )
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
         if bool(self.factors) != bool(self.seeds):
-            raise ValueError("factors and seeds are needed together")
+            raise ValueError("factors and seeds must be set together")
         if self.scheme_factors and not self.factors:
-            raise ValueError("scheme_factors are tried with each of factors: name these too")
+            raise ValueError("scheme_factors are tried with each of factors: set factors too")
         factors = [*self.factors, *self.scheme_factors]
         if any(factor <= 0 for factor in factors) or any(seed < 0 for seed in self.seeds):
-            raise ValueError("factors must be above 0 and seeds not below")
+            raise ValueError("factors must be above 0 and seeds at least 0")
         for name in ("factors", "scheme_factors"):
             if len(getattr(self, name)) == 1:
-                raise ValueError(f"{name}={getattr(self, name)} leaves nothing to choose")
+                raise ValueError(f"{name}={getattr(self, name)} has one value, so nothing to choose from")
         return self
 
 
-PROJECT = "poslab"  # of W&B, where nothing names another one
+PROJECT = "poslab"  # the default W&B project
 
 
 WANDB = "wandb"  # the logger with options directly below `logger`: logger.project
 
 
-def logger_sections(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the loggers by name, a section each, from what the option files of `logger` hold.
+def logger_sections(merged: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return one section for each logger, by name, from the merged option files of `logger`.
 
-    Options outside of any section are those of the logger `name`; `local` is none. Raises ValueError.
+    Options outside a section belong to the logger `name`, where `local` means none. Raise ValueError.
     """
-    options = {key: value for key, value in given.items() if not isinstance(value, dict)}
-    sections = {key: value for key, value in given.items() if key not in options}
+    options = {key: value for key, value in merged.items() if not isinstance(value, dict)}
+    sections = {key: value for key, value in merged.items() if key not in options}
     check_classes({key: section for key, section in sections.items() if "name" not in section})
     name = options.get("name", "local")
     if not isinstance(name, str):
-        raise ValueError(f"name={name!r} is no logger")
+        raise ValueError(f"name={name!r} is not a logger")
     if name == "local" and (unknown := options.keys() - {"name"}):
         raise ValueError(
-            f"logger=local sends nothing and takes no {min(unknown)}: leave out logger.{min(unknown)}, or "
+            f"logger=local sends nothing and has no {min(unknown)}: leave out logger.{min(unknown)}, or "
             "choose another logger in place of local"
         )
     return sections if name == "local" else {name: options, **sections}
 
 
 class Config(RunConfig):
-    """All settings of a run: what decides its result, and where it is stored, logged and launched."""
+    """All settings of a run: those that affect its result, and where it is stored, logged and launched."""
 
-    study: str = Field(description="runs lie in RUNS/STUDY/, the report in REPORTS/STUDY/")
-    runs: str = Field(default="runs", min_length=1, description="the folder of all studies' runs")
-    reports: str = Field(default="reports", min_length=1, description="the folder of all reports")
-    question: str | None = Field(min_length=1, max_length=500, description="what the study is to answer")
+    study: str = Field(description="name of the study: runs are in RUNS/STUDY/, the report in REPORTS/STUDY/")
+    runs: str = Field(default="runs", min_length=1, description="folder with the runs of all studies")
+    reports: str = Field(default="reports", min_length=1, description="folder with all reports")
+    question: str | None = Field(min_length=1, max_length=500, description="question that the study answers")
     plan: bool | str = Field(
         default=False,
-        description="true: print the runs and start none; measure: time steps first; 8x80GB: on such GPUs",
+        description="true: print the runs and start none; measure: also time some steps; 8x80GB: "
+        "as for eight GPUs of 80 GB",
     )
-    branches: bool = Field(default=False, description="under wsd: budgets share their steps before the decay")
+    branches: bool = Field(default=False, description="with wsd: budgets share their steps before the decay")
     tune: TuneOptions
-    reference: str | None = Field(description="the arm that a study's others are compared with")
-    primary: str | None = Field(description="the figure that a study's report tests, such as sliding_8x")
+    reference: str | None = Field(description="arm that the other arms are compared with")
+    primary: str | None = Field(description="loss that the report tests, such as sliding_8x")
     logger: dict[str, dict[str, Any]] = Field(
-        default={}, description="the loggers, which logger=NAME or logger=[NAME,...] chooses: a section each"
+        default={}, description="a section for each logger, chosen with logger=NAME or logger=[NAME,...]"
     )
-    launcher: dict[str, Any] = Field(description="the section of the launcher, which launcher=NAME chooses")
+    launcher: dict[str, Any] = Field(description="section of the launcher, chosen with launcher=NAME")
 
     @model_validator(mode="after")
     def _tuning_has_seeds_of_its_own(self) -> Self:
         if self.seed in self.tune.seeds:
             raise ValueError(f"seed={self.seed} is among tune.seeds={self.tune.seeds}: choose another one")
         if self.part == "tuning" and self.tune.factors:
-            raise ValueError("part=tuning is set by tune.factors for its trials: leave one of them out")
+            raise ValueError("tune.factors sets part=tuning for its trials: leave one of them out")
         return self
 
     @field_validator("logger", mode="before")
     @classmethod
-    def _a_section_for_each_logger(cls, given: Any) -> Any:
-        return logger_sections(given) if isinstance(given, Mapping) else given
+    def _a_section_for_each_logger(cls, value: Any) -> Any:
+        return logger_sections(value) if isinstance(value, Mapping) else value
 
     @field_validator("runs", "reports")
     @classmethod
@@ -108,9 +109,7 @@ class Config(RunConfig):
     @classmethod
     def _primary_names_a_figure(cls, primary: str | None) -> str | None:
         if primary is not None and primary not in FIGURES:
-            raise ValueError(
-                f"{primary[:60]!r} is no loss that can be tested; there are {', '.join(FIGURES)}"
-            )
+            raise ValueError(f"{primary[:60]!r} cannot be tested; the losses are {', '.join(FIGURES)}")
         return primary
 
     @field_validator("study")
@@ -118,25 +117,25 @@ class Config(RunConfig):
     def _study_names_a_folder(cls, study: str) -> str:
         if not NAME.fullmatch(study):
             raise ValueError(
-                f"{study[:100]!r} must be letters, digits, '.', '_', '-', the first a letter or digit"
+                f"{study[:100]!r} must be letters, digits, '.', '_' or '-', first a letter or digit"
             )
         return study
 
 
 def whole_numbers(settings: Mapping[str, Any], kind: type[Options] = Config) -> dict[str, Any]:
-    """Return the settings with 1e6 as 1000000 where a whole number is needed: YAML reads it as a float."""
+    """Return the settings with 1e6 as 1000000 if an integer is needed: YAML reads 1e6 as a float."""
     read = dict(settings)
     for name, field in kind.model_fields.items():
-        value, asked = read.get(name), field.annotation
-        if isinstance(value, float) and int in (asked, *get_args(asked)) and value.is_integer():
+        value, expected = read.get(name), field.annotation
+        if isinstance(value, float) and int in (expected, *get_args(expected)) and value.is_integer():
             read[name] = int(value)
-        elif isinstance(value, Mapping) and isinstance(asked, type) and issubclass(asked, Options):
-            read[name] = whole_numbers(value, asked)
+        elif isinstance(value, Mapping) and isinstance(expected, type) and issubclass(expected, Options):
+            read[name] = whole_numbers(value, expected)
     return read
 
 
-# Settings that do not decide a run's result: where it is stored, logged and launched, and the arm that others
-# are compared with. A checkpoint leaves them out; a trained model is loaded with these values.
+# Settings that do not affect a run's result: where it is stored, logged and launched, and the arm that others
+# are compared with. A checkpoint does not contain them; a trained model is loaded with these values.
 BESIDE_THE_RESULT: Mapping[str, Any] = {
     "study": "loaded",
     "runs": "runs",
@@ -152,44 +151,44 @@ BESIDE_THE_RESULT: Mapping[str, Any] = {
 }
 
 
-# The only setting outside of a configuration: the run that gives the others.
+# The only setting outside of a configuration: the run that provides the default of the others.
 FROM = (
     "from",
     "text | null",
-    "a finished run with the weights to begin from: its directory, STUDY/RUN, or a name that one study "
-    "has; settings that the command does not name are as there",
+    "finished run to start from, with its weights and with its settings unless the command changes them: a "
+    "run directory, STUDY/RUN, or a run name that only one study has",
 )
 
 
 @dataclass(frozen=True)
 class Start:
-    """A finished run with the weights that another run begins with."""
+    """A finished run that provides the initial weights of another run."""
 
     directory: str
     study: str
     run: str
     identity: str
     checkpoint: str  # the SHA-256 of its weights
-    steps: int  # optimizer steps that the weights have had, those of its own source included
-    tokens: int  # likewise
+    steps: int  # optimizer steps of the weights, including those of the run's own start
+    tokens: int  # training tokens, likewise
     context_length: int
-    arm: str  # the settings that decide its result, without its seed, in a few words
+    arm: str  # the settings that affect its result, without the seed, as a short text
 
     def origin(self) -> dict[str, Any]:
-        """Return its description for a record, without its folder."""
+        """Return its description for a record, without `directory` and `arm`."""
         return {name: value for name, value in asdict(self).items() if name not in ("directory", "arm")}
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run that a command asks for: its configuration, and the names that tables give its options."""
+    """A run that a command requests: its configuration, and the names of its options in tables."""
 
     config: Config
     pos: str
     attention: str
-    non_default_settings: tuple[str, ...] = ()  # all else that is not as the defaults: `model.width=64`
-    distinguishing_label: str = ""  # those of them that the command's other runs do not share
-    start: Start | None = None  # the run that it continues
+    non_default_settings: tuple[str, ...] = ()  # other changes of defaults: `model.width=64`
+    distinguishing_label: str = ""  # those not shared by all runs of the command
+    start: Start | None = None  # the run with its initial weights
 
     @property
     def title(self) -> str:
@@ -200,7 +199,7 @@ class Request:
 
     @property
     def trial(self) -> str:
-        """The rates that a trial of tuning tries, for its name; empty for other runs."""
+        """The learning rates of a tuning trial, for its title; empty for other runs."""
         trainer = self.config.trainer
         if self.config.part != "tuning":
             return ""
@@ -211,9 +210,9 @@ class Request:
 def flat_settings(
     settings: Mapping[str, Any], prefix: str = "", clean: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """Return a configuration's values by dotted key, as the command line writes them: `trainer.max_steps`.
+    """Return a configuration's values by dotted key, as on the command line: `trainer.max_steps`.
 
-    `clean` is applied to the name of each section and setting, where they come from outside.
+    `clean` is applied to the name of each section and setting, for names from outside.
     """
     flat: dict[str, Any] = {}
     for name, value in settings.items():

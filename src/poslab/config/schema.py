@@ -1,11 +1,11 @@
-"""The settings that decide a run's result, checked before any data is read.
+"""The settings that affect a run's result, checked before any data is read.
 
-Hydra composes the YAML files of conf/; this module and request.py are the one place that says which keys
-exist, of which type and in which range. Positional schemes, attentions and data sources bring the options of
-their own (`Options` beside each of them), since adding one must not touch this file.
+Hydra composes the YAML files of conf/. Only this module and request.py define which keys exist, with which
+types and ranges. Positional schemes, attentions and data sources define their own options (an `Options` class
+beside each of them), so that adding one does not touch this file.
 
-This module is part of every run's hash, so what does not decide a result (where a run is stored, tracked or
-launched) is in request.py: a new logger option must not make finished runs stale.
+This module is part of every run's hash. Settings that do not affect a result (where a run is stored, tracked
+or launched) are in request.py, so that a new logger option does not make finished runs stale.
 """
 
 import math
@@ -25,7 +25,7 @@ class ConfigError(UserError, ValueError):
 
 
 class PairError(ConfigError):
-    """An attention cannot work under a scheme. The message names the pair and what to choose instead."""
+    """An attention that cannot work with a scheme. The message names the pair and what to choose instead."""
 
 
 class Options(BaseModel):
@@ -36,7 +36,7 @@ class Options(BaseModel):
 
 def _once_each(values: list[Any]) -> list[Any]:
     if len(set(values)) < len(values):
-        raise ValueError(f"{values} names one twice")
+        raise ValueError(f"{values} has a value twice")
     return values
 
 
@@ -44,40 +44,40 @@ ONCE_EACH = AfterValidator(_once_each)
 
 
 class BlockOptions(Options):
-    """The parts of a block besides its attention's kind; the defaults are GPT-2's."""
+    """The parts of a block, except the kind of its attention; the defaults are those of GPT-2."""
 
     norm: Literal["layer", "rms"] = Field(
-        default="layer", description="LayerNorm, or RMSNorm (Zhang and Sennrich 2019)"
+        default="layer", description="normalisation: LayerNorm, or RMSNorm (Zhang and Sennrich 2019)"
     )
     mlp: Literal["gelu", "swiglu"] = Field(
-        default="gelu", description="4 D wide, or SwiGLU (Shazeer 2020) with as many parameters, 8/3 D wide"
+        default="gelu", description="perceptron: 4 D wide, or SwiGLU 8/3 D wide, equally large (Shazeer 2020)"
     )
     query_groups: int | None = Field(
-        default=None, ge=1, description="heads of keys and values, each for as many queries; null: heads"
+        default=None, ge=1, description="key-value heads, shared by the query heads; null: as many as heads"
     )
     qk_norm: bool = Field(
-        default=False, description="RMSNorm of each head's queries and keys, not rotated yet"
+        default=False, description="RMSNorm of each head's queries and keys, before any rotation"
     )
     output_gate: bool = Field(
-        default=False, description="attention's output times sigmoid(W x) (Qiu et al. 2025)"
+        default=False, description="multiply attention's output by sigmoid(W input) (Qiu et al. 2025)"
     )
     sinks: bool = Field(
         default=False,
-        description="a learned score beside those of the keys; its weight is left out (gpt-oss 2025)",
+        description="a learned score per head in the softmax over the keys, without a value (gpt-oss 2025)",
     )
     canon: Annotated[list[Literal["a", "b", "c", "d"]], ONCE_EACH, AfterValidator(sorted)] = Field(
         default=[],
-        description="convolutions of 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "
-        "and values, c before the perceptron, d on its hidden numbers before the activation",
+        description="convolutions over 4 tokens (Allen-Zhu 2025): a before attention, b on its queries, keys "
+        "and values, c before the perceptron, d on its hidden units before the activation",
     )
-    bias: bool = Field(default=True, description="in the layers and in LayerNorm")
-    tied: bool = Field(default=True, description="the output matrix is the token embedding's")
+    bias: bool = Field(default=True, description="biases in the linear layers and in LayerNorm")
+    tied: bool = Field(default=True, description="use the token embedding as the output matrix")
 
 
 class ModelOptions(BlockOptions):
-    layers: int = Field(ge=1, description="blocks of the GPT")
-    width: int = Field(ge=1, description="of the residual stream; a multiple of heads")
-    heads: int = Field(ge=1, description="of each attention")
+    layers: int = Field(ge=1, description="number of transformer blocks")
+    width: int = Field(ge=1, description="width D of the residual stream, a multiple of heads")
+    heads: int = Field(ge=1, description="attention heads per block")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -88,60 +88,60 @@ class ModelOptions(BlockOptions):
         return self
 
 
-ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records that are older than the setting
+ADAMW: Literal["adamw"] = "adamw"  # the optimizer of records older than this setting
 
 
-# How devices share a run. This decides no more than the last digits of its numbers: a run may be resumed on
-# others. Each with its value on one device.
+# How devices share a run. This affects only the last digits of its numbers, so a run may resume on other
+# devices. Each setting has its value for one device.
 SHARING = {"devices": 1, "nodes": 1, "strategy": "ddp"}
 
 
 class TrainerOptions(Options):
-    max_steps: int = Field(ge=1, description="optimizer steps, the budget")
-    batch_size: int = Field(ge=1, description="windows per optimizer step, for any `accumulate`")
-    accumulate: int = Field(ge=1, description="parts that a batch is cut into to save memory")
+    max_steps: int = Field(ge=1, description="optimizer steps of a run, its training budget")
+    batch_size: int = Field(ge=1, description="windows per optimizer step, over all parts and devices")
+    accumulate: int = Field(ge=1, description="parts that each batch is split into, to save memory")
     optimizer: Literal["adamw", "muon"] = Field(
-        default=ADAMW, description="muon: of the blocks' matrices (Jordan et al. 2024), AdamW of the rest"
+        default=ADAMW, description="muon: for the blocks' matrices (Jordan et al. 2024), AdamW for the rest"
     )
-    learning_rate: float = Field(gt=0, description="at the peak of the schedule")
+    learning_rate: float = Field(gt=0, description="peak learning rate of the schedule")
     scheme_rate: float = Field(
-        gt=0, description="times the `rate` of a scheme that has parameters of its own"
+        gt=0, description="multiplies the `rate` of a scheme with its own parameters, such as pos.rate"
     )
     schedule: Literal["cosine", "constant", "wsd"] = Field(
-        description="after the warm-up; wsd: constant, then linear to zero over the last fifth"
+        description="learning rate after the warm-up; wsd: constant, then linear to zero over the last fifth"
     )
     warmup_steps: int = Field(
-        ge=0, description="steps before the rate reaches its peak; 10%: a tenth of max_steps, rounded up"
+        ge=0, description="steps until the learning rate peaks; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="only on matrices and the weights of convolutions")
-    beta2: float = Field(gt=0, lt=1, description="of AdamW")
-    clip_norm: float = Field(gt=0, description="gradients with a larger norm are scaled down to it")
+    weight_decay: float = Field(ge=0, description="applied only to matrices and convolution weights")
+    beta2: float = Field(gt=0, lt=1, description="beta2 of AdamW")
+    clip_norm: float = Field(gt=0, description="largest gradient norm; larger gradients are scaled down")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        description="auto: bfloat16 on a GPU that has it, else float32"
+        description="auto: bfloat16 on a GPU that supports it, else float32"
     )
     accelerator: Literal["auto", "cpu", "cuda"] = Field(
-        description="auto: a GPU where there is one, and on a cluster always"
+        description="auto: a GPU if there is one, and always on a cluster"
     )
-    devices: int = Field(ge=1, description="GPUs, or processes on CPU, that share each batch; of a node")
-    nodes: int = Field(ge=1, description="machines with so many devices each")
+    devices: int = Field(ge=1, description="GPUs (or CPU processes) per machine that share each batch")
+    nodes: int = Field(ge=1, description="machines, with `devices` devices each, that share each batch")
     strategy: Literal["ddp", "fsdp"] = Field(
         default="ddp",
-        description="of several devices; fsdp: each has a part of the parameters and of their moments",
+        description="for several devices; fsdp: each stores a part of the parameters and optimizer state",
     )
     compile: Literal["auto"] | bool = Field(
-        description="the blocks, for training; auto: on a GPU, where training is long enough to repay it"
+        description="compile the blocks for training; auto: on a GPU, if training is long enough to repay it"
     )
     recompute: bool = Field(
-        default=False, description="each block once more in the backward pass, to store only its input"
+        default=False, description="compute blocks again in the backward pass, to store only their inputs"
     )
     checkpoint_seconds: float = Field(
-        ge=0, description="between two checkpoints: the most training that a crash can cost"
+        ge=0, description="seconds between checkpoints: the most training that a crash can cost"
     )
 
     @field_validator("warmup_steps", mode="before")
     @classmethod
     def _steps_or_a_share(cls, value: Any) -> Any:
-        if isinstance(value, str):  # a share that could be read is a number by now
+        if isinstance(value, str):  # a valid share is a number by now
             raise ValueError(f"{value[:60]!r} is neither a number of steps nor a share such as 10%")
         return value
 
@@ -163,7 +163,7 @@ class TrainerOptions(Options):
             if self.devices * self.nodes == 1:
                 raise ValueError("strategy=fsdp splits a model among devices: choose devices=2 or more")
             if self.optimizer == "muon":
-                raise ValueError("optimizer=muon needs whole matrices: choose strategy=ddp or adamw")
+                raise ValueError("optimizer=muon needs whole matrices: choose adamw, or strategy=ddp")
             if self.compile is True:
                 raise ValueError("compile=true compiles whole blocks: choose strategy=ddp or compile=false")
         if self.warmup_steps > self.max_steps:
@@ -171,10 +171,10 @@ class TrainerOptions(Options):
         return self
 
 
-GPT2_BLOCK = BlockOptions()  # that of records that are older than these settings
+GPT2_BLOCK = BlockOptions()  # the block of records older than these settings
 
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
-VALIDATIONS = 100  # what convergence figures need
+VALIDATIONS = 100  # as many as convergence figures need
 Multiple = Literal[1, 2, 4, 8, 16, 32, 64]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
 Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
@@ -183,71 +183,71 @@ FACTOR_METHODS = {"pi", "ntk", "yarn"}  # the rescalings that take a factor
 
 
 class EvaluateOptions(Options):
-    """How a run is validated while it trains, and extrapolated afterwards. Lengths are multiples of L."""
+    """How a run is validated during training and extrapolated afterwards. Lengths are multiples of L."""
 
     validations: int = Field(
-        ge=1, description="per run, evenly spaced; auto: 100, or one per step where there are fewer"
+        ge=1, description="validations per run, evenly spaced; auto: 100, or one per step if there are fewer"
     )
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
-    longest: Literal["auto", Multiple] = Field(description="auto: 8 on CPU, 16 on a GPU")
-    segments: int = Field(ge=1, description="stretches of the longest length that are scored")
+    longest: Literal["auto", Multiple] = Field(description="longest length over L; auto: 8 on CPU, 16 on GPU")
+    segments: int = Field(ge=1, description="stretches of text, of the longest length each, to score")
     documents: Literal["single", "joined"] = Field(
-        default="single", description="that a segment lies in: one, or several joined until they have room"
+        default="single", description="a segment is from one document, or from several joined to its length"
     )
     sliding_windows: int = Field(
-        ge=1, description="per length; each scores L/8 targets, spread over all segments"
+        ge=1, description="sliding windows per length, over all segments; each scores L/8 targets"
     )
     needles: int = Field(
         default=0,
         ge=0,
-        description="questions a length and depth for facts in the text, in bytes, without training for them",
+        description="questions per length and depth about facts in the text, without training; bytes only",
     )
     rescale: list[Rescale] = Field(
-        description="evaluated again under these rotations, without training; none: as trained, always"
+        description="rotations to evaluate a trained RoPE with, without training; none: as trained, always"
     )
     rescale_factor: Literal["auto"] | float = Field(
-        description="s of pi, ntk and yarn; auto: as far as the longest length"
+        description="factor s of pi, ntk and yarn; auto: the longest length over L"
     )
-    recalibration_steps: int = Field(ge=0, description="trained without positions after drop, at length L")
+    recalibration_steps: int = Field(ge=0, description="training steps without positions after drop, at L")
 
     @model_validator(mode="after")
     def _rescaling_is_used(self) -> Self:
         if len(set(self.rescale)) < len(self.rescale) or self.rescale[:1] != ["none"]:
             methods = ",".join(self.rescale)
-            raise ValueError(
-                f"rescale=[{methods}] must begin with none, as [none,yarn], and name nothing twice"
-            )
+            raise ValueError(f"rescale=[{methods}] must begin with none, as [none,yarn], without repetition")
         if self.rescale_factor != "auto":
             if self.rescale_factor <= 1:
                 raise ValueError(f"rescale_factor={self.rescale_factor:g} must be above 1")
             if not FACTOR_METHODS & set(self.rescale):
-                raise ValueError("rescale_factor is for pi, ntk or yarn in rescale")
+                raise ValueError("rescale_factor needs pi, ntk or yarn in rescale")
         if self.recalibration_steps and "drop" not in self.rescale:
-            raise ValueError("recalibration_steps is for drop in rescale")
+            raise ValueError("recalibration_steps needs drop in rescale")
         return self
 
 
 class ProbeOptions(Options):
-    """Questions among the training windows, and how what was learned of them is measured."""
+    """Questions in some training windows, and how the trained model is tested on them."""
 
     tasks: Annotated[list[Literal["passkey", "copy"]], ONCE_EACH] = Field(
-        description="the questions; none by default"
+        description="kinds of questions; [] for none, the default"
     )
-    share: float | None = Field(default=None, gt=0, lt=1, description="of the training windows hold one")
-    samples: int | None = Field(default=None, ge=1, description="per task, length and depth")
-    depths: int | None = Field(default=None, ge=2, description="evenly spaced, both ends among them")
+    share: float | None = Field(
+        default=None, gt=0, lt=1, description="share of the training windows that contain a question"
+    )
+    samples: int | None = Field(default=None, ge=1, description="questions tested per task, length and depth")
+    depths: int | None = Field(default=None, ge=2, description="evenly spaced depths, both ends included")
 
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
         for name in ("share", "samples", "depths"):
             if bool(self.tasks) != (getattr(self, name) is not None):
-                raise ValueError(f"{name} is needed with tasks and unknown without")
+                raise ValueError(f"{name} is needed with tasks, and not allowed without")
         return self
 
 
-HELD_OUT = 0.1  # of a text, also in records that are older than the setting
-CAUSAL = {"kind": "causal"}  # the objective of records that are older than the setting
-# What records that are older than a setting have for it: they leave it out, and so do later ones.
+HELD_OUT = 0.1  # share of a text, also in records older than the setting
+CAUSAL = {"kind": "causal"}  # the objective of records older than the setting
+# The values in records older than a setting: those records omit it, and later ones omit these values.
 AS_IN_OLDER_RECORDS: Mapping[str, Mapping[str, Any]] = {
     "trainer": {"optimizer": ADAMW, "recompute": False, "strategy": "ddp"},
     "model": dict(GPT2_BLOCK),
@@ -257,17 +257,15 @@ AS_IN_OLDER_RECORDS: Mapping[str, Mapping[str, Any]] = {
 
 
 class RunConfig(Options):
-    """The settings that decide a run's result. Parts check `pos`, `attention`, `data` and `objective`."""
+    """The settings that affect a run's result. Parts check `pos`, `attention`, `data` and `objective`."""
 
-    seed: int = Field(ge=0, lt=2**63, description="decides the order of the data and every initial weight")
-    context_length: int = Field(ge=1, description="L, the tokens of a training window; model=NAME sets it")
-    pos: dict[str, Any] = Field(description="the section of the positional scheme, which pos=NAME chooses")
-    attention: dict[str, Any] = Field(
-        description="the section of the attention, which attention=NAME chooses"
-    )
-    data: dict[str, Any] = Field(description="the section of the text, which data=NAME chooses")
+    seed: int = Field(ge=0, lt=2**63, description="random seed of the data order and all initial weights")
+    context_length: int = Field(ge=1, description="training length L in tokens, set by model=NAME")
+    pos: dict[str, Any] = Field(description="section of the positional scheme, chosen with pos=NAME")
+    attention: dict[str, Any] = Field(description="section of the attention, chosen with attention=NAME")
+    data: dict[str, Any] = Field(description="section of the text, chosen with data=NAME")
     objective: dict[str, Any] = Field(
-        default=CAUSAL, description="the section of what is predicted, which objective=NAME chooses"
+        default=CAUSAL, description="section of what is predicted, chosen with objective=NAME"
     )
     model: ModelOptions
     trainer: TrainerOptions
@@ -275,10 +273,11 @@ class RunConfig(Options):
     probe: ProbeOptions
     callbacks: dict[str, dict[str, Any]] = Field(
         default={},
-        description="of Lightning, which callbacks=[NAME,...] chooses: a section each, its class as _target_",
+        description="Lightning callbacks, chosen with callbacks=[NAME,...]: a section each, with its class "
+        "as _target_",
     )
     part: Literal["comparison", "tuning"] = Field(
-        description="tuning: trained and validated only on parts of the training text"
+        description="tuning: train and validate only on parts of the training text"
     )
 
     @model_validator(mode="before")
@@ -291,7 +290,7 @@ class RunConfig(Options):
         if self.trainer.scheme_rate != 1 and not self.scheme_learns:
             raise ValueError(
                 f"trainer.scheme_rate={self.trainer.scheme_rate:g} is for schemes with parameters of their "
-                f"own, and pos.scheme={self.pos.get('scheme')} has none: leave it at 1"
+                f"own, but pos.scheme={self.pos.get('scheme')} has none: leave it at 1"
             )
         return self
 
@@ -303,13 +302,13 @@ class RunConfig(Options):
 
     @property
     def scheme_learns(self) -> bool:
-        """Whether the positional scheme has parameters of its own: its section, or one inside it, a rate."""
+        """Whether the positional scheme has its own parameters: its section, or one inside, has a rate."""
         return _holds_rate(self.pos)
 
     def result_settings(self) -> dict[str, Any]:
-        """Return the settings that decide a run's result, not where it is stored, tracked or launched.
+        """Return the settings that affect a run's result, not where it is stored, tracked or launched.
 
-        Of a local text only the name is left, no path of the machine: records and reports are published.
+        Cut the path of a local text or tokenizer to its file name: records and reports are published.
         """
         plain = self.model_dump(mode="json", include=set(RunConfig.model_fields))
         del plain["trainer"]["checkpoint_seconds"]
@@ -328,23 +327,23 @@ class RunConfig(Options):
 
 
 def check_classes(sections: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ValueError where a section does not name a class, by `_target_`."""
+    """Raise ValueError if a section does not name a class with `_target_`."""
     for name, section in sections.items():
         if not isinstance(section.get("_target_"), str) or "." not in section["_target_"]:
-            raise ValueError(f"{name} names no class: {name}._target_=PACKAGE.CLASS is missing")
+            raise ValueError(f"{name} names no class: set {name}._target_=PACKAGE.CLASS")
 
 
 def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with a number for each one that follows `trainer.max_steps` by default.
+    """Return the settings with numbers in place of values relative to `trainer.max_steps`.
 
-    `trainer.warmup_steps` can be a share such as 10%, and `evaluate.validations` auto. Any budget has a
-    number for both, so that `max_steps` can be changed without changing them.
+    `trainer.warmup_steps` can be a share such as 10%, and `evaluate.validations` can be auto. Both become
+    valid numbers for any budget, so that `max_steps` can be changed without changing them.
     """
     trainer, evaluate = settings.get("trainer"), settings.get("evaluate")
     read = dict(settings)
     steps = trainer.get("max_steps") if isinstance(trainer, Mapping) else None
     if type(steps) is not int or steps < 1:
-        steps = 1  # the check of max_steps refuses it
+        steps = 1  # an invalid max_steps is refused later
     if isinstance(trainer, Mapping) and (share := SHARE.fullmatch(str(trainer.get("warmup_steps")))):
         read["trainer"] = {**trainer, "warmup_steps": math.ceil(Fraction(share[1]) / 100 * steps)}
     if isinstance(evaluate, Mapping) and evaluate.get("validations") == "auto":
@@ -353,7 +352,7 @@ def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_tokenizer_file(vocabulary: Any) -> bool:
-    """Return whether `data.vocabulary` is a tokenizer's file, not bytes or a number of entries."""
+    """Return whether `data.vocabulary` names a tokenizer file, not bytes or a number of entries."""
     return isinstance(vocabulary, str) and vocabulary != "bytes"
 
 
@@ -362,10 +361,10 @@ def _holds_rate(section: Any) -> bool:
 
 
 def longest_length(config: RunConfig) -> int:
-    """Return the longest evaluation length in tokens, of a resolved configuration."""
+    """Return the longest evaluation length of a resolved configuration, in tokens."""
     return int(config.evaluate.longest) * config.context_length
 
 
 def rescaled_by(config: RunConfig) -> list[str]:
-    """Return the other rotations under which a configuration evaluates a trained model."""
+    """Return the rotations, except the trained one, with which a trained model is evaluated."""
     return [method for method in config.evaluate.rescale if method != "none"]

@@ -1,8 +1,8 @@
-"""The configurations of a sweep's runs, as Hydra composes them, but composed once for the seeds of an arm.
+"""The configurations of a sweep's runs, as Hydra composes them, but composed once for all seeds of an arm.
 
-Hydra takes tens of milliseconds per run, since it reads every option file and parses every override again.
-Runs that differ only in their seed have the same files, and Hydra applies such an override by setting one
-leaf. So it composes the first of them, and the others are that configuration with another seed.
+Hydra takes tens of milliseconds per run, because it reads every option file and parses every override again.
+Runs that differ only in their seed have the same files, and Hydra applies a seed by setting one value. So
+Hydra composes only the first of these runs, and the others are the same configuration with another seed.
 """
 
 import re
@@ -18,28 +18,28 @@ from poslab.config.option_files import Conf, conf_of, load
 from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
-SEED = re.compile(r"seed=(0|[1-9][0-9]{0,17})")  # as Hydra reads a whole number, too
-SETS = {"task": "objective", "recipe": "pos"}  # the section that an option of each group gives its settings
-SWEPT = "hydra.sweeper.params"  # in a sweep's file
+SEED = re.compile(r"seed=(0|[1-9][0-9]{0,17})")  # only what Hydra reads as an integer
+SETS = {"task": "objective", "recipe": "pos"}  # groups with options for another section, and that section
+SWEPT = "hydra.sweeper.params"  # the key in a sweep file
 
 
 def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
-    """Return the arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` where it sweeps `pos`.
+    """Return the arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` if it sweeps `pos`.
 
-    Hydra composes the study without what it sweeps, so with the default option, which may not have the
-    setting. It leaves swept settings to the runs. Raises HydraException.
+    Hydra composes the study without its swept settings, so with the default option of `pos`, which may not
+    have `rate`. Settings with `choice` are applied only to the runs. Raise HydraException.
     """
-    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
-    swept = {key for key, value in given.items() if "," in value}
-    if preset := given.get("sweep"):
-        with suppress(ConfigError):  # which composing raises again
+    values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    swept = {key for key, value in values.items() if "," in value}
+    if preset := values.get("sweep"):
+        with suppress(ConfigError):  # raised again when Hydra composes
             content = OmegaConf.create({**load(conf.file("sweep", preset))})
             swept |= set(OmegaConf.select(content, SWEPT, default={}))
     swept |= {section for group, section in SETS.items() if group in swept}
-    return [_left_to_the_runs(argument, swept & conf.groups()) for argument in arguments]
+    return [_for_runs_only(argument, swept & conf.groups()) for argument in arguments]
 
 
-def _left_to_the_runs(argument: str, groups: set[str]) -> str:
+def _for_runs_only(argument: str, groups: set[str]) -> str:
     match = SETTING.fullmatch(argument)
     if match is None or match[1].partition(".")[0] not in groups or "." not in match[1]:
         return argument
@@ -49,34 +49,34 @@ def _left_to_the_runs(argument: str, groups: set[str]) -> str:
 
 @dataclass(frozen=True)
 class Composed:
-    """A run's configuration, resolved, without Hydra's own part."""
+    """The resolved configuration of a run, without Hydra's own section."""
 
     settings: Mapping[str, Any]
     choices: Mapping[str, str]  # the option of each group
-    conf: Conf  # the files that the options are
+    conf: Conf  # the option files
 
 
 class Composer:
-    """Composes run after run as `compose`, which is Hydra's, would compose each."""
+    """Composes one run after another, with the same result as `compose` (Hydra's) for each run."""
 
     def __init__(self, compose: Callable[[list[str]], DictConfig]) -> None:
         self._compose = compose
-        self._composed: dict[tuple[str, ...], DictConfig] = {}  # by the overrides besides the seed
+        self._composed: dict[tuple[str, ...], DictConfig] = {}  # by the overrides other than the seed
 
     def composed(self, overrides: Sequence[str]) -> Composed:
-        """Return the configuration of the run with these overrides. Raises what Hydra raises."""
+        """Return the configuration of the run with these overrides. Raise Hydra's errors."""
         seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
         besides = tuple(text for text in overrides if not SEED.fullmatch(text))
         if not seeds:
             return _from_hydra(self._compose(list(overrides)))
         if besides not in self._composed:
             self._composed[besides] = self._compose(list(overrides))
-        OmegaConf.update(self._composed[besides], "seed", seeds[0])  # others may take its value
+        OmegaConf.update(self._composed[besides], "seed", seeds[0])  # other settings may refer to it
         return _from_hydra(self._composed[besides])
 
 
 def _from_hydra(config: DictConfig) -> Composed:
-    """Return the configuration without Hydra's own part, which may refer to facts of a running job."""
+    """Return the configuration without Hydra's own section, which may refer to a running job."""
     runtime = config.hydra.runtime
     settings = {
         str(name): OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

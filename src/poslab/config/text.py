@@ -1,21 +1,21 @@
-"""Text for people: values of configurations and records as one printable line; lists, rates and names."""
+"""Text for people: configuration and record values as one printable line, lists, rates and names."""
 
 import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeGuard
 
-# What may be the name of a study or a run: a folder that every file system and shell takes.
+# Valid names of studies and runs: folder names that every file system and shell accepts.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# What W&B takes as the name of a project or entity.
+# Names that W&B accepts for a project or entity.
 IN_A_URL = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069/\\#?%:]{1,128}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
-# The two slashes after a colon are those of an address, such as https://host.
+# Two slashes after a colon belong to a URL, such as https://host.
 _ABSOLUTE = re.compile(
     r"(?<![\w./~-])(?:(?<!:)|(?!//))(?:~|file://)?/+(?:[^\s:/'\"<>,;()]+/+)+([^\s:/'\"<>,;()]*)"
 )
 
-# A path may have spaces in quotes, also as the value of a setting there, and in lists and sections.
+# A path may contain spaces inside quotes (also as the value of a setting), lists and sections.
 _QUOTED = re.compile(
     r"""(?<=(['"]))((?:[\w.+~-]+=)?)(?:~|file://)?/(?:(?!\1)[^\[\]{},])*?((?:(?!\1)[^/\[\]{},])+)/?(?=\1)"""
 )
@@ -23,7 +23,7 @@ _LISTED = re.compile(
     r"""((?:(?<=[\[,{=])|(?<=:)(?=\s))\s*)(?:~|file://)?/[^\[\]{},'"]*?([^/\[\]{},'"]+)/?(?=\s*[\],}])"""
 )
 
-# Settings with a hidden value: they set environment variables, or have the name of a secret (but not
+# Settings with hidden values: those that set environment variables or are named like a secret (but not
 # `data.tokens`, a number of tokens).
 _SECRET_NAME = r"key|token|signature|(?:secret|passw(?:or)?d|credential)s?"
 _SECRET_SETTING = re.compile(
@@ -48,7 +48,7 @@ _CREDENTIAL = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """Return the text with `...` in place of values that are assigned to names of secrets."""
+    """Return the text with `...` in place of values assigned to names of secrets."""
     return _ASSIGNED.sub(r"\1\2\3...", _encodable(text))
 
 
@@ -62,12 +62,12 @@ def override_text(override: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a setting has the name of a secret, and nothing else is likely to have it."""
+    """Return whether a setting has a name that hardly anything but a secret has."""
     return _CREDENTIAL.fullmatch(key) is not None
 
 
 def _encodable(text: str) -> str:
-    """Return the text with question marks for bytes of a command line that are no UTF-8."""
+    """Return the text with question marks for command-line bytes that are not UTF-8."""
     return text.encode(errors="replace").decode()
 
 
@@ -78,13 +78,13 @@ def one_line(text: object, limit: int | None = None) -> str:
 
 
 def plain(text: object, limit: int = 300) -> str:
-    """Return one line for a published page: control characters become spaces, and paths their last name."""
+    """Return one line for a published page: control characters become spaces, paths only their last name."""
     line = without_paths(CONTROL.sub(" ", str(text))).strip()
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def without_paths(text: str) -> str:
-    """Return the text with only the last name of each absolute path; a second time changes nothing."""
+    """Return the text with each absolute path cut to its last name; applying it twice changes no more."""
     text = _LISTED.sub(r"\1\2", _QUOTED.sub(r"\2\3", text))
     while (shorter := _ABSOLUTE.sub(r"\1", text)) != text:
         text = shorter
@@ -92,7 +92,7 @@ def without_paths(text: str) -> str:
 
 
 def published(value: Any) -> Any:
-    """Return a value of JSON with only the last name of each absolute path; other texts do not change."""
+    """Return a JSON value with each absolute path cut to its last name; other strings do not change."""
     if isinstance(value, dict):
         return {key: published(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -105,7 +105,7 @@ def published(value: Any) -> Any:
 
 
 def visible(value: Any) -> Any:
-    """Return a value of JSON with control characters in texts and keys escaped (`\\n`), to be displayed."""
+    """Return a JSON value for display, with control characters in strings and keys escaped (`\\n`)."""
     if isinstance(value, dict):
         return {visible(str(key)): visible(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -118,14 +118,14 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def is_file_name(name: object) -> TypeGuard[str]:
-    """Return whether it names a file or a folder inside another one, and none that is hidden."""
+    """Return whether `name` is a single file or folder name, not a path and not hidden."""
     if not isinstance(name, str) or "\0" in name or name.startswith("."):
         return False
     return bool(name) and Path(name).name == name
 
 
 def error_text(error: Exception) -> str:
-    """Return an error's message on one line; of an error of the operating system the reason and the file."""
+    """Return an error's message on one line; for an OSError, the reason and the file name."""
     if isinstance(error, OSError) and error.strerror:
         named = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
         return without_secrets(one_line(named))
@@ -133,7 +133,7 @@ def error_text(error: Exception) -> str:
 
 
 def listing(items: list[str], limit: int = 6) -> str:
-    """Return `a, b and c`; past the limit, with the number of those left out."""
+    """Return `a, b and c`; beyond `limit` items, `a, b and 3 more`."""
     if len(items) > limit:
         return f"{', '.join(items[:limit])} and {len(items) - limit} more"
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
