@@ -249,14 +249,14 @@ def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, s
     ("settings", "expected"),
     [
         ("trainer.max_steps=3", "cannot be set for an evaluation; these can: evaluate."),
-        ("evaluate.longest=2,4", "an evaluation has one value for each setting"),
-        ("evaluate.longest", "is not understood"),
-        ("evaluate.longest=2 evaluate.longest=4", "evaluate.longest is given twice"),
+        ("evaluate.longest=2,4", "one value for each setting"),
+        ("evaluate.longest", "cannot be parsed"),
+        ("evaluate.longest=2 evaluate.longest=4", "evaluate.longest appears twice"),
         ("evaluate.rescale=[none,ntk]", "is for rotations, and pos.scheme=alibi has none"),
-        ("data=nothing", "data=nothing does not exist; there are copy, "),
+        ("data=nothing", "data=nothing does not exist; the options are copy, "),
         ("data.path=x", "data.path is not a setting"),
         ("data.tokens=600", "evaluation at 4 x 32 needs"),
-        ("logger.project=x", "takes no project"),
+        ("logger.project=x", "has no project"),
     ],
 )
 def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):

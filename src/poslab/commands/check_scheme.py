@@ -1,4 +1,4 @@
-"""Whether a positional scheme keeps its contract, under every attention."""
+"""Check that a positional scheme keeps its contract under every attention."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
     from poslab.config.option_files import Conf
 
 USAGE = """\
-Check a positional scheme under every attention: shapes, causality, shift invariance where it claims it, its
-fast forms and their gradients against plain products, and that the size of chunks has no effect.
+Check a positional scheme under every attention: shapes, causality, shift invariance if it claims that, its
+fast forms and their gradients against plain products, and that the chunk size has no effect.
 
   {command} NAME [conf=DIR] [OPTION=VALUE ...]
 
   NAME    an option of pos (rope), or the module of a scheme (mypackage.module)
-  conf    a folder with option files of your own (pos/NAME.yaml, attention/NAME.yaml) besides poslab's
-  OPTION  an option of the scheme that no file sets
+  conf    a folder with your own option files (pos/NAME.yaml, attention/NAME.yaml), besides poslab's
+  OPTION  an option of the scheme, needed if no option file sets it
 
-The exit status is 1 where a check FAILED. Whether the scheme is that of its paper is not checked.
+The exit status is 1 if a check FAILED. Agreement with the scheme's paper is not checked.
 """
 WORDS = {True: "passed", False: "FAILED", None: "not tried"}
 
 
 @verb("check-scheme", USAGE)
 def main(arguments: list[str]) -> int:
-    """Check the scheme that the arguments name; return exit status 1 where a check failed."""
+    """Check the scheme that the arguments name, and return exit status 1 if a check failed."""
     from poslab.config.compose import sections
 
     names = [argument for argument in arguments if "=" not in argument]
@@ -45,9 +45,9 @@ def _section(name: str, conf: "Conf", settings: list[str]) -> dict[str, Any]:
     from poslab.library.parts import scheme_section
     from poslab.model import positions
 
-    given: Any = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
+    options: Any = OmegaConf.to_container(OmegaConf.from_dotlist(settings))
     part = name if name in conf.options("pos") else {"scheme": name}
-    section = {**scheme_section(part, conf), **given}
+    section = {**scheme_section(part, conf), **options}
     kind = find(section["scheme"], positions.Scheme, positions.__name__, "pos.scheme")
     fields = kind.options_class.model_fields
     if missing := [key for key, field in fields.items() if field.is_required() and key not in section]:

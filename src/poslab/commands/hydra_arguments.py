@@ -1,4 +1,4 @@
-"""Refuse settings of Hydra that would have no effect here, or another than in Hydra."""
+"""Refuse Hydra settings that would have no effect here, or another effect than in Hydra."""
 
 import os
 import re
@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from poslab.config.errors import UserError
 from poslab.config.text import override_text
 
-# Those of Hydra's settings that have their effect here.
+# The Hydra settings that have their usual effect here.
 SERVED = re.compile(
     r"hydra\.(sweeper\.params|searchpath|job\.env_set|job\.env_copy)\b|hydra/(sweeper|launcher)=poslab$"
 )
 
 
 def check_hydra_arguments(arguments: Sequence[str]) -> None:
-    """Raise UserError for the first of a training command's arguments that would not have its effect."""
+    """Raise UserError for the first argument of a training command that would not have its usual effect."""
     for argument in arguments:
         key = argument.lstrip("+~")
         if re.match(r"hydra[./@=]", key) and "=" in key and not SERVED.match(key):
             raise UserError(
-                f"{override_text(argument)}: it has no effect here. runs=DIR and reports=DIR name "
-                "folders, launcher=local, inline, ray or slurm starts runs, -m tries every combination of "
-                "the values given, and tune=learning_rate learning rates; of Hydra's settings these have an "
+                f"{override_text(argument)}: it has no effect here. Choose folders with runs=DIR and "
+                "reports=DIR, a launcher with launcher=local, inline, ray or slurm, every combination of "
+                "values with -m, and learning rates with tune=learning_rate. Hydra settings that have an "
                 "effect: hydra.sweeper.params, hydra.searchpath, hydra.job.env_set and hydra.job.env_copy"
             )
         name, _, value = key.partition("=")
         if name == "hydra.job.env_copy" and (missing := set(re.findall(r"\w+", value)) - os.environ.keys()):
-            raise UserError(f"{name}: {min(missing)} is no variable of the environment")
+            raise UserError(f"{name}: {min(missing)} is not an environment variable")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from poslab.report.write import Kit, Report
 
 USAGE = """\
-Write the report of a study from its run records, without training anything.
+Write the report of a study from the records of its runs, without training anything.
 
   {command} [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
       [earlier=true] [keep=true] [paper=true [columns=NAME,...]]
@@ -22,32 +22,39 @@ Write the report of a study from its run records, without training anything.
 
   study       the study to report, or several to compare: study=a,b goes to reports/a+b/;
               default: the one with the newest record
-  runs        where the records are (runs/<study>/<run>/, or archived as runs/<study>/records.tar.xz);
-              default: runs, and for a study that has none there reports/<study>/records.tar.xz
-  earlier     true: the report of study={unnamed} has the runs of all earlier commands without study=, not
-              only those of the last one; the report of any other study has all runs anyway
-  keep        true: archive the study's records beside its report, without weights and logs, in
-              reports/<study>/records.tar.xz, so that the report can be written from them without runs/;
-              from then on every report of the study in that folder updates the archive
-  paper       true: parts for a paper as well, in reports/<study>/paper/: a figure of panels (PDF, and PGF
-              where LaTeX is installed), a narrow table, a methods paragraph, all settings, BibTeX of every
-              scheme used, and paper.tex, which has them all in two columns
-  columns     of the paper's table, such as columns=rank,sliding_1x,sliding_8x,tokens_to_target; a wrong name
-              lists all; default: those of the report's first screen
+  runs        the folder of the records (runs/<study>/<run>/, or archived as runs/<study>/records.tar.xz);
+              default: runs, and reports/<study>/records.tar.xz if a study has no records there
+  earlier     true: the report of study={unnamed} covers the runs of all earlier commands without study=, not
+              only those of the last command; the report of any other study always covers all runs
+  keep        true: archive the study's records beside its report, without weights and logs, as
+              reports/<study>/records.tar.xz, so that the report can be written without runs/; every later
+              report of the study in that folder then updates the archive
+  paper       true: also write parts for a paper to reports/<study>/paper/: a figure with panels (PDF, and PGF
+              if LaTeX is installed), a narrow table, a methods paragraph, all settings, BibTeX for every
+              scheme used, and paper.tex, which contains them all in two columns
+  columns     columns of the paper's table, such as columns=rank,sliding_1x,sliding_8x,tokens_to_target; a
+              wrong name lists all names; default: the columns on the report's first screen
   checkpoint  chosen runs instead of whole studies, each by its directory, its checkpoint.pt or its artifact
               in W&B (checkpoint-<run>:latest, entity/project/checkpoint-<run>:v3); the report of one run goes
               to reports/<run>/, of several to reports/<study>-<n>-runs-<hash>/
-  source      wandb: the records are downloaded from W&B, where the runs of a study are a group, and checked
-  project     the W&B project; default: poslab
-  entity      the W&B user or team that the project belongs to; default: your account's
-  reports     where the report goes (reports/<study>/index.html); default: reports
-  reference   the arm that the others are compared with, such as reference=rope;
-              default: the one the (first) study names, else its first arm
-  primary     the loss that is tested: primary=sliding_8x is that in sliding windows of 8 L, primary=loss_8x
-              that in non-overlapping ones; default: the one the (first) study names, else sliding windows of
-              8 L, or of the longest length below that the reference has
+  source      wandb: download the records from W&B, where the runs of a study are a group, and check them
+  project     the W&B project; default: WANDB_PROJECT, else poslab
+  entity      the W&B user or team that owns the project; default: that of your account
+  reports     the folder for the report (reports/<study>/index.html); default: reports
+  reference   the arm that the other arms are compared with, such as reference=rope;
+              default: the one that the (first) study names, else its first arm
+  primary     the loss to test: primary=sliding_8x is the loss in sliding windows of 8 L, primary=loss_8x in
+              non-overlapping windows; default: the one that the (first) study names, else sliding windows of
+              8 L, or of the longest shorter length at which the reference was evaluated
 """.replace("{unnamed}", UNNAMED)
-RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that say what is reported
+RECORDS = (
+    "study",
+    "runs",
+    "checkpoint",
+    "source",
+    "project",
+    "entity",
+)  # keys that select the runs
 KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
 
 
@@ -89,7 +96,7 @@ def _report(options: dict[str, str]) -> "Report":
         known = studies(runs, recorded=True)
         if not known and archives is not None and (archived := archived_studies(archives)):
             raise ReportError(
-                f"no records in {runs}; study=NAME takes those archived in {archives}: {listing(archived)}"
+                f"no records in {runs}; {archives} has archived studies for study=NAME: {listing(archived)}"
             )
         if not known:
             raise ReportError(
@@ -98,14 +105,16 @@ def _report(options: dict[str, str]) -> "Report":
         options["study"] = known[0]
     study = options["study"]
     if "earlier" in options and UNNAMED not in study.split(","):
-        raise ReportError(f"earlier=true is for study={UNNAMED}: of study={study} all runs count anyway")
+        raise ReportError(
+            f"earlier=true is for study={UNNAMED}: reports of study={study} always cover all runs"
+        )
     more = {name: name in options for name in ("keep", "earlier")}
     with working:
         return write_report(study, runs, reports, reference, primary, archives=archives, kit=kit, **more)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":
-    """Return the function that writes the paper kit beside the report, where it is wanted."""
+    """Return the function that writes the paper kit beside the report, or None without paper=true."""
     if "paper" not in options:
         return None
     from functools import partial
@@ -117,13 +126,13 @@ def _paper(options: dict[str, str]) -> "Kit | None":
 
 
 def _directories(options: dict[str, str]) -> list[Path]:
-    """Return the run directories that checkpoint= names; runs in W&B are downloaded into the cache."""
+    """Return the run directories that checkpoint= names, after downloading runs in W&B into the cache."""
     from poslab.loggers.fetch.model import fetch_run_of, resolve_checkpoint
 
     checkpoints = [resolve_checkpoint(name) for name in options["checkpoint"].split(",")]
     local = [checkpoint for checkpoint in checkpoints if isinstance(checkpoint, Path)]
     if {"project", "entity"} & options.keys() and len(local) == len(checkpoints):
-        raise UserError("project= and entity= are for W&B, and checkpoint= names directories of this machine")
+        raise UserError("project= and entity= are for W&B, but checkpoint= names directories on this machine")
     return [
         place
         if isinstance(place, Path)
@@ -133,7 +142,7 @@ def _directories(options: dict[str, str]) -> list[Path]:
 
 
 def _download(options: dict[str, str]) -> Path:
-    """Download the studies' records from W&B; return the folder of the studies in the cache."""
+    """Download the studies' records from W&B, and return the folder of the studies in the cache."""
     from rich.console import Console
 
     from poslab.loggers.fetch.account import open_account
@@ -146,20 +155,20 @@ def _download(options: dict[str, str]) -> Path:
 
 
 def _conflicts(options: dict[str, str]) -> Iterator[str]:
-    """Yield which options exclude or need another: no option is without effect."""
+    """Yield a message for each option that excludes or needs another: no option may be without effect."""
     of_wandb = [key for key in ("project", "entity") if key in options]
     if options.get("source", "wandb") != "wandb":
-        yield f"source={options['source']} is unknown; there is source=wandb, and this machine without it"
+        yield f"source={options['source']} is unknown: write source=wandb, or leave it out for this machine"
     if "columns" in options and "paper" not in options:
-        yield "columns= is for the table of a paper: give paper=true as well"
+        yield "columns= is for the table of a paper: add paper=true"
     if "keep" in options and "," in options.get("study", ""):
-        yield "keep=true keeps the records of one study beside its report: give it with each study by itself"
+        yield "keep=true archives the records of one study beside its report: use it for one study at a time"
     for key in ("study", "runs", "earlier", "source", "keep"):
         if "checkpoint" in options and key in options:
-            yield f"checkpoint= names the runs itself: leave {key}= out"
+            yield f"checkpoint= already names the runs: leave {key}= out"
     if "source" in options and "study" not in options:
-        yield "source=wandb needs study=NAME, the group of its runs in W&B"
+        yield "source=wandb needs study=NAME, the group of the runs in W&B"
     if "source" in options and "runs" in options:
         yield "runs= is for records on this machine, source=wandb for those in W&B: leave one of them out"
     if of_wandb and not {"source", "checkpoint"} & options.keys():
-        yield f"{of_wandb[0]}= is for W&B: give source=wandb as well"
+        yield f"{of_wandb[0]}= is for W&B: add source=wandb"

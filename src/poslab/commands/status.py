@@ -11,27 +11,27 @@ from poslab.record.study_list import studies
 from poslab.study.status import show_status, study_folder
 
 USAGE = """\
-Show the state of a study's runs, also while another command runs them. In a terminal the view follows the
-study until its runs have ended; Ctrl-C ends only the view.
+Show the state of a study's runs, even while another command runs them. In a terminal, the view is updated
+until all runs have ended; Ctrl-C ends only the view.
 
   {command} [study=NAME] [runs=DIR]
 
-  study  default: that of the last command
-  runs   where the studies are (<runs>/<study>/<run>/); default: runs
+  study  the study; default: that of the last command
+  runs   the folder of the studies (<runs>/<study>/<run>/); default: runs
 
-The exit status is 1 where a run has failed.
+The exit status is 1 if a run has failed.
 """
-OTHERS = 5  # other studies that are named
+OTHERS = 5  # the most other studies to name
 
 
 @verb("status", USAGE, ("study", "runs"))
 def main(options: dict[str, str]) -> int:
-    """Show a study and return exit status 1 where a run failed; without PyTorch, which takes seconds."""
+    """Show a study, and return exit status 1 if a run failed. PyTorch, which takes seconds, is not loaded."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ends the view
     runs = Path(options.get("runs", "runs"))
     known = studies(runs)
     if not known and "study" not in options:
-        raise UserError(f"no studies in {runs}; begin one: {typed('train')} -m pos=rope,alibi")
+        raise UserError(f"no studies in {runs}; start one: {typed('train')} -m pos=rope,alibi")
     folder = study_folder(options.get("study") or known[0], runs)
     hints = [] if "study" in options else [f"study={name}" for name in known[1:]][:OTHERS]
     hint = f"; there are also {', '.join(hints)}" if hints else ""

@@ -1,4 +1,4 @@
-"""Train the run of a configuration, or with -m the runs of a study."""
+"""Train one run, or with -m the runs of a study."""
 
 import os
 import re
@@ -13,9 +13,9 @@ from poslab.config.text import without_secrets
 
 
 def main(arguments: list[str]) -> int:
-    """Train the runs that Hydra's arguments ask for, and return the exit status.
+    """Train the runs that Hydra's arguments describe, and return the exit status.
 
-    Hydra ends the process itself where runs fail or are stopped.
+    Hydra ends the process itself if runs fail or are stopped.
     """
     return answered("poslab", lambda: _answer(["--help"] if arguments == ["help"] else arguments))
 
@@ -32,17 +32,17 @@ def _answer(arguments: list[str]) -> int:
 
 
 def _topics(arguments: list[str]) -> list[str]:
-    """Return the settings and groups that --help is to explain; none for the help of the whole command."""
+    """Return the settings and groups that --help should explain; [] for the help of the whole command."""
     words = [argument for argument in arguments if argument not in HELP]
-    asked = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
-    return words if asked else []
+    is_help = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
+    return words if is_help else []
 
 
 def _train(arguments: list[str], folder: str) -> int:
     failures: list[Exception] = []
 
     def without_failing(composed: Any) -> None:
-        """Catch every error: of a task that fails Hydra would print all overrides, secrets among them."""
+        """Catch every error: if a task fails, Hydra prints all overrides, including secrets."""
         try:
             _single(composed)
         except Exception as error:
@@ -74,7 +74,7 @@ def _train(arguments: list[str], folder: str) -> int:
 
 
 def _single(composed: Any) -> None:
-    """Train the run that Hydra has composed."""
+    """Train the run that Hydra composed."""
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
@@ -92,28 +92,36 @@ def _single(composed: Any) -> None:
     sys.exit(run_study([request], command_line(hydra_config.overrides.task, multirun=False)))
 
 
-# The examples of --help: arguments of a command, and what it does.
+# The examples of --help: a command, its arguments, and what it does.
 EXAMPLES = (
     ("train", "pos=alibi", "one run"),
     ("train", "-m pos=rope,alibi", "a study: two runs, then reports/ablation/index.html"),
     ("train", "-m pos=rope,t5 attention=softmax,flash,linear seed=0,1,2", "every combination"),
-    ("train", "-m sweep=extrapolation", "a study that is ready"),
-    ("train", "data=text data.path=FILE", "text of your own (a file, a directory, .gz)"),
-    ("train", "pos=rope 'evaluate.rescale=[none,ntk,yarn]'", "a trained rotation under other frequencies"),
-    ("train", "-m pos=rope,alibi seed=0,1,2 tune=learning_rate", "each with the rate that suits it"),
-    ("train", "-m pos=rope,alibi runs=DIR reports=DIR", "runs and report on another disk"),
-    ("status", "study=ablation", "the state of its runs, also while another command runs them"),
-    ("report", "study=ablation", "the report again, from the records"),
+    ("train", "-m sweep=extrapolation", "a predefined study"),
+    ("train", "data=text data.path=FILE", "your own text (a file, a directory, .gz)"),
+    (
+        "train",
+        "pos=rope 'evaluate.rescale=[none,ntk,yarn]'",
+        "a trained rotation with other frequencies",
+    ),
+    (
+        "train",
+        "-m pos=rope,alibi seed=0,1,2 tune=learning_rate",
+        "with a tuned learning rate for each",
+    ),
+    ("train", "-m pos=rope,alibi runs=DIR reports=DIR", "use other folders, such as on another disk"),
+    ("status", "study=ablation", "the state of its runs, even while another command runs them"),
+    ("report", "study=ablation", "write the report again, from the records"),
 )
-COLUMN = 48  # where the notes begin; one beside a longer command stands in the next line
+COLUMN = 48  # where the notes begin, on the next line after a longer command
 
 
 def _examples() -> str:
-    """Return the end of --help, with the commands as the user calls them."""
+    """Return the end of --help, with commands in the form that the user types."""
     lines = [
         f"{typed('train')} --help settings explains every setting, --help trainer those of a group.",
         "",
-        "A comma sweeps a setting with -m; everything else is one run:",
+        "With -m, commas separate the values of a sweep; every other command is one run:",
         "",
     ]
     for command, arguments, note in EXAMPLES:

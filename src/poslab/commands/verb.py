@@ -1,4 +1,4 @@
-"""The frame of commands: their help, and each error in one line with a status."""
+"""The frame of all commands: help texts, and one-line errors with an exit status."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,10 +20,10 @@ Main = Callable[[list[str]], int]
 def verb(
     name: str, usage: str, keys: Sequence[str] = (), flags: Sequence[str] = ()
 ) -> Callable[[Callable[[Any], int]], Main]:
-    """Return a decorator that makes the `main` of the command `name` of a function of its options.
+    """Return a decorator that turns a function of options into the `main` of the command `name`.
 
-    `keys` are the options that it takes, and `flags` those of them of which the only value is true; without
-    keys the function is given the arguments themselves.
+    `keys` are the names of its options, and `flags` those that only accept true. Without keys, the function
+    receives the arguments themselves.
     """
 
     def read(arguments: list[str]) -> Any:
@@ -31,7 +31,7 @@ def verb(
 
     def framed(act: Callable[[Any], int]) -> Main:
         def main(arguments: list[str]) -> int:
-            """Return the exit status; where it is 1, 2 or 130, a line on standard error says why."""
+            """Return the exit status; if it is 1, 2 or 130, a line on standard error says why."""
             if not HELP.isdisjoint(arguments):
                 print(usage.format(command=typed(name), train=typed("train")), end="")
                 return 0
@@ -43,21 +43,21 @@ def verb(
 
 
 def answered(command: str, act: Callable[[], int]) -> int:
-    """Return the exit status of `act`; where it raises, print in one line why `command` ends."""
+    """Return the exit status of `act`. If it raises, print in one line why `command` ends."""
     try:
         return act()
     except KeyboardInterrupt:
         return refuse(command, "stopped", INTERRUPTED)
-    except BrokenPipeError:  # its reader has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         raise
     except UserError as error:
         return refuse(command, error_text(error), error.status)
-    except (OSError, YAMLError) as error:  # the latter: of an option file of the user's own
+    except (OSError, YAMLError) as error:  # YAMLError: in a user's option file
         return refuse(command, error_text(error), FAILED if isinstance(error, OSError) else WRONG_COMMAND)
 
 
 def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the folder that --config-dir names, "" for none, and the other arguments. Raise UserError."""
+    """Return the folder that --config-dir names, or "", and the other arguments. Raise UserError."""
     from poslab.config.compose import config_flags
 
     flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))
@@ -69,11 +69,11 @@ def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def conf_with(names: Iterable[str]) -> "Conf":
-    """Return poslab's option files and those in these folders. Raise UserError."""
+    """Return poslab's option files and those in these folders. Raise UserError if one is not a folder."""
     from poslab.config.option_files import Conf, installed_conf
 
     folders = list(map(Path, names))
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder} is no folder: name one with option files")
+            raise UserError(f"{folder} is not a folder: name one with option files")
     return Conf((*installed_conf().folders, *folders))
