@@ -49,7 +49,7 @@ def test_unfinished_runs_are_shown_and_removed_and_all_others_stay(place, capsys
     assert [line.split()[0] for line in shown.out.splitlines()] == [
         f"runs/mixed/{name}" for name in ("rope-failed", "rope-stopped", "rope-killed", "rope-never")
     ]
-    assert "yes=true removes them without a question" in shown.err
+    assert "yes=true removes them" in shown.err
     assert main(["study=mixed", "yes=true"]) == 0
     assert capsys.readouterr().out.endswith("removed: 4 runs\n")
     left = ["rope-diverged", "rope-done", "rope-running"]

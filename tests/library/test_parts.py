@@ -110,9 +110,9 @@ def test_options_and_sections_change_what_they_name():
         (lambda: poslab.attention("flash", poslab.scheme(), layer=4), "layer=4: the scheme is for 4 layers"),
         (lambda: poslab.gpt(vocabulary=0), "vocabulary=0"),
         (lambda: poslab.gpt(vocabulary="bytes"), "vocabulary='bytes': it must be a whole number"),
-        (lambda: poslab.scheme(None), "pos=None: give the name of an option"),
+        (lambda: poslab.scheme(None), "pos=None: pass the name of an option"),
         (lambda: poslab.scheme("learned", seed=-1), "seed=-1: it must be a whole number"),
-        (lambda: poslab.attention("flash", "rope"), "scheme='rope': give the scheme itself"),
+        (lambda: poslab.attention("flash", "rope"), "scheme='rope': pass a scheme"),
     ],
 )
 def test_what_cannot_be_built_is_refused_in_one_line(make, message):

@@ -34,7 +34,7 @@ def test_runs_are_trained_and_read_as_a_study(tmp_path, monkeypatch):
     assert len(runs[0].table("metrics")) == 5
     assert runs[1].model().scheme.name == "alibi"
     assert set(poslab.read("mine").runs["pos"]) == {"rope", "alibi"}
-    with pytest.raises(poslab.ConfigError, match="there are attention_distance"):
+    with pytest.raises(poslab.ConfigError, match="it has attention_distance"):
         runs[0].table("lengths")
 
 
@@ -191,7 +191,7 @@ def test_compose_refuses_what_it_would_ignore(overrides):
     [
         ("pos=rope", "test", r"poslab\.compose"),
         (request(tune__factors=[0.5, 1.0, 2.0], tune__seeds=[7]), "test", r"use train\.py"),
-        *((request(), name, "names no study") for name in ("my runs", ".hidden", 101 * "a", "two\nlines")),
+        *((request(), name, "cannot be a study") for name in ("my runs", ".hidden", 101 * "a", "two\nlines")),
     ],
     ids=["text", "tuning", "space", "hidden", "long", "lines"],
 )

@@ -107,7 +107,7 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
         (lambda: poslab.load(tmp_path / "none.safetensors"), "cannot be read"),
         (lambda: poslab.load(tmp_path / "nowhere"), "does not exist: name a run directory"),
         (lambda: poslab.load(tmp_path), "is not the folder of a finished run: name a run directory"),
-        (lambda: poslab.load(runs[0] / "manifest.json"), "is no run: name a run directory"),
+        (lambda: poslab.load(runs[0] / "manifest.json"), "is not a run: name a run directory"),
         (lambda: poslab.export(damaged), "is damaged"),
         (lambda: poslab.export(runs[0], tmp_path / "model.bin"), "must end in .safetensors"),
     ):

@@ -45,16 +45,9 @@ Write the report of a study from the records of its runs, without training anyth
               default: the one that the (first) study names, else its first arm
   primary     the loss to test: primary=sliding_8x is the loss in sliding windows of 8 L, primary=loss_8x in
               non-overlapping windows; default: the one that the (first) study names, else sliding windows of
-              8 L, or of the longest shorter length at which the reference was evaluated
+              8 L, or of the longest length below that the reference was evaluated at
 """.replace("{unnamed}", UNNAMED)
-RECORDS = (
-    "study",
-    "runs",
-    "checkpoint",
-    "source",
-    "project",
-    "entity",
-)  # keys that select the runs
+RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that select the runs
 KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
 
 
@@ -105,9 +98,7 @@ def _report(options: dict[str, str]) -> "Report":
         options["study"] = known[0]
     study = options["study"]
     if "earlier" in options and UNNAMED not in study.split(","):
-        raise ReportError(
-            f"earlier=true is for study={UNNAMED}: reports of study={study} always cover all runs"
-        )
+        raise ReportError(f"earlier=true is for study={UNNAMED}: study={study} always covers all runs")
     more = {name: name in options for name in ("keep", "earlier")}
     with working:
         return write_report(study, runs, reports, reference, primary, archives=archives, kit=kit, **more)

@@ -99,16 +99,8 @@ EXAMPLES = (
     ("train", "-m pos=rope,t5 attention=softmax,flash,linear seed=0,1,2", "every combination"),
     ("train", "-m sweep=extrapolation", "a predefined study"),
     ("train", "data=text data.path=FILE", "your own text (a file, a directory, .gz)"),
-    (
-        "train",
-        "pos=rope 'evaluate.rescale=[none,ntk,yarn]'",
-        "a trained rotation with other frequencies",
-    ),
-    (
-        "train",
-        "-m pos=rope,alibi seed=0,1,2 tune=learning_rate",
-        "with a tuned learning rate for each",
-    ),
+    ("train", "pos=rope 'evaluate.rescale=[none,ntk,yarn]'", "also evaluate with other frequencies"),
+    ("train", "-m pos=rope,alibi seed=0,1,2 tune=learning_rate", "with a learning rate tuned for each"),
     ("train", "-m pos=rope,alibi runs=DIR reports=DIR", "use other folders, such as on another disk"),
     ("status", "study=ablation", "the state of its runs, even while another command runs them"),
     ("report", "study=ablation", "write the report again, from the records"),

@@ -1,1 +1,1 @@
-"""poslab for programs of your own: its parts and trained models by name, and studies as tables."""
+"""poslab for your own programs: its parts and trained models by name, and studies as tables."""

@@ -1,4 +1,4 @@
-"""The settings of one run, composed by Hydra in a program of the caller's."""
+"""Compose the settings of one run with Hydra, inside the caller's program."""
 
 import re
 from os import PathLike
@@ -23,34 +23,34 @@ HYDRA = Lock()  # a process has one Hydra, for all of its threads
 
 
 def compose(*overrides: str, config_dir: str | PathLike[str] | None = None) -> Request:
-    """Compose the settings of one run from arguments as for `train.py`: `compose("pos=alibi", "seed=1")`.
+    """Compose the settings of one run from `train.py` arguments: `compose("pos=alibi", "seed=1")`.
 
-    `config_dir` is a folder with option files of your own, such as `config_dir`/pos/NAME.yaml. Raise
-    ConfigError, one line, where an argument is wrong.
+    `config_dir` is a folder with your own option files, such as `config_dir`/pos/NAME.yaml. Raise a one-line
+    ConfigError if an argument is wrong.
     """
     check_texts(overrides)
     added = [] if config_dir is None else [Path(config_dir).resolve()]
     if added and not added[0].is_dir():
-        raise ConfigError(f"config_dir={config_dir} is no folder: name one with option files")
+        raise ConfigError(f"config_dir={config_dir} is not a folder: name one with option files")
     conf = Conf((*installed_conf().folders, *added))
     quoted = [str(folder).replace("'", r"\'") for folder in added]
     search = [f"hydra.searchpath=['file://{folder}']" for folder in quoted]
     read_arguments(overrides, conf)
-    if whole := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:
+    if refused := [text for text in overrides if re.match(r"[+~]*(hydra\b|sweep=)|-", text)]:
         raise ConfigError(
-            f"{whole[0]}: compose takes the settings of one run and config_dir; train.py takes all others"
+            f"{refused[0]}: compose takes the settings of one run and config_dir; use train.py for all others"
         )
     with HYDRA:
-        of_caller = GlobalHydra.instance().hydra  # which an application of the caller's may be using
+        hydra_of_caller = GlobalHydra.instance().hydra  # the caller's application may be using it
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(conf_folder().resolve()), version_base="1.3"):
                 composer = Composer(
-                    lambda given: hydra.compose("config", [*search, *given], return_hydra_config=True)
+                    lambda texts: hydra.compose("config", [*search, *texts], return_hydra_config=True)
                 )
                 composed = composer.composed(overrides)
         except (HydraException, OmegaConfBaseException) as error:
             raise ConfigError(explained(error, conf)) from None
         finally:
-            GlobalHydra.instance().hydra = of_caller
+            GlobalHydra.instance().hydra = hydra_of_caller
     return request_of(composed.settings, composed.choices, overrides, composed.conf)

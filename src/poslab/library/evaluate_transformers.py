@@ -1,9 +1,9 @@
-"""Measure a causal language model of transformers by the protocols that poslab's own models are measured by.
+"""Measure a causal language model of transformers with the protocols for poslab's own models.
 
-    <runs>/<study>/<name>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash is of
+    <runs>/<study>/<name>-<hash>/    manifest.json, extrapolation.csv, position.csv and so on; the hash covers
                                      the settings, the code, the text and the weights
 
-The record is that of a run without training, so that the report of its study has it beside others.
+The record is that of a run without training, so the report of its study shows it beside other runs.
 """
 
 import hashlib
@@ -65,27 +65,27 @@ if TYPE_CHECKING:
 
     from poslab.model.gpt import GPT
 
-# Fewer than of a run: a model of 124 M parameters is a hundred times as slow as one of a study.
+# Fewer than for a run: a model with 124 M parameters is a hundred times slower than one of a study.
 DEFAULTS = ("evaluate.segments=16", "evaluate.sliding_windows=128")
 TRAINER = ("max_steps", "batch_size", "accelerator", "precision")
-NUMBERS = 1  # in the identity: raise it where this module gives other numbers
+NUMBERS = 1  # part of the identity: raise it if this module computes other numbers
 BYTES = 256
 
 
 def evaluate_transformers(
     model_name: str, settings: Sequence[str], runs: Path, study: str = "hf", lengths: Sequence[int] = ()
 ) -> Path:
-    """Measure the model in a folder or of a name on the hub; return the folder of its record.
+    """Measure the model in a folder or with a name on the hub, and return the folder of its record.
 
-    `settings` are those of an evaluation (`evaluate.segments=4`, `data=NAME`); `lengths` the length that
-    counts as trained, in place of that of the model's configuration, and the longest one. An evaluation that
-    is on record is not repeated. Raise ConfigError, one line, for all that cannot work.
+    `settings` are those of an evaluation (`evaluate.segments=4`, `data=NAME`). `lengths` are the length that
+    counts as trained, instead of the one in the model's configuration, and the longest length. An evaluation
+    that was already run is not repeated. Raise a one-line ConfigError if the evaluation cannot work.
     """
     pretrained = read_config(model_name)
     config, tokenizer = _settings(model_name, pretrained, settings, study, lengths)
     size = _size(pretrained, config)
     check_memory(size)
-    print(f"takes at least {size_text(INTERPRETER + size.memory)} of memory")
+    print(f"needs at least {size_text(INTERPRETER + size.memory)} of memory")
     corpus = prepare(config.data)
     evaluated = longest_length(config), config.evaluate.documents, config.data["held_out"]
     check_lengths(corpus, config.context_length, *evaluated)
@@ -102,9 +102,9 @@ def evaluate_transformers(
     described = {"scheme": "transformers", "name": label, "family": family, "weights": weights[:8]}
     config = config.model_copy(update={"pos": described, "attention": {"kind": "transformers"}})
     recorded = config.result_settings()
-    # Of training only what readers of records ask for: poslab has not trained the model.
+    # Only the training settings that readers of records need: poslab did not train the model.
     recorded["trainer"] = {key: recorded["trainer"][key] for key in TRAINER}
-    if tokenizer is not None:  # all have the file name tokenizer.json
+    if tokenizer is not None:  # every file is named tokenizer.json
         recorded["data"]["vocabulary"] = f"tokenizer.json {digest(tokenizer)[:8]}"
     deciding = [NUMBERS, recorded, code, corpus.fingerprint, weights, version("transformers")]
     identity = hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:12]
@@ -115,7 +115,7 @@ def evaluate_transformers(
     started, began = now(), time.perf_counter()
     tables = _measured(model, config, corpus, RunDisplay(label))
     record = RunRecord(directory)
-    record.write_table(METRICS, [])  # it has no curve of training
+    record.write_table(METRICS, [])  # there is no training curve
     for schema, rows in tables:
         record.write_table(schema, rows)
     facts = machine_facts()
@@ -149,7 +149,7 @@ def evaluate_transformers(
 
 
 def show(directory: Path) -> None:
-    """Print what is on record of a model: bits per byte by length and rotation, and where the record is."""
+    """Print the record of a model: bits per byte by length and rotation, and the path of the record."""
     run = load_run(directory)
     lengths = multiples([run])
     rows = by_document(run, lengths)
@@ -157,7 +157,7 @@ def show(directory: Path) -> None:
     if any(row.get(f"{FAMILY}_{name(k)}_half_width") is not None for row in rows for k in lengths):
         documents = len({part.document for part in run.segments["sliding", 1.0].values()})
         caption += f"; ± half a 95 % interval over {counted(documents, 'document')}"
-    caption += ". Below each rotation: its change from as trained." if len(rows) > 1 else "."
+    caption += ". Below each rotation: its change from the model as trained." if len(rows) > 1 else "."
     table = Table(caption=caption, box=box.SIMPLE_HEAD, caption_justify="left")
     for title in ("rotation", *map(multiple, lengths)):
         table.add_column(title, no_wrap=True, justify="left" if title == "rotation" else "right")
@@ -168,12 +168,12 @@ def show(directory: Path) -> None:
     print_table(table)
     if run.max_length is not None and run.max_length < max(lengths) * run.context_length:
         print(f"not defined past {run.max_length:,} tokens (its table of positions ends there)")
-    if (asked := frame([run], Needles.table)) is not None:
-        of_kind = asked.groupby("kind", sort=False)[["right", "samples"]].sum()
-        found = (f"{TITLES[kind].lower()}: {share(n.right / n.samples)} %" for kind, n in of_kind.iterrows())
-        print(f"right answers, all lengths and depths, {share(CHANCE)} % by guessing: {'; '.join(found)}")
+    if (answers := frame([run], Needles.table)) is not None:
+        by_kind = answers.groupby("kind", sort=False)[["right", "samples"]].sum()
+        shares = (f"{TITLES[kind].lower()}: {share(n.right / n.samples)} %" for kind, n in by_kind.iterrows())
+        print(f"right answers at all lengths and depths ({share(CHANCE)} % by guessing): {'; '.join(shares)}")
     print(f"{plain(run.pos)}, on {plain(run.data_name)}\nrecord: {directory}")
-    print(f"its page, beside other models: {typed('report')} study={run.manifest.study}")
+    print(f"to compare it with other models: {typed('report')} study={run.manifest.study}")
 
 
 def _interval(row: Mapping[str, Any], key: str, sign: bool) -> str:
@@ -187,22 +187,22 @@ def _settings(
     study: str,
     lengths: Sequence[int],
 ) -> tuple[Config, Path | None]:
-    """Return the configuration of an evaluation, and the tokenizer's file; None where tokens are bytes."""
+    """Return the configuration of an evaluation, and the tokenizer's file (None if tokens are bytes)."""
     evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
-    given = {setting.partition("=")[0] for setting in settings}
-    if trackers := [key for key in given if key.startswith("logger")]:
-        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is on record here only: leave it out")
-    if "data.vocabulary" in given:
-        raise ConfigError("data.vocabulary: a model of hf= reads its own tokenizer: leave it out")
+    keys = {setting.partition("=")[0] for setting in settings}
+    if trackers := [key for key in keys if key.startswith("logger")]:
+        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is stored on this machine: leave it out")
+    if "data.vocabulary" in keys:
+        raise ConfigError("data.vocabulary: a model of hf= uses its own tokenizer: leave it out")
     text = pretrained.get_text_config()
     tokenizer = tokenizer_path(model_name)
     if tokenizer is None and text.vocab_size < BYTES:
-        raise ConfigError(f"hf={plain(model_name)} has no tokenizer, and too few tokens for bytes")
-    chosen = [default for default in DEFAULTS if default.partition("=")[0] not in given]
+        raise ConfigError(f"hf={plain(model_name)} has no tokenizer, and too small a vocabulary for bytes")
+    chosen = [default for default in DEFAULTS if default.partition("=")[0] not in keys]
     length = lengths[0] if lengths else trained_length(pretrained)
     if lengths[1:]:
-        if "evaluate.longest" in given:
-            raise ConfigError("lengths= names the longest length: leave evaluate.longest out")
+        if "evaluate.longest" in keys:
+            raise ConfigError("lengths= already names the longest length: leave evaluate.longest out")
         chosen.append(f"evaluate.longest={_multiple(length, lengths[-1])}")
     heads = getattr(text, "num_attention_heads", None) or 1
     request = compose(
@@ -220,12 +220,12 @@ def _settings(
 def _multiple(length: int, longest: int) -> int:
     if longest % length or longest // length not in MULTIPLES:
         choices = ", ".join(map(str, MULTIPLES))
-        raise ConfigError(f"lengths={length},{longest}: the second is to be the first times {choices}")
+        raise ConfigError(f"lengths={length},{longest}: the second must be the first times {choices}")
     return longest // length
 
 
 def _size(pretrained: "PretrainedConfig", config: Config) -> Size:
-    """Return the memory that an evaluation takes at least."""
+    """Return the memory that an evaluation needs at least."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -245,30 +245,29 @@ def _size(pretrained: "PretrainedConfig", config: Config) -> Size:
 
 
 def _name_separators(model: TransformersModel, corpus: Corpus, documents: str) -> None:
-    """Have the model read its own end of text between documents, where these are joined."""
+    """Let the model read its own end-of-text token between documents. Raise ConfigError if it cannot."""
     config = model.model.config.get_text_config()
     ends = config.eos_token_id
     end = ends[0] if isinstance(ends, list) else ends
     if corpus.vocabulary <= BYTES:
         return
-    if corpus.separator > config.vocab_size:  # which is the first number past those of the tokenizer
+    if corpus.separator > config.vocab_size:  # the separator is the first token after the tokenizer's own
         raise ConfigError(
-            f"its tokenizer has {corpus.separator:,} tokens, and the model only {config.vocab_size:,}"
+            f"its tokenizer has {corpus.separator:,} tokens, but the model only {config.vocab_size:,}"
         )
     if end is not None and end < config.vocab_size:
         model.separators = corpus.separator, end
     elif corpus.vocabulary > config.vocab_size and documents == "joined":
         raise ConfigError(
-            "the model has no token that ends a text, to stand between documents: choose "
-            "evaluate.documents=single"
+            "the model has no end-of-text token to put between documents: choose evaluate.documents=single"
         )
 
 
 def _measured(
     model: TransformersModel, config: Config, corpus: Corpus, display: RunDisplay
 ) -> list[tuple[Any, list[Row]]]:
-    """Return the tables of a record."""
-    gpt = cast("GPT", model)  # it has what these measurements ask of one
+    """Return the tables of a record, each with its rows."""
+    gpt = cast("GPT", model)  # it provides what these measurements use
     trained = Trained(gpt, config, corpus, display, lambda: None)
-    measured = Needles(), Lengths(), Position(), Rescaled(), RescaledPosition()  # the first may be refused
+    measured = Needles(), Lengths(), Position(), Rescaled(), RescaledPosition()  # the first may refuse
     return [(kind.table, list(kind.measure(trained))) for kind in measured if kind.wanted(config)]

@@ -1,4 +1,4 @@
-"""A trained model evaluated again in the caller's own process."""
+"""Evaluate a trained model again in the caller's own process."""
 
 from os import PathLike
 from pathlib import Path
@@ -16,11 +16,11 @@ def evaluate(
 ) -> RunDirectory:
     """Evaluate the model of a finished run again, as `poslab evaluate` does, and return the new record.
 
-    `run` is its folder or what `train` returned, the `overrides` are settings of the evaluation:
+    `run` is the run's folder or the result of `train`. `overrides` are settings of the evaluation:
     `evaluate(run, "evaluate.longest=16")`. The record is a folder in `evaluations`, with the tables of a run
-    but no weights; the same evaluation runs only once. It goes to W&B where the run did, unless
-    `logger=local`. An exception in it is raised here, and the record then has status failed. Raise
-    ConfigError where a setting cannot work.
+    but no weights. The same evaluation runs only once. It is logged to W&B if the run was, unless
+    `logger=local`. An exception in the evaluation is raised here, and the record then has status failed.
+    Raise ConfigError if a setting cannot work.
     """
     check_texts(overrides)
     directory = run_directory(run)

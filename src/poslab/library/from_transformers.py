@@ -1,6 +1,6 @@
-"""Causal language models of the transformers library, called as evaluation calls a GPT.
+"""Causal language models of the transformers library, with the interface that evaluation uses of a GPT.
 
-Weights are read from safetensors only, and no code of a model's folder is run. A rotation is rescaled by
+Weights are read from safetensors only, and no code in a model's folder is run. A rotation is rescaled by
 transformers' own implementation: linear interpolation, dynamic NTK and YaRN are its rope types `linear`,
 `dynamic` and `yarn`, and NTK is its `default` with a larger base.
 """
@@ -27,21 +27,21 @@ from poslab.objectives import UNSCORED
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-LOGITS = 2**24  # at a time: 64 MiB in float32
+LOGITS = 2**24  # computed at a time: 64 MiB in float32
 ROPE_TYPES = {"pi": "linear", "ntk": "default", "dynamic": "dynamic", "yarn": "yarn"}  # by evaluate.rescale
-BY_LENGTH = ("dynamic", "longrope")  # rope types that turn by how many tokens there are
+BY_LENGTH = ("dynamic", "longrope")  # rope types with angles that depend on the number of tokens
 
 
 class TransformersModel(nn.Module):
-    """A causal language model of transformers with what evaluation asks of a GPT."""
+    """A causal language model of transformers with the interface that evaluation uses of a GPT."""
 
     def __init__(self, model: "PreTrainedModel", context_length: int) -> None:
-        """`context_length` is the length that it was trained with, in tokens."""
+        """`context_length` is the training length of the model, in tokens."""
         super().__init__()
         self.model = model
         self.context_length = context_length
         self.geometry = SimpleNamespace(causal=True)
-        self.separators: tuple[int, int] | None = None  # a token of the text, and the one that it stands for
+        self.separators: tuple[int, int] | None = None  # a token of the text, and the model's token for it
         self.scheme = Positions(model, context_length)
 
     def forward(
@@ -52,33 +52,33 @@ class TransformersModel(nn.Module):
         targets: Int[Tensor, "B T"],
         reduction: Literal["none"] = "none",
     ) -> Float[Tensor, "B T"]:
-        """Return the cross entropy of each target in nats, or of the `last` ones.
+        """Return the cross entropy of each target in nats; `targets` are those of the final tokens.
 
         The logits are those of the model's own class, a part of the positions at a time: its head is called
-        with parts of what the layers below have returned.
+        on parts of the output of the layers below it.
         """
         if self.separators is not None:
             of_text, of_model = self.separators
             tokens, targets = (torch.where(side == of_text, of_model, side) for side in (tokens, targets))
         self.scheme.begin()
         config: Any = self.model.config
-        if tokens.shape[1] > getattr(config, "max_seq_len", math.inf):  # MPT's biases are of that many tokens
+        if tokens.shape[1] > getattr(config, "max_seq_len", math.inf):  # MPT's biases cover so many tokens
             config.max_seq_len = tokens.shape[1]
         below = self.model.get_decoder()
-        if below is self.model or isinstance(below, nn.Linear):  # as of Llama 4, and of ModernBERT
+        if below is self.model or isinstance(below, nn.Linear):  # as in Llama 4 and ModernBERT
             below = self.model.model
         output = below(input_ids=tokens, use_cache=False)
         states = output.last_hidden_state[:, -targets.shape[1] :]
         size = max(1, LOGITS // (len(tokens) * self.model.config.get_text_config().vocab_size))
         losses = []
         for begin in range(0, targets.shape[1], size):
-            asked = targets[:, begin : begin + size]
+            part = targets[:, begin : begin + size]
             output.last_hidden_state = states[:, begin : begin + size]
             with patch.object(below, "forward", lambda *_, **__: output):
                 logits = self.model(input_ids=tokens, use_cache=False).logits
             flat = logits.flatten(0, 1).float()
-            loss = nn.functional.cross_entropy(flat, asked.flatten(), ignore_index=UNSCORED, reduction="none")
-            losses.append(loss.view(asked.shape))
+            loss = nn.functional.cross_entropy(flat, part.flatten(), ignore_index=UNSCORED, reduction="none")
+            losses.append(loss.view(part.shape))
         return torch.cat(losses, dim=1)
 
     def digest(self) -> str:
@@ -91,12 +91,12 @@ class TransformersModel(nn.Module):
 
 
 class Positions:
-    """Where a model of transformers places its tokens: what evaluation asks of a scheme."""
+    """The positions of a transformers model, with the interface that evaluation uses of a scheme."""
 
     def __init__(self, model: "PreTrainedModel", context_length: int) -> None:
         self.context_length = context_length
         self.config = model.config.get_text_config()
-        # Where each rotation lies in the model: the module that has it, and its name there.
+        # Each rotation in the model: the module that contains it, and its name there.
         self.places = [
             (module, name)
             for module in model.modules()
@@ -108,23 +108,23 @@ class Positions:
 
     @property
     def rotations(self) -> list[Any]:
-        """The modules that rotate now."""
+        """The rotation modules that the model uses now."""
         return [getattr(module, name) for module, name in self.places]
 
     @property
     def length_dependent(self) -> bool:
-        """Whether a token's rotation depends on how many tokens the window has."""
+        """Whether a token's rotation depends on the number of tokens in the window."""
         return any(module.rope_type in BY_LENGTH for module in self.rotations)
 
     def check(self, methods: list[str]) -> None:
-        """Raise ConfigError where the model has no rotation that these `evaluate.rescale` can change."""
+        """Raise ConfigError if these methods of `evaluate.rescale` cannot change the model's rotation."""
         if not methods:
             return
         if "drop" in methods:
             raise ConfigError("evaluate.rescale: drop is for models that poslab trained: leave it out")
         if not self.places:
             raise ConfigError(
-                f"evaluate.rescale: {self.config.model_type} has no RoPE that transformers rescales"
+                f"evaluate.rescale: {self.config.model_type} has no RoPE that transformers can rescale"
             )
         if scaled := {module.rope_type for module in self.trained} - {"default"}:
             raise ConfigError(
@@ -132,12 +132,12 @@ class Positions:
             )
 
     def rescale(self, rescaling: Rescaling | None) -> None:
-        """Rotate by other frequencies until the next call; None: as the model's configuration says."""
+        """Rotate with rescaled frequencies until the next call; None: as in the model's configuration."""
         for (module, name), trained in zip(self.places, self.trained, strict=True):
             setattr(module, name, trained if rescaling is None else self._rescaled(trained, rescaling))
 
     def begin(self) -> None:
-        """Forget the longest window so far, by which transformers' dynamic NTK turns shorter ones, too."""
+        """Forget the longest window so far: transformers' dynamic NTK would scale shorter ones by it, too."""
         for module in self.rotations:
             if module.rope_type == "dynamic":
                 module.max_seq_len_cached = module.original_max_seq_len
@@ -160,10 +160,10 @@ class Positions:
 
 
 def open_model(name: str, config: "PretrainedConfig", precision: str, length: int) -> TransformersModel:
-    """Open the model in a folder or of a name on the hub, with the configuration that `read_config` returned.
+    """Open the model in a folder or with a name on the hub; `config` is the result of `read_config`.
 
-    `length` is what counts as trained, in tokens. Raise ConfigError where it is no safetensors, lacks weights
-    or sees later tokens.
+    `length` is the length that counts as trained, in tokens. Raise ConfigError if there are no safetensors,
+    if weights are missing or if the model sees later tokens.
     """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
@@ -177,7 +177,7 @@ def open_model(name: str, config: "PretrainedConfig", precision: str, length: in
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # RuntimeError: other sizes
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # RuntimeError: sizes differ
         raise ConfigError(f"hf={plain(name)}: {plain(error)}") from None
     model, loading = loaded
     if missing := sorted(loading["missing_keys"]):  # a tied head is not among them
@@ -187,15 +187,15 @@ def open_model(name: str, config: "PretrainedConfig", precision: str, length: in
         )
     if _sees_later_tokens(model.eval()):
         raise ConfigError(
-            f"hf={plain(name)}: {type(model).__name__} sees later tokens: it is no causal language model"
+            f"hf={plain(name)}: {type(model).__name__} sees later tokens: it is not a causal language model"
         )
     return TransformersModel(model, length)
 
 
 def read_config(name: str) -> "PretrainedConfig":
-    """Return the configuration in a folder or of a name on the hub.
+    """Return the configuration in a folder or with a name on the hub.
 
-    Raise ConfigError where there is none, or one of models that predict no next token.
+    Raise ConfigError if there is none, or if transformers has no causal language model of its type.
     """
     try:
         import huggingface_hub
@@ -209,7 +209,7 @@ def read_config(name: str) -> "PretrainedConfig":
     if not Path(name).is_dir():
         if name.startswith((".", "/", "~")) or name.count("/") > 1:
             raise ConfigError(f"hf={plain(name)}: there is no such folder")
-        print(f"{plain(name)} is no folder here: asking the Hugging Face hub")
+        print(f"{plain(name)} is not a folder here: looking it up on the Hugging Face hub")
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -222,9 +222,9 @@ def read_config(name: str) -> "PretrainedConfig":
 
 
 def trained_length(config: "PretrainedConfig") -> int:
-    """Return the length that a configuration says the model is for. Raise ConfigError where it says none."""
-    of_text = config.get_text_config()
-    length: Any = getattr(of_text, "max_position_embeddings", None) or getattr(of_text, "max_seq_len", None)
+    """Return the training length that a configuration names. Raise ConfigError if it names none."""
+    text = config.get_text_config()
+    length: Any = getattr(text, "max_position_embeddings", None) or getattr(text, "max_seq_len", None)
     if not length:
         raise ConfigError(
             f"the configuration of this {config.model_type} names no trained length: give lengths=TOKENS"
@@ -233,16 +233,16 @@ def trained_length(config: "PretrainedConfig") -> int:
 
 
 def tokenizer_path(name: str) -> Path | None:
-    """Return the tokenizer.json of a model, None where it has none. Raise ConfigError for another format."""
+    """Return the tokenizer.json of a model, or None. Raise ConfigError for a tokenizer in another format."""
     from transformers.utils.hub import cached_file
 
-    found, config = (
+    path, config = (
         cached_file(name, file, _raise_exceptions_for_missing_entries=False)
         for file in ("tokenizer.json", "tokenizer_config.json")
     )
-    if found is None and config is not None:
-        raise ConfigError(f"hf={plain(name)} has a tokenizer, but no tokenizer.json, which poslab reads")
-    return None if found is None else Path(found)
+    if path is None and config is not None:
+        raise ConfigError(f"hf={plain(name)} has a tokenizer, but not the tokenizer.json that poslab needs")
+    return None if path is None else Path(path)
 
 
 @torch.no_grad()
@@ -255,11 +255,11 @@ def _sees_later_tokens(model: "PreTrainedModel") -> bool:
 
 
 def _table_length(model: "PreTrainedModel", context_length: int) -> int | None:
-    """Return the length past which a table of positions has no entry, None without a table."""
+    """Return the length past which a table of positions has no entry, or None without a table."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None) or context_length
-    of_tokens = model.get_input_embeddings()
-    parts = [part for part in model.modules() if part is not of_tokens and not hasattr(part, "make_weights")]
+    embedding = model.get_input_embeddings()
+    parts = [part for part in model.modules() if part is not embedding and not hasattr(part, "make_weights")]
     tables = [part.weight for part in parts if isinstance(part, nn.Embedding)]
     tables += [table for part in parts for table in part.buffers(recurse=False) if table.ndim == 2]
-    # Some have two entries more, for padding; those with `make_weights` grow (XGLM).
+    # Some tables have two more entries, for padding. Those with `make_weights` grow (XGLM).
     return limit if any(limit <= len(table) <= limit + 2 for table in tables) else None

@@ -1,9 +1,9 @@
 """A positional scheme, an attention or a whole GPT by its name, initialised as poslab trains it.
 
-A name is that of an option of the command line: `rope_500k` of pos=rope_500k, `linear` of attention=linear.
-It selects the settings in the option's file; further arguments change them. The full name of a module, such
-as `mypackage.logarithmic`, selects a part of another package. Errors are a ConfigError of one line, with what
-to change and similar names.
+A name is an option of the command line: `rope_500k` as in pos=rope_500k, `linear` as in attention=linear. It
+selects the settings in the option's file, and further arguments change them. The full name of a module, such
+as `mypackage.logarithmic`, selects a part of another package. Errors are a one-line ConfigError that says
+what to change and suggests similar names.
 
 Shapes: B batch, H heads, T tokens, K head width, D model width.
 """
@@ -51,19 +51,19 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T K"]:
-        """Return the values up to each token, mixed by how well its query fits their keys.
+        """Return for each token the values up to it, weighted by the attention of its query to their keys.
 
         `q` and `k` are the plain projections: this call rotates them and adds the bias. `x` is the input of
-        the projections; only schemes by content (fox, selective_rope) need it. One that reads tokens
-        (bipe_rope) is given them before, by its `read_tokens`. `positions` ascend; None: where the scheme
-        places the tokens at evaluation, 0, 1, 2, ... except under randomised schemes. Raise ValueError for
-        other shapes, more tokens than the scheme is defined for, or a missing `x`.
+        the projections; only schemes that depend on content (fox, selective_rope) need it. For a scheme that
+        reads tokens (bipe_rope), call its `read_tokens` first. `positions` must ascend; None: those of the
+        scheme at evaluation, 0, 1, 2, ... except for randomised schemes. Raise ValueError for other shapes,
+        for more tokens than the scheme is defined for, or if a needed `x` is missing.
         """
         site = self._site(x, positions, q=q, k=k, v=v)
         if positions is not None and self._counts_tokens(site.scheme) and bool((positions.diff() != 1).any()):
             raise ValueError(
-                f"positions with gaps: attention={self.attention.name} takes the distances of "
-                f"{self.scheme.name} from the number of tokens; choose attention=softmax"
+                f"positions with gaps: attention={self.attention.name} computes the distances of "
+                f"{self.scheme.name} from token numbers; choose attention=softmax"
             )
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
             return self.attention.attend(q, k, v, site)
@@ -75,7 +75,7 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """Return softmax's logits of each query (row) on each key, under the scheme; -inf for later keys.
+        """Return the softmax logits of each query (row) for each key, under the scheme; -inf for later keys.
 
         Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
         """
@@ -88,40 +88,40 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """Return the weights of each query (row) on the keys' values: a call returns these weights times `v`.
+        """Return the weight of each query (row) for each value: a call returns these weights times `v`.
 
         Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
         """
         return self.attention.weights(q, k, self._site(x, positions, q=q, k=k))
 
-    def _site(self, x: Tensor | None, positions: Tensor | None, **given: Tensor) -> Site:
-        """Return the layer's site. Raise ValueError where queries, keys or values do not fit the scheme."""
-        q = given["q"]
+    def _site(self, x: Tensor | None, positions: Tensor | None, **projections: Tensor) -> Site:
+        """Return the layer's site. Raise ValueError if queries, keys or values do not fit the scheme."""
+        q = projections["q"]
         sizes = self.scheme.geometry
         expected = f"(batch, {sizes.heads}, tokens, {sizes.head_width})"
-        for name, tensor in given.items():
+        for name, tensor in projections.items():
             shape = tuple(tensor.shape)
             if len(shape) != 4 or shape != q.shape or shape[1::2] != (sizes.heads, sizes.head_width):
-                raise ValueError(f"{name} has the shape {shape}, and the scheme is for {expected}")
+                raise ValueError(f"{name} has the shape {shape}, but the scheme needs {expected}")
         length, limit = q.shape[2], self.scheme.max_length
         if limit is not None and length > limit:
             raise ValueError(f"{length} tokens, but the positional scheme is defined up to {limit}")
         layer = self.scheme.layer(self.layer)
         if x is None and layer.by_content:
-            raise ValueError(f"{self.scheme.name} reads the input of the projections to q and k: give x")
+            raise ValueError(f"{self.scheme.name} reads the input of the projections to q and k: pass x")
         if positions is None:
             positions = self.scheme.place(length, None)
         positions = positions.to(q.device)
         return Site(layer, positions) if x is None else Site.of(layer, positions, x)
 
     def _counts_tokens(self, layer: Scheme) -> bool:
-        """Whether a call has a bias by distance, or a window, for consecutive positions only."""
+        """Return whether a call computes a bias by distance, or a window, for consecutive positions only."""
         by_distance = any(map(layer.overrides, ("bias", "content_bias"))) or layer.geometry.window is not None
         return by_distance and layer.geometry.consecutive and self.attention.form != "exact"
 
     @property
     def kernel(self) -> str:
-        """The name of the code that the last call ran, such as `torch flash (cpu)`."""
+        """The name of the kernel that the last call ran, such as `torch flash (cpu)`."""
         return self.attention.kernel
 
 
@@ -135,16 +135,16 @@ def scheme(
     seed: int = 0,
     **options: Any,
 ) -> Scheme:
-    """Build the positional scheme that `pos=name` chooses, for a model of these sizes.
+    """Build the positional scheme that `pos=name` selects, for a model of these sizes.
 
-    `width` is that of the model, `heads` times the width of a head, and `context_length` the training length
-    L in tokens; the default sizes are those of `model=nano` (width 128, 4 heads, 4 layers, L = 128).
-    `options` are those of the scheme in docs/settings.md, such as `base=500_000` of rope. `seed` sets the
-    initial values of its parameters, as in a run. Raise ConfigError.
+    `width` is the model's width (`heads` times the head width), and `context_length` the training length L in
+    tokens. The default sizes are those of `model=nano` (width 128, 4 heads, 4 layers, L = 128). `options` are
+    the scheme's options in docs/settings.md, such as `base=500_000` for rope. `seed` sets the initial values
+    of its parameters, as in a run. Raise ConfigError if an argument is wrong.
 
-    In a model of your own, call `embed` on the input of the first layer (sinusoidal, learned);
-    `poslab.attention` applies all other hooks. `rates` returns the multiples of the learning rate that
-    poslab trains its parameters with.
+    In your own model, call `embed` on the input of the first layer (sinusoidal, learned); `poslab.attention`
+    applies all other hooks. `rates` returns the factors on the learning rate with which poslab trains the
+    scheme's parameters.
     """
     _check_whole("seed", seed, 0)
     geometry, _ = _sizes("nano", width, heads, layers, context_length)
@@ -156,15 +156,15 @@ def scheme(
 def attention(
     name: Part, scheme: Scheme, *, layer: int = 0, seed: int = 0, **options: Any
 ) -> CausalAttention:
-    """Build the attention that `attention=name` chooses, for one layer of a model under `scheme`.
+    """Build the attention that `attention=name` selects, for one layer of a model under `scheme`.
 
     `scheme` comes from `poslab.scheme` and has the sizes; the scheme `none` has no effect. Build one scheme
-    for all layers, and an attention for every layer, with its number as `layer`, from 0. `options` are those
-    of the attention, such as `features=128` of performer, and `seed` sets its random numbers. Raise
-    ConfigError where the two cannot work together.
+    for all layers, and one attention per layer, with the layer's number (from 0) as `layer`. `options` are
+    those of the attention, such as `features=128` for performer, and `seed` sets its random numbers. Raise
+    ConfigError if the two cannot work together.
     """
     if not isinstance(scheme, Scheme):
-        raise ConfigError(f"scheme={scheme!r}: give the scheme itself, such as poslab.scheme('rope')")
+        raise ConfigError(f"scheme={scheme!r}: pass a scheme, such as poslab.scheme('rope')")
     _check_whole("seed", seed, 0)
     sizes = scheme.geometry
     if not 0 <= layer < sizes.layers:
@@ -197,9 +197,9 @@ def gpt(
 
     `pos`, `attention` and `model` are names of options, as on the command line. `pos` and `attention` may
     also be sections as in an option's file, such as `{"scheme": "rope", "base": 500_000}`: keys that are left
-    out have the file's values. The default sizes are those of `model`; `vocabulary` is the number of tokens,
+    out take the file's values. The default sizes are those of `model`; `vocabulary` is the number of tokens,
     256 for bytes. Called with tokens (B, T), the GPT returns the logits (B, T, vocabulary) of the token after
-    each. Without `causal`, every token attends also to later ones. Raise ConfigError where parts do not exist
+    each. Without `causal`, every token also attends to later tokens. Raise ConfigError if parts do not exist
     or cannot work together.
     """
     sizes, block = _sizes(model, width, heads, layers, context_length)
@@ -237,14 +237,14 @@ def _sizes(
 
 
 def scheme_section(part: Part, conf: Conf | None = None) -> dict[str, Any]:
-    """Return the section `pos` that `part` stands for, with the options in `conf`, by default the installed.
+    """Return the section `pos` that `part` stands for; `conf` has the option files (default: the installed).
 
-    Raise ConfigError.
+    Raise ConfigError if there is no such scheme.
     """
     section = _section("pos", "scheme", schemes.__name__, part, conf or installed_conf())
     kind = find(section.get("scheme"), Scheme, schemes.__name__, "pos.scheme")
     imported_source(kind.__module__)  # so that a later change of its file is noticed
-    # Without a file that sets a rate, a scheme's parameters have the model's.
+    # If no file sets a rate, a scheme's parameters have the model's learning rate.
     rate = {"rate": 1.0} if issubclass(kind.options_class, LearnedOptions) else {}
     return {**rate, **section}
 
@@ -256,9 +256,9 @@ def _attention(part: Part) -> dict[str, Any]:
 
 
 def _section(group: str, selector: str, package: str, part: Part, conf: Conf) -> dict[str, Any]:
-    """Return the section of a part; keys that a mapping leaves out have the values of the option's file."""
+    """Return the section of a part; keys that a mapping leaves out take the values in the option's file."""
     if not isinstance(part, str | Mapping):
-        raise ConfigError(f"{group}={part!r}: give the name of an option, or a mapping such as in its file")
+        raise ConfigError(f"{group}={part!r}: pass the name of an option, or a mapping like its file")
     if isinstance(part, str):
         if part in conf.options(group) or "." not in part:
             return dict(load(conf.file(group, part)))
@@ -266,11 +266,11 @@ def _section(group: str, selector: str, package: str, part: Part, conf: Conf) ->
     name = str(part.get(selector))
     if name in conf.options(group):
         return {**load(conf.file(group, name)), **part}
-    # A file may have the name that a package declares, and the caller the module's full name.
+    # A file may use a name that a package declares, where the caller uses the module's full name.
     module = module_name(name, package)
-    of_part = [
+    matching = [
         section
         for section in sections(conf, group).values()
         if module_name(str(section.get(selector)), package) == module
     ]
-    return {**next(iter(of_part), {}), **part}
+    return {**next(iter(matching), {}), **part}

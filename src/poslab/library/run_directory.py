@@ -1,4 +1,4 @@
-"""The folder of a run as an object: its facts, its tables as DataFrames and its trained model."""
+"""The folder of a run as an object: its facts, its tables as DataFrames, and its trained model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,30 +23,30 @@ class RunDirectory:
     path: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", Path(self.path).expanduser())  # which may be a text
+        object.__setattr__(self, "path", Path(self.path).expanduser())  # from a string or a path
 
     def __fspath__(self) -> str:  # so that `load`, `export` and `open` take it
         return str(self.path)
 
     @property
     def manifest(self) -> Manifest:
-        """The facts of the run: status, configuration, text, device, tokens, and more, as fields."""
+        """The facts of the run as fields: status, configuration, text, device, tokens and more."""
         manifest = read_manifest(self.path)
         if manifest is None:
-            raise ConfigError(f"{self.path} is no run: it has no manifest")
+            raise ConfigError(f"{self.path} is not a run: it has no manifest")
         return manifest
 
     def table(self, name: str) -> "pandas.DataFrame":
         """Return a table of the run: "metrics", "extrapolation", "position", or another of its CSV files.
 
-        A column that a later version added holds NaN. Raise ConfigError, with the names of the tables, for
-        an unknown one.
+        Columns that only later versions write contain NaN. Raise ConfigError, with the names of all tables,
+        for an unknown name.
         """
         import pandas
 
         tables = {path.stem: path for path in sorted(self.path.glob("*.csv"))}
         if name not in tables:
-            raise ConfigError(f"{self.path} has no table {name}; there are {', '.join(tables) or 'none'}")
+            raise ConfigError(f"{self.path} has no table {name}; it has {', '.join(tables) or 'none'}")
         table = pandas.read_csv(tables[name])
         schemas = (METRICS, *(measurement.table for measurement in measurements()))
         optional = next((schema.optional for schema in schemas if schema.file == tables[name].name), ())

@@ -1,4 +1,4 @@
-"""A study for a notebook or a script: its tables by column, and the figures of its report."""
+"""A study for notebooks and scripts: its tables by column, and the figures of its report."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Item = TypeVar("Item")
-Table = dict[str, list[Value]]  # columns of one length by name, for pandas.DataFrame and polars.DataFrame
+Table = dict[str, list[Value]]  # columns of equal length by name, for pandas.DataFrame and polars.DataFrame
 
 RUN_COLUMNS = ("study", "run", "arm", "pos", "attention", "seed")  # the first columns of all tables of runs
 
 
 class Study:
-    """The records of a study, as `poslab.read` returns them. Losses are in nats per token, or a name says so.
+    """The records of a study, as `poslab.read` returns them. Losses without a unit are in nats per token.
 
     Each table is a mapping of columns, for `pandas.DataFrame(table)` and `polars.DataFrame(table)`. None
     means not measured or not defined.
@@ -49,12 +49,12 @@ class Study:
 
     @property
     def runs(self) -> Table:
-        """A row for every run, finished or not: the columns of summary.csv, such as `sliding_8x`."""
+        """A row for every run, finished or not, with the columns of summary.csv, such as `sliding_8x`."""
         return self.tables["summary"]
 
     @property
     def curves(self) -> Table:
-        """A row for every validation of a run: `step`, training `tokens` and `seconds` until then, `loss`."""
+        """A row for every validation of a run: `step`, training `tokens` and `seconds` so far, `loss`."""
         return _columns(
             columns | {"step": row.step, "tokens": row.tokens, "seconds": row.seconds}
             | _losses([LossSum(row.nll, row.scored, row.bytes)])
@@ -88,10 +88,10 @@ class Study:
         )
 
     def table(self, name: str) -> "pandas.DataFrame":
-        """Return a table of the runs, such as "extrapolation", "probe" or that of a measurement of yours.
+        """Return a table of the runs, such as "extrapolation", "probe" or that of your own measurement.
 
-        It has all rows of the finished runs' files, with the columns run, arm, pos, attention and seed before
-        those of the file. Raise ReportError where no run has rows of that name.
+        It has all rows in the files of finished runs, with the columns run, arm, pos, attention and seed
+        before those of the file. Raise ReportError if no run has rows in a table of that name.
         """
         by_name = {Path(measurement.table.file).stem: measurement for measurement in measurements()}
         study = StudyTables(self._results)
@@ -104,22 +104,22 @@ class Study:
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
-        """Every CSV file of the report by its name, such as `arms`, `pairs` and `claims` (docs/report.md)."""
+        """Every CSV file of the report by name, such as `arms`, `pairs` and `claims` (docs/report.md)."""
         return {name: _columns(rows, columns) for name, (columns, rows) in self._document.sheets.items()}
 
     def config(self, arm: str) -> Mapping[str, Any]:
-        """Return the configuration of an arm's first finished run. Raise ReportError."""
+        """Return the configuration of an arm's first finished run. Raise ReportError for an unknown arm."""
         return self._arm(arm).arm.finished[0].config
 
     def by_seed(self, arm: str, figure: str) -> dict[int, float]:
-        """Return a figure of an arm's finished runs, a column of `runs`, by seed. Raise ReportError."""
+        """Return a figure (a column of `runs`) of an arm's finished runs, by seed. Raise ReportError."""
         return self._arm(arm).by_seed(self._figure(figure))
 
     def difference(self, arm: str, baseline: str, figure: str) -> Difference | None:
-        """Return an arm less a baseline on a figure, paired by seed; its p is not corrected for more tests.
+        """Return an arm minus a baseline on a figure, paired by seed; p is not corrected for multiple tests.
 
-        None where they share no seed, or their losses are not comparable: of different texts, in windows of
-        different lengths, by different evaluations. Raise ReportError.
+        None if they share no seed, or if their losses are not comparable: on different texts, in windows of
+        different lengths, or from different evaluations. Raise ReportError for an unknown arm or figure.
         """
         compared, base = self._arm(arm), self._arm(baseline)
         self._figure(figure)
@@ -128,32 +128,32 @@ class Study:
         return difference(compared, base, figure)
 
     def time_ratio(self, arm: str, baseline: str) -> Ratio | None:
-        """Return an arm's tokens to the study's target (75 % of the reference's budget) over a baseline's.
+        """Return the ratio of an arm's tokens to a baseline's, both until the study's target loss.
 
-        None where they share no seed. Raise ReportError.
+        The target is that at 75 % of the reference's budget. None if they share no seed. Raise ReportError.
         """
         return ratio(*(self._arm(label).times.get("", {}) for label in (arm, baseline)))
 
     def tokens_to(self, arm: str, loss: float) -> dict[int, float | None]:
-        """Return the training tokens of an arm's finished runs to a validation loss, by seed.
+        """Return, by seed, the training tokens until an arm's finished runs reach a validation loss.
 
-        None: not reached. Between validations, linear in the logarithm of the tokens. Raise ReportError.
+        None: not reached. Interpolated between validations, linearly in log(tokens). Raise ReportError.
         """
         reached = {run.seed: crossing(run.validations, loss) for run in self._arm(arm).arm.finished}
-        return {seed: None if at is None else at.tokens for seed, at in reached.items()}
+        return {seed: None if point is None else point.tokens for seed, point in reached.items()}
 
     def _arm(self, label: str) -> ArmFigures:
-        """Return the arm of that label. Raise ReportError where the study has no finished run of it."""
+        """Return the arm with that label. Raise ReportError if the study has no finished run of it."""
         finished = {item.arm.label: item for item in self._results.arms if item.rows}
         return self._named("arm", label, finished)
 
     def _figure(self, name: str) -> str:
-        """Return the name of a figure that some run has. Raise ReportError."""
+        """Return the name of a figure that at least one run has. Raise ReportError if none has it."""
         rows = [row for item in self._results.arms for row in item.rows]
         return self._named("figure", name, {figure: figure for row in rows for figure in row})
 
     def _named(self, kind: str, name: str, known: Mapping[str, Item]) -> Item:
-        """Return the item of that name. Raise ReportError."""
+        """Return the item with that name. Raise ReportError if there is none."""
         if name not in known:
             near = did_you_mean(str(name), known)
             raise ReportError(f"{self.name} has no {kind} {name!r}{near}; it has {', '.join(known)}")
@@ -161,11 +161,11 @@ class Study:
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The names of the report's figures, in its order."""
+        """The names of the report's figures, in the report's order."""
         return tuple(chart.name for chart in self._document.charts)
 
     def figure(self, name: str) -> "Figure":
-        """Draw a figure as in the report, one or two columns of a paper wide. Raise ReportError."""
+        """Draw a figure of the report, one or two columns of a paper wide. Raise ReportError."""
         charts = {chart.name: chart for chart in self._document.charts}
         chart = self._named("figure", name, charts)
         from poslab.report.render.paper import laid_out
@@ -190,14 +190,14 @@ def read(
     reference: str | None = None,
     primary: str | None = None,
 ) -> Study:
-    """Read a study's records, checked against their checksums; several with commas between their names.
+    """Read a study's records and check their checksums; name several studies with commas between them.
 
-    For `ablation`, the study of commands without a name, only those of the last command, as in its report.
-    `runs` is the folder of all studies' runs. A study that has none there is read from the records archived
-    beside its report in the folder `reports`. `reference` is the label of the arm that the others are
-    compared with, and `primary` the figure that is tested (sliding_8x, loss_8x, ...), by default those of the
-    study's report. Raise ReportError, one line, where there is no such study, arm or figure, or no finished
-    run.
+    Of `ablation`, the study of commands without study=, read only the runs of the last command, as its report
+    does. `runs` is the folder with the runs of all studies. A study with no runs there is read from the
+    records archived beside its report in the folder `reports`. `reference` is the label of the arm that the
+    others are compared with, and `primary` the figure that is tested (sliding_8x, loss_8x, ...); both default
+    to those of the study's report. Raise a one-line ReportError if there is no such study, arm or figure, or
+    no finished run.
     """
     records = load_available(study, Path(runs).expanduser(), Path(reports).expanduser())
     return Study(figures(records, subject_of(study), reference, primary))
@@ -213,7 +213,7 @@ def _losses(sums: Iterable[LossSum]) -> dict[str, Value]:
 
 
 def _columns(rows: Iterable[Mapping[str, Value]], columns: Sequence[str] = ()) -> Table:
-    """Return the rows by column, each of one type, as libraries of tables require."""
+    """Return the rows as columns, each with values of one type, as table libraries require."""
     listed = list(rows)
     names = dict.fromkeys([*columns, *(key for row in listed for key in row)])
     return {name: _of_one_type([row.get(name) for row in listed]) for name in names}

@@ -1,8 +1,8 @@
 """Trained models as folders that `AutoModelForCausalLM.from_pretrained` opens.
 
-A model that transformers has, with the same logits, becomes one of its own: GPT-2, GPT-NeoX, Llama, Qwen3,
-SmolLM3, and Llama 4 and Qwen3-Next without experts. Every other one is opened by poslab's class
-(transformers_model.py), with trust_remote_code=True.
+If transformers has a model with the same logits, the folder is one of that model: GPT-2, GPT-NeoX, Llama,
+Qwen3, SmolLM3, or Llama 4 and Qwen3-Next without experts. Every other model is opened with poslab's class
+(transformers_model.py) and trust_remote_code=True.
 """
 
 import json
@@ -25,22 +25,22 @@ from poslab.objectives import build_objective
 from poslab.training.trained import read_trained_model
 
 FOLDER = "transformers"  # in a run's directory
-CODE = '''"""The model of this folder, which no class of transformers has: it needs the package poslab."""
+CODE = '''"""The model in this folder. transformers has no class for it: it needs the package poslab."""
 
 from poslab.library.transformers_model import PoslabConfig, PoslabForCausalLM
 
 __all__ = ["PoslabConfig", "PoslabForCausalLM"]
 '''
-Names = Mapping[str, str]  # of transformers' modules by poslab's, in a block without the name of the block
+Names = Mapping[str, str]  # transformers' module names by poslab's, in a block without the block's name
 Written = tuple[dict[str, Any], dict[str, Tensor]]  # config.json, and the tensors
 
 
 def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None = None) -> Path:
     """Write a finished run as a folder for transformers, and return its path.
 
-    By default that is `transformers` in the run's directory. It holds config.json, model.safetensors, the
-    tokenizer and, where transformers has no such model, modeling_poslab.py. Raise ConfigError where the run
-    is not finished or predicts no next token.
+    By default it is `transformers` in the run's directory. It contains config.json, model.safetensors, the
+    tokenizer and, if transformers has no such model, modeling_poslab.py. Raise ConfigError if the run is not
+    finished or does not predict the next token.
     """
     directory = run_directory(run)
     trained = read_trained_model(directory)
@@ -66,7 +66,7 @@ def export_transformers(run: str | PathLike[str], to: str | PathLike[str] | None
 
 
 def in_transformers(gpt: GPT, config: Config) -> Written:
-    """Return the config.json and the tensors of a model, of the family that has the same logits."""
+    """Return the config.json and the tensors of a model, for the family that has the same logits."""
     block, scheme = config.model, config.pos.get("scheme")
     softmax = config.attention.get("kind") in ("softmax", "flash")
     known = softmax and not (block.sinks or block.canon)
@@ -91,13 +91,13 @@ def in_transformers(gpt: GPT, config: Config) -> Written:
         "vocabulary": gpt.embedding.num_embeddings - objective.extra_tokens,
         "vocab_size": gpt.embedding.num_embeddings,
         "num_hidden_layers": config.model.layers,
-        "tie_word_embeddings": False,  # the GPT does that
+        "tie_word_embeddings": False,  # the GPT ties them itself
     }
     return settings, dict(gpt.state_dict())
 
 
 def _common(gpt: GPT, config: Config, family: str) -> dict[str, Any]:
-    """Return what all families call alike."""
+    """Return the entries of config.json that have the same name in all families."""
     return {
         "architectures": [family],
         "vocab_size": gpt.embedding.num_embeddings,
@@ -139,7 +139,7 @@ def _gpt2(gpt: GPT, config: Config) -> Written:
     table = weights.pop("scheme.table")
     tensors = {"transformer.wpe.weight": table}
     for name, tensor in _renamed(_with_biases(weights), names, "transformer.h").items():
-        # Its matrices have a row for each input.
+        # GPT-2's matrices have one row per input.
         tensors[name] = tensor.T if ".c_" in name and tensor.ndim == 2 else tensor
     return settings, tensors
 
@@ -169,7 +169,7 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
     }
     heads = config.model.heads
 
-    def by_head(name: str, tensor: Tensor) -> Tensor:  # rows: of each head its queries, keys and values
+    def by_head(name: str, tensor: Tensor) -> Tensor:  # rows: queries, keys and values of each head
         if "query_key_value" not in name:
             return tensor
         shape = 3, heads, -1, *tensor.shape[1:]
@@ -181,9 +181,9 @@ def _gpt_neox(gpt: GPT, config: Config) -> Written:
 
 
 def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Return the entries of config.json that only this family has, and the section of the rotation.
+    """Return the entries of config.json for the family that fits, and the section of the rotation.
 
-    The former is empty where no family fits.
+    The entries are empty if no family fits.
     """
     block, pos = config.model, config.pos
     has = tuple(name for name in ("qk_norm", "output_gate", "bias") if getattr(block, name))
@@ -197,7 +197,7 @@ def _with_rms_norm(config: Config) -> tuple[dict[str, Any], Mapping[str, Any]]:
             return {"model_type": "qwen3_next", "num_experts": 0, **full}, pos
         case {"scheme": "schedule", "has": (), "schemes": schemes, "layers": cycle}:
             pair = sorted(schemes.values(), key=lambda section: section["scheme"] != "rope")
-            names = [cycle[at % len(cycle)] for at in range(block.layers)]
+            names = [cycle[layer % len(cycle)] for layer in range(block.layers)]
             turned = {"no_rope_layers": [int(schemes[name]["scheme"] == "rope") for name in names]}
             if any("window" in section for section in pair):
                 return {}, pos
@@ -254,17 +254,17 @@ def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[s
         **{f"mlp.{part}_proj": f"{perceptron}.{part}_proj" for part in ("gate", "up")},
     }
     width, pairing = settings["head_dim"], rotation["pairing"]
-    if kind == "llama4_text":  # which turns neighbours, too
+    if kind == "llama4_text":  # it also rotates pairs of neighbours
         pairing = "half"
     weights = dict(gpt.state_dict())
 
     def parts(name: str, tensor: Tensor) -> dict[str, Tensor]:
-        """Return what transformers has of a tensor, by names in between."""
+        """Return the tensors of transformers for one of poslab's, under intermediate names."""
         where, _, part = name.rpartition(".")
         block, _, module = where.rsplit(".", 2) if where.startswith("blocks") else ("", "", where)
         match module:
             case "gate_attention":
-                return {}  # it is written with query_key_value, behind the queries of each head
+                return {}  # written with query_key_value, after each head's queries
             case "norm_queries" | "norm_keys":
                 return {name: _half_pairs(tensor, 1, 0, width, pairing)}
             case "query_key_value":
@@ -295,7 +295,7 @@ def _rotation(pos: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _half_pairs(rows: Tensor, heads: int, groups: int, width: int, pairing: str) -> Tensor:
-    """Return the rows of queries, keys and values for pairs (c, c + W/2), in which transformers rotates."""
+    """Return the rows of queries, keys and values for pairs (c, c + W/2), which transformers rotates."""
     if pairing == "half":
         return rows
     by_head = rows.reshape(-1, width, *rows.shape[1:])
@@ -305,7 +305,7 @@ def _half_pairs(rows: Tensor, heads: int, groups: int, width: int, pairing: str)
 
 
 def _with_biases(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights with biases of 0 where a model of `model.bias=false` has none."""
+    """Return the weights with biases of 0 for those that a model with `model.bias=false` lacks."""
     biases = {
         name.removesuffix("weight") + "bias": tensor.new_zeros(len(tensor))
         for name, tensor in weights.items()
@@ -315,7 +315,7 @@ def _with_biases(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(weights: Mapping[str, Tensor], names: Names, layers: str) -> dict[str, Tensor]:
-    """Return the weights by the names of transformers, in which blocks are called `layers`."""
+    """Return the weights by transformers' names, in which the blocks are called `layers`."""
 
     def renamed(name: str) -> str:
         part, _, kind = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""A run trained in the caller's own process: for notebooks, debuggers and programs."""
+"""Train a run in the caller's own process, for notebooks, debuggers and programs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,29 +31,29 @@ def train(
 ) -> RunDirectory:
     """Train and evaluate the run that `compose` describes, in this process.
 
-    Its record is a folder in the folder `study`, such as runs/mine, with the name that `train.py` would use,
-    so that `poslab.read("mine")` and `report.py study=mine` have all runs trained there. `print`,
+    Its record is a folder in the folder `study`, such as runs/mine, named as `train.py` would name it, so
+    that `poslab.read("mine")` and `report.py study=mine` cover all runs trained there. `print`,
     `breakpoint()` and profilers work as in any function. An exception in the run is raised here, and the
-    record then has status failed. A finished run is returned as it is, and a stopped run resumes, to the same
-    bits. `loggers` and `callbacks` are Lightning's, added to those of the request. A finished run calls none
-    of them, and they are not part of its identity: name callbacks that change the result in the request
-    (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises KeyboardInterrupt. The
-    settings `runs`, `reports`, `study` and `launcher` have no effect. Raise ConfigError where the settings
-    cannot work.
+    record then has status failed. A finished run is returned unchanged, and a stopped run resumes with the
+    same result to the bit. `loggers` and `callbacks` are Lightning's, added to those of the request. They are
+    not called for a finished run and are not part of its identity: name callbacks that change the result in
+    the request (`compose("callbacks=[early_stopping]")`). Ctrl-C writes a checkpoint and raises
+    KeyboardInterrupt. The settings `runs`, `reports`, `study` and `launcher` have no effect. Raise
+    ConfigError if the settings cannot work.
     """
     folder = Path(study).expanduser().resolve()
     if not isinstance(request, Request):
-        raise ConfigError("give poslab.train what poslab.compose returns: compose('pos=rope')")
+        raise ConfigError("pass poslab.train a result of poslab.compose, such as compose('pos=rope')")
     if request.config.trainer.devices * request.config.trainer.nodes > 1:
-        raise ConfigError("poslab.train is one process: leave trainer.devices and trainer.nodes at 1")
+        raise ConfigError("poslab.train uses one process: leave trainer.devices and trainer.nodes at 1")
     if request.config.plan:
-        raise ConfigError("plan is for train.py, and poslab.train trains: leave plan out")
+        raise ConfigError("plan works only with train.py: leave it out")
     if request.config.tune.factors:
-        raise ConfigError("poslab.train trains one run and tune several: leave tune out, or use train.py")
+        raise ConfigError("poslab.train trains one run, tune needs several: leave tune out, or use train.py")
     if not NAME.fullmatch(folder.name):
         raise ConfigError(
-            f"{one_line(folder, 200)} names no study: its last part must be at most 100 letters, digits, "
-            "'.', '_' or '-', the first a letter or digit"
+            f"{one_line(folder, 200)} cannot be a study: its last part must be at most 100 letters, digits, "
+            "'.', '_' or '-', first a letter or digit"
         )
     if callbacks:
         check_callbacks(callbacks)

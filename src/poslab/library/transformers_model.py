@@ -1,6 +1,6 @@
-"""A model of poslab as a causal language model of transformers, for the models that transformers lacks.
+"""A poslab model as a causal language model of transformers, for models that transformers lacks.
 
-The modeling_poslab.py of an exported folder imports this module, so it needs poslab where it is loaded.
+The modeling_poslab.py in an exported folder imports this module, so loading the folder needs poslab.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ class PoslabConfig(PretrainedConfig):
     model_type = "poslab"
 
     def __init__(self, settings: Any = None, vocabulary: int = 256, **kwargs: Any) -> None:
-        """`settings` are those of the run, and `vocabulary` the tokens of its text."""
+        """`settings` are those of the run, and `vocabulary` is the number of tokens of its text."""
         self.settings = settings
         self.vocabulary = vocabulary
         super().__init__(**kwargs)
@@ -34,14 +34,14 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config: PoslabConfig) -> None:
         super().__init__(config)
-        with torch.device("cpu"):  # transformers would have its "meta", where ALiBi's slopes are no numbers
+        with torch.device("cpu"):  # transformers would use "meta", where ALiBi's slopes have no values
             self.gpt = build(check(Config, settings_of(config.settings), ""), config.vocabulary)
         self.fixed = {name: buffer.clone() for name, buffer in self.gpt.named_buffers()}
         self.post_init()  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Fill the buffers that the file lacks and that transformers has emptied; weights are there."""
+        """Fill the buffers that transformers emptied and the file lacks; the weights are loaded."""
         for name, buffer in self.gpt.named_buffers():
             if name not in self.gpt.state_dict():
                 buffer.copy_(self.fixed[name])
@@ -53,12 +53,12 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Int[Tensor, "B T"] | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Return the logits, and with `labels` the mean loss in nats. Raise ValueError for what it lacks."""
+        """Return the logits and, with `labels`, the mean loss in nats. Raise ValueError if unsupported."""
         if attention_mask is not None and not attention_mask.all():
-            raise ValueError("poslab's models have no padding: pass sequences of one length")
+            raise ValueError("poslab's models do not support padding: pass sequences of equal length")
         for name in ("position_ids", "output_attentions", "output_hidden_states"):
             if kwargs.get(name) is not None and kwargs[name] is not False:
-                raise ValueError(f"poslab's models in transformers have no {name}: leave it out")
+                raise ValueError(f"poslab's models do not support {name}: leave it out")
         logits = self.gpt(input_ids)
         loss = None
         if labels is not None:
@@ -68,5 +68,5 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Any, *_: Any, attention_mask: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
-        """Pass the whole text for each token: keys and values are not cached."""
+        """Pass the whole text for each new token: keys and values are not cached."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}

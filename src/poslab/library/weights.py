@@ -2,9 +2,8 @@
 
     runs/<study>/<run>/model.safetensors    written by `poslab export checkpoint=runs/<study>/<run>`
 
-The header's metadata has under `poslab` the run's name and configuration, so that no other file is needed,
-and under `sha256` a checksum of these and the tensors. Other libraries read the tensors as from any file of
-this format.
+The header's metadata contains the run's name and configuration under `poslab`, so no other file is needed,
+and a checksum of these and the tensors under `sha256`. Other libraries read the tensors as usual.
 """
 
 import hashlib
@@ -32,12 +31,12 @@ from poslab.record.seal import DamagedError, UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model, settings_of
 
 SUFFIX = ".safetensors"
-FORMAT = 2  # of the metadata under `poslab`
-LENGTH = 8  # bytes that hold the length of the header, which is a multiple of 8
+FORMAT = 2  # version of the metadata under `poslab`
+LENGTH = 8  # bytes for the length of the header, which is a multiple of 8
 
 
 def check_next_token(objective: Mapping[str, Any], remedy: str = "choose another run") -> None:
-    """Raise ConfigError where a model of this objective does not predict each next token."""
+    """Raise ConfigError if a model with this objective does not predict each next token."""
     built = build_objective(objective)
     if not built.causal or (built.reads_text and objective != CAUSAL):
         kind = objective["kind"]
@@ -47,10 +46,10 @@ def check_next_token(objective: Mapping[str, Any], remedy: str = "choose another
 def load(run: str | PathLike[str]) -> GPT:
     """Load the trained model of a finished run, in evaluation mode on the CPU.
 
-    `run` is the run's directory (`runs/<study>/<run>`), its `checkpoint.pt`, or a file of `poslab.export` in
-    any place. Called with tokens (B, T), the model returns the logits (B, T, vocabulary) of the token after
-    each. Unpickles only tensors and plain values. Raise ConfigError, one line, where there is no such run or
-    a file is damaged.
+    `run` is the run's directory (`runs/<study>/<run>`), its `checkpoint.pt`, or a file that `poslab.export`
+    wrote, in any place. Called with tokens (B, T), the model returns the logits (B, T, vocabulary) of the
+    token after each. Only tensors and plain values are unpickled. Raise a one-line ConfigError if there is no
+    such run or a file is damaged.
     """
     path = Path(run).expanduser()
     return _exported(path) if path.suffix == SUFFIX else load_model(run_directory(path))
@@ -61,13 +60,14 @@ def export(
     to: str | PathLike[str] | None = None,
     format: Literal["safetensors", "transformers"] = "safetensors",
 ) -> Path:
-    """Write the weights of a finished run for other programs; return the path of the file or folder.
+    """Write the weights of a finished run for other programs, and return the path of the file or folder.
 
-    `run` is the run's directory. As safetensors `to` is a file, by default `model.safetensors` in that
-    directory: its metadata have the run's configuration as JSON, and `poslab.load` reads it back to the bit.
-    The same run gives the same bytes. For transformers `to` is a folder, by default `transformers` there,
-    which `AutoModelForCausalLM.from_pretrained` opens. Raise ConfigError where the run is not finished or
-    damaged, where `to` does not end in `.safetensors`, and for transformers where the model is not causal.
+    `run` is the run's directory. For safetensors, `to` is a file, by default `model.safetensors` in that
+    directory. Its metadata contains the run's configuration as JSON, `poslab.load` reads the same model back
+    to the bit, and the same run gives the same bytes. For transformers, `to` is a folder that
+    `AutoModelForCausalLM.from_pretrained` opens, by default `transformers` in that directory. Raise
+    ConfigError if the run is unfinished or damaged, if a safetensors file does not end in `.safetensors`, or
+    for transformers if the model does not predict each next token.
     """
     if format not in (known := ("safetensors", "transformers")):
         raise ConfigError(f"format={format}: choose {' or '.join(known)}")
@@ -89,8 +89,8 @@ def export(
         "checkpoint": trained.digest,
         "config": config.result_settings(),
     }
-    # By today's names, also for an older checkpoint. The format allows no shared memory: a shared tensor is
-    # written for each of its names.
+    # An older checkpoint gets today's names, too. The format allows no shared memory: a shared tensor is
+    # written once for each of its names.
     weights = trained.gpt(config).state_dict()
     tensors = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
     text = json.dumps(facts)
@@ -100,17 +100,17 @@ def export(
 
 
 def run_directory(run: str | PathLike[str]) -> Path:
-    """Return the directory of a run that is named by it, or by its checkpoint. Raise ConfigError."""
+    """Return the directory of a run, from its path or that of its checkpoint. Raise ConfigError."""
     directory = Path(run).expanduser()
     if directory.is_file() and directory.name == FINAL:
         directory = directory.parent
     if directory.is_file():
-        raise ConfigError(f"{directory} is no run: name a run directory such as runs/STUDY/RUN")
+        raise ConfigError(f"{directory} is not a run: name a run directory such as runs/STUDY/RUN")
     return directory
 
 
 def tokenizer_json(directory: Path, config: Config) -> bytes:
-    """Return the tokenizer.json of a run: that of its text, or one in which each byte is a token."""
+    """Return the tokenizer.json of a run: that of its text, or one with a token for each byte."""
     if config.data.get("vocabulary") in ("bytes", None):
         return tokenizer_of_bytes().encode()
     return (directory / TOKENIZER).read_bytes()
@@ -126,7 +126,7 @@ def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 def _ordered(data: bytes) -> bytes:
-    """Return the file with its metadata in the order of their names, which the library's varies."""
+    """Return the file with its metadata sorted by name: the order that the library writes varies."""
     begin = LENGTH + int.from_bytes(data[:LENGTH], "little")
     header = json.loads(data[LENGTH:begin])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
@@ -136,7 +136,7 @@ def _ordered(data: bytes) -> bytes:
 
 
 def _exported(path: Path) -> GPT:
-    """Load the model in a file of `export`. Raise ConfigError."""
+    """Load the model in a file that `export` wrote. Raise ConfigError for another or damaged file."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -148,11 +148,11 @@ def _exported(path: Path) -> GPT:
     if "poslab" not in metadata:
         raise ConfigError(f"{path} was not written by poslab: load its tensors with safetensors itself")
     if metadata.get("sha256") != _digest(metadata["poslab"], tensors):
-        raise DamagedError(f"{path} is damaged, or of an earlier version: export the run again")
+        raise DamagedError(f"{path} is damaged, or from an earlier version: export the run again")
     facts = json.loads(metadata["poslab"])
     if facts["format"] != FORMAT:
         raise UnreadableError(
-            f"{path} has format {facts['format']}, and this version reads {FORMAT}: export the run again"
+            f"{path} has format {facts['format']}, but this version reads {FORMAT}: export the run again"
         )
     settings = settings_of(facts["config"])
     try:
