@@ -28,6 +28,7 @@ FORMAT = 3  # part of every cache key: increase it when prepared data would look
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+SHORTEST = 16  # tokens: no shorter training length is advised
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,10 @@ def check_lengths(
     else:
         return
     remedies = ["a longer text"]
+    if validation and not several and not isinstance(held_out, str):
+        size = -(-(2 * longest + 1) * (train + validation) // validation)
+        unit = 10 ** max(0, len(str(size)) - 2)
+        remedies = [f"a longer text (about {-(-size // unit) * unit:,} tokens)"]
     if held_out != HELD_OUT and train > context_length:
         remedies.append("a larger data.held_out")
     if several and train > context_length and validation > 2 * longest:
@@ -113,9 +118,11 @@ def check_lengths(
     if train > context_length < validation:
         reachable = [multiple for multiple in MULTIPLES if 2 * multiple * context_length < document]
         remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]
-    fitting = min(train - 1, validation - 1, (document - 1) // (2 * multiple))
-    if fitting > 0:
-        remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}")  # a power of two
+    for times, setting in ((multiple, ""), (1, " evaluate.longest=1")):
+        fitting = min(train - 1, validation - 1, (document - 1) // (2 * times))
+        if fitting >= SHORTEST:
+            remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}{setting}")  # a power of two
+            break
     advice = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]]))
     raise ConfigError(f"{corpus.name} has {train + validation:,} tokens; its {short}; use {advice}")
 
