@@ -179,7 +179,11 @@ def test_a_task_beside_a_text_is_no_second_text(tmp_path):
     for seed in range(2):
         config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 6}}
         write_run(tmp_path, f"copy-{seed}", seed=seed, config=config, data={"name": "no text"})
-    assert gather("made_up", tmp_path, "rope").texts == ()
+    results = gather("made_up", tmp_path, "rope")
+    assert results.texts == ()
+    (warning,) = [text for text in warnings_of(results) if "tasks" in text]
+    assert all(words in warning for words in ("copy", "code", "study=NAME"))
+    assert not any("fingerprint" in text or "None" in text for text in warnings_of(results))
 
 
 def test_bits_are_called_bits(tmp_path):

@@ -102,6 +102,12 @@ def _differences(runs: tuple[Run, ...], across_texts: bool, across_budgets: bool
     as on a ladder, they are compared budget by budget.
     """
     tasks = grouped(("" if run.has_text else plain(run.objective, 60), run) for run in runs)
+    if "" in tasks and (named := [task for task in tasks if task]):
+        texts = listing(list(dict.fromkeys(plain(run.data_name, 60) for run in tasks[""])))
+        yield (
+            f"The study has both tasks ({listing(named)}) and text ({texts}): no difference and no target is "
+            "taken across them; give each its own study (study=NAME)."
+        )
     for question in QUESTIONS[across_texts:]:
         if question is BUDGETS and across_budgets:
             continue
@@ -203,6 +209,7 @@ QUESTIONS = (  # the question on the text comes first
         lambda run: run.data_fingerprint,
         "The data differ (fingerprints {})",
         ", so no difference in nats per token and no target is taken across them",
+        by_task=True,
     ),
     Question(lambda run: recipe(run.manifest.code), "The runs were trained by different code ({})"),
     Question(
@@ -227,6 +234,7 @@ QUESTIONS = (  # the question on the text comes first
         lambda run: run.vocabulary,
         "The vocabularies differ ({} tokens, including the document separator)",
         ": compare bits per byte (primary=sliding_bits_per_byte_1x or farther), not nats per token",
+        by_task=True,
     ),
     Question(
         lambda run: run.manifest.device, "The devices differ ({})", ", so speeds and times are not comparable"
