@@ -144,7 +144,7 @@ def test_a_tokenizers_mask_of_ones_is_taken_and_padding_is_refused(tmp_path):
     given = {"max_new_tokens": 3, "do_sample": False}
     masked = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given)
     assert torch.equal(masked, model.generate(tokens, **given))
-    with pytest.raises(ValueError, match="one length"):
+    with pytest.raises(ValueError, match="equal length"):
         model(tokens, attention_mask=torch.tensor([[0, 1, 1, 1]]))
     with pytest.raises(ValueError, match="no position_ids"):
         model(tokens, position_ids=torch.arange(4)[None])
