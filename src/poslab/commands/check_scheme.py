@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _section(name: str, conf: "Conf", settings: list[str]) -> dict[str, Any]:
-    """Return the section `pos` that the arguments describe. Raise UserError."""
+    """Return the section `pos` that the arguments describe. Raise UserError if it is incomplete."""
     from omegaconf import OmegaConf
 
     from poslab.config.registry import find

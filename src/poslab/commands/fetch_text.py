@@ -75,7 +75,7 @@ def _source(names: Sequence[str], options: dict[str, str]) -> "Source":
         name: section for name, section in sections(conf, "data").items() if section["source"] == "package"
     }
     if len(names) != 1 or names[0] not in known:
-        raise UserError(f"give one text; the texts of packages are {', '.join(known)}")
+        raise UserError(f"give the name of one text: {', '.join(known)}")
     source = find({**known[names[0]], **options})
     assert isinstance(source, Source)
     return source

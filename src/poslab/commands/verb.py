@@ -57,7 +57,7 @@ def answered(command: str, act: Callable[[], int]) -> int:
 
 
 def config_dir(arguments: list[str]) -> tuple[str, list[str]]:
-    """Return the folder that --config-dir names, or "", and the other arguments. Raise UserError."""
+    """Return the folder of --config-dir (or "") and the other arguments. Raise UserError if it is empty."""
     from poslab.config.compose import config_flags
 
     flags, remaining = config_flags(arguments, ("--config-dir", "-cd"))

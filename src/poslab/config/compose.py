@@ -154,7 +154,7 @@ def command_line(overrides: Sequence[str], multirun: bool) -> str:
 def config_flags(
     arguments: Iterable[str], names: Container[str] = CONFIG_FLAGS
 ) -> tuple[list[str], list[str]]:
-    """Return the arguments that name option folders or a config (CONFIG_FLAGS), and the remaining ones."""
+    """Return the flags in `names` with their values, and the remaining arguments."""
     flags: list[str] = []
     remaining: list[str] = []
     following = iter(arguments)

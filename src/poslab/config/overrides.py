@@ -37,7 +37,7 @@ def check_texts(overrides: Sequence[object]) -> None:
 
 
 def evaluation_overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the settings in `arguments` by dotted key, parsed as in train.py. Raise ConfigError."""
+    """Return `arguments` by dotted key, parsed as in train.py. Raise ConfigError if a setting is wrong."""
     overrides: dict[str, Any] = {}
     for argument in arguments:
         try:
@@ -80,7 +80,7 @@ def with_overrides(settings: Mapping[str, Any], overrides: Mapping[str, Any], co
 def logger(overrides: Mapping[str, Any], conf: Conf, default: str) -> dict[str, dict[str, Any]]:
     """Return the loggers of an evaluation, by default those of the option `default` in conf/logger.
 
-    Raise ConfigError if one is not W&B.
+    Raise ConfigError if one is wrong, or is not W&B.
     """
     chosen = {"logger": default, **{key: overrides[key] for key in overrides if _is_for_loggers(key)}}
     try:

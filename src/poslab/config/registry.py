@@ -82,7 +82,7 @@ def named_in(section: Any, key: str) -> Iterator[str]:
 
 
 def part_name(kind: type[Any], package: str) -> str:
-    """Return the name with which `find` returns `kind`: its module, with the full name outside `package`."""
+    """Return the name by which `find` returns `kind`; outside `package`, its module's full name."""
     return kind.__module__.removeprefix(f"{package}.")
 
 
@@ -105,7 +105,7 @@ def declared_modules(package: str) -> Mapping[str, str]:
 
 
 def module_name(name: str, package: str) -> str:
-    """Return the full name of the module that `name` stands for, without importing it."""
+    """Return the full name of the module for the part `name`, without importing it."""
     module = f"{package}.{name}"
     if source_of(module) is not None:
         return module

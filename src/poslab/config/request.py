@@ -29,7 +29,7 @@ class TuneOptions(Options):
     @model_validator(mode="after")
     def _all_or_none(self) -> Self:
         if bool(self.factors) != bool(self.seeds):
-            raise ValueError("factors and seeds must be set together")
+            raise ValueError("factors and seeds must be set together: tune=learning_rate sets both")
         if self.scheme_factors and not self.factors:
             raise ValueError("scheme_factors are tried with each of factors: set factors too")
         factors = [*self.factors, *self.scheme_factors]
@@ -80,8 +80,8 @@ class Config(RunConfig):
     )
     branches: bool = Field(default=False, description="with wsd: budgets share their steps before the decay")
     tune: TuneOptions
-    reference: str | None = Field(description="arm that the other arms are compared with")
-    primary: str | None = Field(description="loss that the report tests, such as sliding_8x")
+    reference: str | None = Field(description="arm that the other arms are compared with; null: the first")
+    primary: str | None = Field(description="loss that the report tests; null: sliding_8x, or nearest below")
     logger: dict[str, dict[str, Any]] = Field(
         default={}, description="a section for each logger, chosen with logger=NAME or logger=[NAME,...]"
     )
@@ -117,7 +117,7 @@ class Config(RunConfig):
     def _study_names_a_folder(cls, study: str) -> str:
         if not NAME.fullmatch(study):
             raise ValueError(
-                f"{study[:100]!r} must be letters, digits, '.', '_' or '-', first a letter or digit"
+                f"{study[:100]!r} must be letters, digits, '.', '_' or '-', the first a letter or digit"
             )
         return study
 

@@ -55,9 +55,7 @@ class BlockOptions(Options):
     query_groups: int | None = Field(
         default=None, ge=1, description="key-value heads, shared by the query heads; null: as many as heads"
     )
-    qk_norm: bool = Field(
-        default=False, description="RMSNorm of each head's queries and keys, before any rotation"
-    )
+    qk_norm: bool = Field(default=False, description="RMSNorm of the heads' queries and keys before rotation")
     output_gate: bool = Field(
         default=False, description="multiply attention's output by sigmoid(W input) (Qiu et al. 2025)"
     )
@@ -189,8 +187,10 @@ class EvaluateOptions(Options):
         ge=1, description="validations per run, evenly spaced; auto: 100, or one per step if there are fewer"
     )
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
-    longest: Literal["auto", Multiple] = Field(description="longest length over L; auto: 8 on CPU, 16 on GPU")
-    segments: int = Field(ge=1, description="stretches of text, of the longest length each, to score")
+    longest: Literal["auto", Multiple] = Field(
+        description="longest evaluation length, as a multiple of L; auto: 8 on a CPU, 16 on a GPU"
+    )
+    segments: int = Field(ge=1, description="stretches of text to score, each of the longest length")
     documents: Literal["single", "joined"] = Field(
         default="single", description="a segment is from one document, or from several joined to its length"
     )

@@ -228,8 +228,8 @@ def _sizes(
     context_length: int | None = None,
 ) -> tuple[Geometry, ModelOptions]:
     size = load(installed_conf().file("model", model))
-    given = {"width": width, "heads": heads, "layers": layers}
-    changed = {name: value for name, value in given.items() if value is not None}
+    sizes = {"width": width, "heads": heads, "layers": layers}
+    changed = {name: value for name, value in sizes.items() if value is not None}
     checked = check(ModelOptions, {**size["model"], **changed}, "model")
     length = size["context_length"] if context_length is None else context_length
     _check_whole("context_length", length, 1)

@@ -53,7 +53,7 @@ def train(
     if not NAME.fullmatch(folder.name):
         raise ConfigError(
             f"{one_line(folder, 200)} cannot be a study: its last part must be at most 100 letters, digits, "
-            "'.', '_' or '-', first a letter or digit"
+            "'.', '_' or '-', the first a letter or digit"
         )
     if callbacks:
         check_callbacks(callbacks)
