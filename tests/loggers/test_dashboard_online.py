@@ -48,7 +48,7 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
         f"workspace: {server.address}/someone/other?nw={nw}",
         f"report: {server.address}/someone/other/reports/Study-{STUDY}--{before[1].key}",
         # The project was not there yet: nothing is of use until its runs are synced.
-        "no run of the study is in someone/other yet; to send them: "
+        "no run of the study is in someone/other yet; to send the runs: "
         f"wandb sync runs/{STUDY}/*/wandb/offline-run-*",
     ]
     write_study(Path("runs"))

@@ -66,7 +66,7 @@ def test_all_runs_are_reported_together_where_that_is_asked_for(home, monkeypatc
     give(home / "runs", FIRST, ["rope", "alibi"], study="mine", reference="rope width 64")
     capsys.readouterr()
     assert main(["study=mine", "earlier=true"]) == 2
-    assert "all runs count anyway" in capsys.readouterr().err
+    assert "always covers all runs" in capsys.readouterr().err
     assert main(["study=mine"]) == 0
     assert "rope width 64" in capsys.readouterr().out  # which is no arm
 

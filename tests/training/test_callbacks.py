@@ -100,7 +100,7 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [(ModelCheckpoint(), r"checkpoint\.pt"), (Callback, r"give objects, such as MyCallback\(\)")],
+    [(ModelCheckpoint(), r"checkpoint\.pt"), (Callback, r"pass objects such as MyCallback\(\)")],
 )
 def test_an_object_that_is_no_callback_or_writes_checkpoints_is_refused(given, reason, tmp_path):
     with pytest.raises(poslab.ConfigError, match=reason):
