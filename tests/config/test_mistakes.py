@@ -160,7 +160,7 @@ UNFIT = {
     "evaluate.rescale=[none,dynamic] evaluate.longest=1": (
         "evaluate.rescale=dynamic changes nothing for pos.scheme=rope up to its longest evaluation"
     ),
-    "primary=slidng_8x": "'slidng_8x' cannot be tested; the losses are sliding_0.5x, sliding_1x, ",
+    "primary=slidng_8x": "'slidng_8x' is not a testable loss; these are: sliding_0.5x, sliding_1x, ",
     "primary=sliding_8x evaluate.longest=4": (
         "is evaluated up to 4 L (evaluate.longest); there are sliding_0.5x, sliding_1x, sliding_2x, "
         "sliding_4x, loss_0.5x"

@@ -81,7 +81,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("own_callbacks.NoCallback", "own_callbacks.NoCallback is no pytorch_lightning.Callback"),
+        ("own_callbacks.NoCallback", "own_callbacks.NoCallback is not a pytorch_lightning.Callback"),
         ("own_callbacks.Missing", "callbacks.own: .*Missing"),
         ("no_such_package.Own", "no module of that name"),
         ("own", "names no class"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 USAGE = """\
 Create a workspace view and a Report in W&B from the measurements of a study's runs. After more runs, run the
-command again: it replaces both, including changes made by hand.
+command again: it replaces both, including manual changes.
 
   {command} study=NAME [project=NAME] [entity=NAME] [runs=DIR] [reports=DIR]
 

@@ -7,7 +7,7 @@ and reports use the form that the user typed. This module imports nothing slow.
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]  # poslab's own
+PACKAGE = Path(__file__).parents[1]  # the package poslab
 # Commands with their own script in a checkout; train.py runs the others.
 SCRIPTS = ("train", "report")
 

@@ -109,7 +109,7 @@ class Config(RunConfig):
     @classmethod
     def _primary_names_a_figure(cls, primary: str | None) -> str | None:
         if primary is not None and primary not in FIGURES:
-            raise ValueError(f"{primary[:60]!r} cannot be tested; the losses are {', '.join(FIGURES)}")
+            raise ValueError(f"{primary[:60]!r} is not a testable loss; these are: {', '.join(FIGURES)}")
         return primary
 
     @field_validator("study")

@@ -102,9 +102,7 @@ class TrainerOptions(Options):
         default=ADAMW, description="muon: for the blocks' matrices (Jordan et al. 2024), AdamW for the rest"
     )
     learning_rate: float = Field(gt=0, description="peak learning rate of the schedule")
-    scheme_rate: float = Field(
-        gt=0, description="multiplies the `rate` of a scheme with its own parameters, such as pos.rate"
-    )
+    scheme_rate: float = Field(gt=0, description="multiplies pos.rate, the rate of a scheme's own parameters")
     schedule: Literal["cosine", "constant", "wsd"] = Field(
         description="learning rate after the warm-up; wsd: constant, then linear to zero over the last fifth"
     )

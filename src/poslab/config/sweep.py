@@ -66,13 +66,13 @@ class Composer:
     def composed(self, overrides: Sequence[str]) -> Composed:
         """Return the configuration of the run with these overrides. Raise Hydra's errors."""
         seeds = [int(match[1]) for text in overrides if (match := SEED.fullmatch(text))]
-        others = tuple(text for text in overrides if not SEED.fullmatch(text))
+        seedless = tuple(text for text in overrides if not SEED.fullmatch(text))
         if not seeds:
             return _from_hydra(self._compose(list(overrides)))
-        if others not in self._composed:
-            self._composed[others] = self._compose(list(overrides))
-        OmegaConf.update(self._composed[others], "seed", seeds[0])  # other settings may refer to it
-        return _from_hydra(self._composed[others])
+        if seedless not in self._composed:
+            self._composed[seedless] = self._compose(list(overrides))
+        OmegaConf.update(self._composed[seedless], "seed", seeds[0])  # other settings may refer to it
+        return _from_hydra(self._composed[seedless])
 
 
 def _from_hydra(config: DictConfig) -> Composed:

@@ -28,7 +28,6 @@ FORMAT = 3  # part of every cache key: increase it when prepared data would look
 FILES = ("train.bin", "validation.bin", "documents.bin", "lengths.bin", "spellings.bin")
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
-SHORTEST = 16  # tokens: no shorter training length is advised
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +105,9 @@ def check_lengths(
         short = f"validation {part} ({document:,}) is shorter than the {needed}"
     else:
         return
-    remedies = ["a longer text"]
-    if validation and not several and not isinstance(held_out, str):
-        size = -(-(2 * longest + 1) * (train + validation) // validation)
-        unit = 10 ** max(0, len(str(size)) - 2)
-        remedies = [f"a longer text (about {-(-size // unit) * unit:,} tokens)"]
+    is_sized = validation and not several and not isinstance(held_out, str)
+    size = -(-(2 * longest + 1) * (train + validation) // max(1, validation))
+    remedies = [f"a longer text (about {size:,} tokens)" if is_sized else "a longer text"]
     if held_out != HELD_OUT and train > context_length:
         remedies.append("a larger data.held_out")
     if several and train > context_length and validation > 2 * longest:
@@ -120,7 +117,7 @@ def check_lengths(
         remedies += [f"evaluate.longest={multiple}" for multiple in reachable[-1:]]
     for times, setting in ((multiple, ""), (1, " evaluate.longest=1")):
         fitting = min(train - 1, validation - 1, (document - 1) // (2 * times))
-        if fitting >= SHORTEST:
+        if fitting >= 16:  # tokens: shorter windows say little about positions
             remedies.append(f"context_length={1 << (fitting.bit_length() - 1)}{setting}")  # a power of two
             break
     advice = " or ".join(filter(None, [", ".join(remedies[:-1]), remedies[-1]]))

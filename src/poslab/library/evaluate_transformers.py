@@ -191,7 +191,7 @@ def _settings(
     evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
     keys = {setting.partition("=")[0] for setting in settings}
     if trackers := [key for key in keys if key.startswith("logger")]:
-        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is stored on this machine: leave it out")
+        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is stored only here: leave it out")
     if "data.vocabulary" in keys:
         raise ConfigError("data.vocabulary: a model of hf= uses its own tokenizer: leave it out")
     text = pretrained.get_text_config()

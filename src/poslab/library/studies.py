@@ -130,7 +130,7 @@ class Study:
     def time_ratio(self, arm: str, baseline: str) -> Ratio | None:
         """Return the ratio of an arm's tokens to a baseline's, both until the study's target loss.
 
-        The target is that at 75 % of the reference's budget. None if they share no seed. Raise ReportError.
+        The target is the reference's loss at 75 % of its budget. None if they share no seed.
         """
         return ratio(*(self._arm(label).times.get("", {}) for label in (arm, baseline)))
 

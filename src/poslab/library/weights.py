@@ -66,7 +66,7 @@ def export(
     directory. Its metadata contains the run's configuration as JSON, `poslab.load` reads the same model back
     to the bit, and the same run gives the same bytes. For transformers, `to` is a folder that
     `AutoModelForCausalLM.from_pretrained` opens, by default `transformers` in that directory. Raise
-    ConfigError if the run is unfinished or damaged, if a safetensors file does not end in `.safetensors`, or
+    ConfigError if the run is unfinished or damaged, if a safetensors `to` does not end in `.safetensors`, or
     for transformers if the model does not predict each next token.
     """
     if format not in (known := ("safetensors", "transformers")):
