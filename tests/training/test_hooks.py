@@ -1,4 +1,4 @@
-"""Forward hooks run on every module of a GPT, as users of PyTorch expect."""
+"""Forward hooks run on every module except schemes, untied `output`, and mixers' `decay` and `overwrite`."""
 
 import pytest
 import torch
