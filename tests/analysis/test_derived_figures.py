@@ -78,10 +78,15 @@ def test_figures_that_are_not_a_row_per_run_are_refused(tmp_path, monkeypatch, s
         (lambda curve: curve.set_axis(map("place {}".format, curve.index)), "'place 0' in its index"),
         (lambda curve: curve.astype(str), "in a column"),
         (lambda curve: curve["sum"], "a Series"),
+        (lambda curve: curve.set_axis([0] * len(curve)), "0 twice in its index"),
+        (lambda curve: curve.assign(run=1.0), "'run' twice"),
+        (lambda curve: curve.assign(segment=1.0), "'segment' twice"),
+        (lambda curve: curve.set_axis(["arm"], axis=1), "'arm' twice"),
+        (lambda curve: curve.assign(b=1.0).set_axis(["a", "a"], axis=1), "'a' twice"),
     ],
 )
 def test_a_curve_that_is_not_of_numbers_is_refused(tmp_path, monkeypatch, wrong, named):
-    """In one line, in the report and by loggers; text in the index ended in a traceback."""
+    """In one line, in the report and by loggers: text in the index and most names gave a traceback."""
 
     class Wrong(WorstSegment):
         table = EXTRAPOLATION
@@ -110,12 +115,13 @@ def test_a_slash_in_the_name_of_a_line_makes_no_folder(tmp_path, monkeypatch):
 
         def curve(self, table):
             sums = table.groupby("segment").nll.sum()
-            return sums.to_frame("sum/all").assign(sum_all=2 * sums)
+            return sums.to_frame("sum/all_2").assign(**{"sum/all": 2 * sums, "sum_all": 3 * sums})
 
     write_run(tmp_path, "run")
     monkeypatch.setattr(poslab.measures, "measurements", lambda: (Slashed(),))
     section = StudyTables(gather("made_up", tmp_path, None)).default_section(Slashed())
-    assert [chart.name for chart in section.charts] == ["worst_segment_sum_all", "worst_segment_sum_all_1"]
+    names = [chart.name.removeprefix("worst_segment_") for chart in section.charts]
+    assert names == ["sum_all_2", "sum_all", "sum_all_2_2"]
     assert [*section.sheets] == ["worst_segment_arms", "worst_segment"]
 
 

@@ -60,7 +60,7 @@ class Trained:
     _results: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, compute: "Callable[[Trained], Result]") -> Result:
-        """Return what `compute` returns for this model, computed once for all measurements that call it."""
+        """Return what `compute` returns for this model, computed once for all measurements that need it."""
         if compute not in self._results:
             self._results[compute] = compute(self)
         return self._results[compute]
@@ -108,7 +108,8 @@ class Measurement:
     def curve(self, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
         """Return the curve of one run, a DataFrame of numbers: a line per column over x, the index.
 
-        Each x occurs once. Loggers draw the curve, the default `section` its means over the seeds by arm.
+        Each x occurs once, and no column is named arm, run or as the `axis`. Loggers draw the curve, the
+        default `section` its means over the seeds by arm.
         """
         return None
 
@@ -168,7 +169,7 @@ def figures(runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
 
 
 def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a row of summary.csv with a measurement's figures. Raise ConfigError if it has one of them."""
+    """Return a row of summary.csv with a measurement's figures. Raise ConfigError if it has one already."""
     if taken := row.keys() & figures.keys():
         raise ConfigError(
             f"a measurement returns the figures {', '.join(sorted(taken))}, which summary.csv has from "
@@ -178,9 +179,9 @@ def joined(row: Mapping[str, Value], figures: Mapping[str, Value]) -> dict[str, 
 
 
 def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[str, Value]]:
-    """Return the figures of each run that has the measurement's table, by its name; NaN becomes None.
+    """Return each run's figures from the measurement's table, by the run's name; None for those not finite.
 
-    Raise ConfigError if `summarise` does not return what the contract says.
+    Raise ConfigError if `summarise` does not return one row per run.
     """
     if type(measurement).summarise is Measurement.summarise:
         return {}
@@ -199,7 +200,7 @@ def figures_of(measurement: Measurement, runs: Sequence[Run]) -> dict[str, dict[
 
 
 def curve_of(measurement: Measurement, table: "pandas.DataFrame") -> "pandas.DataFrame | None":
-    """Return the curve of one run. Raise ConfigError if `curve` does not return what the contract says."""
+    """Return the curve of one run. Raise ConfigError if it is not what the contract of `curve` says."""
     curve: Any = measurement.curve(table)
     if curve is None:
         return None
@@ -209,17 +210,22 @@ def curve_of(measurement: Measurement, table: "pandas.DataFrame") -> "pandas.Dat
         for value in values.tolist():
             if not isinstance(plain_value(value), int | float):
                 raise _wrong(measurement, "curve", f"a DataFrame with {value!r:.60} in {place}")
+    if twice := curve.index[curve.index.duplicated()].tolist():
+        raise _wrong(measurement, "curve", f"a DataFrame with {twice[0]!r:.60} twice in its index")
+    names = ["arm", "run", measurement.axis, *map(str, curve.columns)]  # columns of the report's tables
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise _wrong(measurement, "curve", f"{twice[0]!r:.60} twice among arm, run, its axis and its columns")
     return curve
 
 
 CONTRACTS = {
     "summarise": "one row per run and the runs' names as its index",
-    "curve": "numbers only, in its index as well",
+    "curve": "numbers only, in its index as well, each x once and each name once",
 }
 
 
 def _wrong(measurement: Measurement, hook: str, returned: str) -> ConfigError:
-    """Return the error for a hook that returned something else than its contract says."""
+    """Return the error for a hook that did not return what its contract says."""
     wanted = f"return a DataFrame with {CONTRACTS[hook]}"
     return ConfigError(f"measurement {measurement.name}: `{hook}` returned {returned}: {wanted}")
 

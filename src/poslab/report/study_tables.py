@@ -195,7 +195,7 @@ class StudyTables:
                 continue  # no run has a number
             line = str(column).replace("_", " ")
             name = file_name(f"{measurement.family}_{column}")
-            if name in [chart.name for chart in charts]:
+            while name in [chart.name for chart in charts]:
                 name += f"_{len(charts)}"
             charts.append(
                 LineChart(
@@ -212,7 +212,7 @@ class StudyTables:
 
 
 def file_name(name: str) -> str:
-    """Return a name for a figure or table, which is also that of its files: `a/b` is a_b."""
+    """Return `name` as the name of a figure or table and of its files: `a/b` becomes a_b."""
     return re.sub(r"[^\w-]", "_", name)
 
 

@@ -146,9 +146,9 @@ def write_document(document: Document, reports: Path) -> Report:
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
 
-    for name in document.sheets:  # those of a measurement's own section may be anything
+    for name in document.sheets:  # a measurement's own section may have chosen any name
         if not is_file_name(f"{name}.csv"):
-            raise ReportError(f"a figure or table is named {plain(name, 60)!r}: name it as a file, without /")
+            raise ReportError(f"a figure or table is named {plain(name, 60)!r}: choose a name without /")
     directory = reports / document.name
     for folder in (directory, directory / "figures"):
         remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
