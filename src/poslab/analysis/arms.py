@@ -1,7 +1,7 @@
 """Group runs into arms: an arm is the whole configuration except the seed, within one study.
 
-Finished runs with the same configuration and seed but different code or data are not averaged: the one that
-finished last counts, and the others are listed as superseded.
+Runs with the same configuration and seed but different code or data are not averaged: of those that ended,
+finished or diverged, the last one counts, and the others are listed as superseded.
 """
 
 import hashlib
@@ -71,12 +71,12 @@ class Arm:
 
     @property
     def finished(self) -> tuple[Run, ...]:
-        """Return the runs that count, sorted by seed."""
+        """The runs that count, sorted by seed."""
         return tuple(sorted((run for run in self.runs if run.status == "done"), key=lambda run: run.seed))
 
     @property
     def seeds_started(self) -> int:
-        """Return the number of seeds, however their runs ended."""
+        """The number of seeds with runs, however these ended."""
         return len({run.seed for run in self.runs})
 
     @property
@@ -205,7 +205,7 @@ def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
 
 
 def _once(run: Run, counted: dict[str, str]) -> Run:
-    """Count a run that is in several studies only in the first of them."""
+    """Mark an ended run as superseded if the same run was counted before, as in an earlier study."""
     identity = run.manifest.identity
     if run.status not in ENDED or identity is None:
         return run
@@ -216,7 +216,7 @@ def _once(run: Run, counted: dict[str, str]) -> Run:
 
 
 def _supersede(runs: Sequence[Run]) -> list[Run]:
-    """Mark runs as superseded where a later run with the same configuration and seed has finished."""
+    """Mark ended runs as superseded if another run with the same configuration and seed ended later."""
     ended = sorted((run for run in runs if run.status in ENDED), key=finished_at)
     same = {run.name: (run.tunes, key(run), run.seed) for run in ended}
     latest = {same[run.name]: run.name for run in ended}
@@ -287,7 +287,7 @@ def differing(configurations: Sequence[Settings]) -> list[str]:
 
 
 def labels(groups: Sequence[Sequence[Run]], tuned: Collection[str]) -> list[str]:
-    """Return a different label for each arm, with the study's name if there are several studies.
+    """Return a distinct label for each arm, with the study's name if there are several studies.
 
     A label names only what differs within a study. In the `tuned` studies, which choose a learning rate for
     each arm, it names no learning rate.
@@ -317,16 +317,16 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     implied = BLOCK if len(set(bare)) == len(bare) else ()
     needed = _needed(flat, [key for key in keys if not key.startswith(prefixes) and key not in implied])
     # A published model's name identifies it; options are added only where several have one name.
-    named = [[] if is_pretrained(run) else needed for run in firsts]
-    names = [_with_settings(*parts) for parts in zip(bare, flat, named, strict=True)]
-    # The scheme's label should already name its options. Labels that are still equal get them added.
+    shown = [[] if is_pretrained(run) else needed for run in firsts]
+    names = [_with_settings(*parts) for parts in zip(bare, flat, shown, strict=True)]
+    # A scheme's label should already name its options; they are added only to labels that are still equal.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
         same = [values for values, text in zip(flat, first, strict=True) if text == label]
         extra = [key for key in differing(same) if key.startswith(prefixes)]
         if is_pretrained(firsts[i]):
             extra = _needed(same, keys)
-        names[i] = _with_settings(bare[i], options, [*named[i], *extra])
+        names[i] = _with_settings(bare[i], options, [*shown[i], *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:
@@ -336,7 +336,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
 
 
 def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """Return the `keys` that are needed to distinguish the configurations, in the order of WORDS."""
+    """Return the `keys` that are needed to distinguish the configurations, those of WORDS first."""
     order = list(WORDS)
     chosen: list[str] = []
     groups = 1
@@ -349,7 +349,7 @@ def _needed(flat: Sequence[Settings], keys: Sequence[str]) -> list[str]:
 
 
 def _with_settings(label: str, options: Settings, keys: Sequence[str]) -> str:
-    """Return the label followed by the settings `keys`."""
+    """Return the label, followed by the settings with these `keys`."""
     return " ".join(filter(None, [label, *(_setting(key, options, keys) for key in keys)]))
 
 

@@ -17,7 +17,7 @@ FAMILY = "sliding_bits_per_byte"
 
 
 def by_document(run: Run, multiples: Sequence[float]) -> list[Row]:
-    """Return a row per rotation: bits per byte in sliding windows, and their change from the trained one.
+    """Return a row per rotation: bits per byte in sliding windows, and their change from those as trained.
 
     Half widths are those of 95 % intervals over documents. A change is computed document by document
     (poslab.analysis.spread.noise_of_losses).

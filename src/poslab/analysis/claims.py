@@ -1,6 +1,6 @@
 """All claims of a verdict, as one family of tests.
 
-At most 5 % of studies claim any difference that does not exist, whether no arms differ or only some do.
+At most 5 % of studies claim anything that is false, whether no arms differ or only some do.
 Holm's procedure controls the family-wise error whichever hypotheses are true and however the tests depend on
 each other.
 """
@@ -57,9 +57,9 @@ def claims(
 ) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Return the tests behind a verdict, corrected together, and `comparisons` and `pairs` with corrected p.
 
-    They test the tested figure between all arms of a group, each with its own reference; in the group of
+    Tested are: the tested figure between all arms of each group, which has its own reference; in the group of
     `reference`, the loss at L and the time to the target at 75 % of its budget, against it; and context gain
-    at the longest length against 0. A test without a p value (one seed, no spread) is not in the family. A
+    at the longest length, against 0. A test without a p value (one seed, no spread) is not in the family. A
     study with several `families`, one per text, gives each an equal share of its false alarms (Bonferroni).
     """
     label = reference.arm.label

@@ -20,14 +20,14 @@ COMPARED = ("loss", "sliding", "context_gain")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two arms on one figure; `p_holm` is set only for tests in the verdict's family."""
+    """The figure of `arm` less that of `against`; `p_holm` is set only for tests in the verdict's family."""
 
     arm: Arm
     against: Arm
     figure: str
     difference: Difference
     p_holm: float | None = None
-    normality_p: float | None = None  # p of normal differences over the seeds, only for the tested figure
+    normality_p: float | None = None  # of the test that the seeds' differences are normal; tested figure only
     beside: Difference | None = None  # the same arms in the other protocol, for pairs on the tested figure
     # The larger p of two tests (the differences are equal; `beside` is 0), corrected over all pairs.
     change_p_holm: float | None = None
@@ -63,7 +63,7 @@ class Comparison:
     def reading(self) -> str:
         """The finding in words: "lower" or "higher" only if the corrected test separates the arms.
 
-        Noise is an interval that contains 0. Arms outside noise without a significant p are not separated.
+        Noise: the interval contains 0. Not separated: it excludes 0, but the corrected p is not significant.
         """
         difference = self.difference
         if difference.half_width is None:
@@ -195,7 +195,7 @@ def pairs(
 
 
 def mean_ranks(all_figures: Sequence[ArmFigures], figure: str) -> dict[str, float]:
-    """Return each arm's mean rank in `figure` over the seeds that all ranked arms share; the lowest is 1.
+    """Return each arm's mean rank in `figure` over the seeds that all ranked arms share; rank 1 is lowest.
 
     Arms without the figure have no rank, and equal losses share one. Empty if the arms share no seed.
     """

@@ -59,7 +59,7 @@ class ArmFigures:
         return None if known is None else known.mean
 
     def per_token(self, figure: str) -> float | None:
-        """Return a whole-run figure's mean per training token; None if the runs differ in tokens."""
+        """Return a whole-run figure's mean per training token; None if unknown or if tokens differ."""
         mean = self.mean(figure)
         tokens = set(self.by_seed("tokens").values())
         return mean / tokens.pop() if mean is not None and len(tokens) == 1 else None
@@ -112,14 +112,14 @@ def arm_figures(
 
 
 def _timed(arm: Arm) -> list[Run]:
-    """Return the runs to time, sorted by seed: finished ones, and diverged ones of seeds without those."""
+    """Return the runs to time by seed: finished ones, and diverged ones of seeds without a finished run."""
     finished = {run.seed for run in arm.finished}
     lost = [run for run in arm.runs if run.status == "diverged" and run.seed not in finished]
     return sorted([*lost, *arm.finished], key=lambda run: run.seed)
 
 
 def _time(run: Run, target: float) -> Time:
-    """Return the tokens to a loss; a diverged run that had not reached it never does."""
+    """Return the tokens to a loss. A diverged run that did not reach it took more than its whole budget."""
     crossing = measures.crossing(run.validations, target)
     done = run.status == "done"
     if crossing is None:
@@ -149,7 +149,7 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
-    """Return columns of an arm's shortest and longest usable length (`key` is RELATIVE or FIXED), or None."""
+    """Return columns of an arm's shortest and longest usable length, None without; `key`: RELATIVE, FIXED."""
     lengths = sorted(
         (value, row[f"{key}_multiple"], row[f"{key}_at_least"] is True)
         for row in rows
@@ -167,7 +167,7 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
 
 
 def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    """Return the least and greatest position over an arm's runs, and how many measured runs have one."""
+    """Return an arm's least and greatest position, and how many of how many measured runs have one."""
     measured = [row for row in rows if row[f"{key}_found"] is not None]
     positions = [value for row in measured if isinstance(value := row[key], int)]
     return {
@@ -183,7 +183,7 @@ def fixed_limit(reference: Iterable[Mapping[str, Value]]) -> float | None:
 
     It is 5 % above the mean of the reference's sliding losses at L. A model that never used its context loses
     little past L, so its own loss gives it a long usable length, but it is above this limit already at L.
-    `reference` has the rows of its finished runs, one per seed. None if none of them has such a loss.
+    `reference` has the rows of its finished runs, one per seed. Return None if no row has such a loss.
     """
     losses = [float(loss) for row in reference if isinstance(loss := row.get("sliding_1x"), int | float)]
     return (1 + measures.TOLERANCES[""]) * fmean(losses) if losses else None

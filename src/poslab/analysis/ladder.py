@@ -72,7 +72,7 @@ class Ladder:
     reference: str  # a contender
     contenders: tuple[str, ...]  # in the order of the arms
     rungs: tuple[Rung, ...]
-    figures: tuple[str, ...]  # the tested figure; if it is past L, the loss at L before it
+    figures: tuple[str, ...]  # the tested figure, preceded by the loss at L if it is past L
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _described(arms: Mapping[str, ArmFigures], reference: str, in_bits: bool) ->
 
 @dataclass(frozen=True)
 class Crossing:
-    """Two contenders with gaps of opposite signs in two rungs, both with intervals that exclude 0."""
+    """Two contenders: the gaps between them in two rungs have opposite signs and intervals that exclude 0."""
 
     arm: str
     against: str
@@ -175,14 +175,14 @@ class Crossing:
     after: Rung
     gap_before: Difference
     gap_after: Difference
-    p_holm: float  # p that not both gaps have their sign, corrected over all pairs of contenders and of rungs
+    p_holm: float  # of the null that not both signs hold, corrected over all pairs of contenders and of rungs
 
 
 def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
     """Return the crossings of every pair of contenders, and how many pairs of gaps were examined.
 
-    A crossing lies between a rung with a decided gap and the next rung with one. Its p is the larger of the
-    two (an intersection-union test, Berger 1982), corrected over all examined pairs of gaps.
+    A crossing lies between a rung with a decided gap and the next rung with one. Its p is the larger p of the
+    two gaps (an intersection-union test, Berger 1982), corrected over all examined pairs of gaps.
     """
     crossed: dict[tuple[str, str, int, int], tuple[Difference, Difference]] = {}
     tests: dict[tuple[str, str, int, int], float] = {}
@@ -204,14 +204,14 @@ def crossings(rungs: Ladder, figure: str) -> tuple[tuple[Crossing, ...], int]:
 
 
 def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
-    """Count the pairs of contenders, and those that a rung orders by mean as `Ladder.whole` does.
+    """Count the pairs of contenders that a rung orders by mean as `Ladder.whole` does, and all pairs.
 
     Also count both among the pairs that `Ladder.whole` decides.
     """
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
-        gap, whole = (member.gap(arm, against, figure) for member in (rung, rungs.whole))
+        gap, whole = (each.gap(arm, against, figure) for each in (rung, rungs.whole))
         if gap is not None and whole is not None:
             pairs[whole.decided] += 1
             same[whole.decided] += gap.mean * whole.mean > 0
@@ -221,7 +221,7 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Trend:
-    """How a contender's gap Delta changes with compute C: Delta = a + b ln(C / C0) + c ln(D / N), fit 1."""
+    """Fit 1 of a gap Delta by compute C and tokens per parameter: Delta = a + b ln(C / C0) + c ln(D / N)."""
 
     arm: str
     per_tenfold: Difference  # b ln 10: nats per tenfold compute
@@ -258,7 +258,7 @@ class Trend:
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
-    """Return the trend of a contender's gap over three or more rungs; None with fewer.
+    """Return the trend of a contender's gap over three or more rungs; None with fewer, or one compute.
 
     The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval includes each
     gap's variance over seeds, and the sum's variance over documents, which all rungs score. If the gaps lie

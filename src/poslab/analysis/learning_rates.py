@@ -1,6 +1,6 @@
 """Rates tuned arm by arm: the loss at each point of the grid, and the rates with the lowest loss.
 
-A point is a learning rate and, if the scheme has parameters of its own, the multiple of it that trains them.
+A point is a learning rate and, if the scheme has parameters of its own, the multiple of it used for these.
 Tuning runs have separate seeds and text, and count in no other figure.
 """
 
@@ -29,8 +29,8 @@ def choose(losses: Mapping[Rates, Sequence[float | None]]) -> Choice | None:
     `losses` has a final validation loss per seed, None or not finite if the seed's run did not end with one.
     Rates with such a seed, or without seeds, are excluded. None if all rates are.
     """
-    known = {rates: [math.nan if loss is None else loss for loss in seeds] for rates, seeds in losses.items()}
-    means = {rates: fmean(nll) for rates, nll in known.items() if nll and all(map(math.isfinite, nll))}
+    filled = {rates: [math.nan if loss is None else loss for loss in nll] for rates, nll in losses.items()}
+    means = {rates: fmean(nll) for rates, nll in filled.items() if nll and all(map(math.isfinite, nll))}
     if not means:
         return None
     chosen = min(means, key=lambda rates: (means[rates], rates))

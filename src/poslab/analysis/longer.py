@@ -1,4 +1,4 @@
-"""Arms and their controls, trained at a longer length on as many tokens: what can be gained past L."""
+"""Arms beside controls that were trained at a longer length on as many tokens: what can be gained past L."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +31,9 @@ class Control:
 
 
 def controls(results: Results) -> tuple[Control, ...]:
-    """Return every arm with such a control: same budget, and same settings except FOLLOWING.
+    """Return every arm with its control: same budget, same text, and same settings except FOLLOWING.
 
-    If an arm has several controls, the one with its learning rate counts; none counts if several remain.
+    If an arm has several controls, the one with its rates counts; none counts if several remain.
     """
     finished = [item for item in results.arms if item.rows]
     pairs = (_control(*pair) for pair in permutations(finished, 2))

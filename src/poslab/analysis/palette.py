@@ -1,8 +1,8 @@
 """Colours, markers and dashes: a scheme has the same colour in every figure, table and study.
 
-The scheme determines the colour, the variant (a base, a rescaling) its tint, both the marker, so that lines
-differ in grey too, and the attention the dash. RoPE has too many variants for one blue: they also use an
-indigo and a cyan.
+The scheme determines the colour, and the variant (a base, a rescaling) its tint. Both determine the marker,
+so that lines differ in grey too; the attention determines the dash. RoPE has too many variants for one blue:
+they also use an indigo and a cyan.
 """
 
 import math
@@ -25,7 +25,7 @@ COLOURS = (
     ("#5f7a1f", "#b5cc6a"),
     ("#0f7f86", "#63cdd3"),
 )
-PLAIN = 7  # the number of colours for lines that are no arms
+PLAIN = 7  # the number of colours for lines that are not arms
 GREY = 6
 # The schemes in the order of their colours; the colour of any other scheme follows from its name.
 SCHEMES = ("rope", "alibi", "t5", "learned", "sinusoidal", "xpos", "none", "fire", "fox", "kerple", "pope")
@@ -60,7 +60,7 @@ class Look:
 
 
 def look(number: int) -> Look:
-    """Return the look with this number, from OF_ARMS on for an arm, below that for another line."""
+    """Return the look with this number: that of an arm from OF_ARMS on, of another line below."""
     if number < OF_ARMS:
         light, dark = COLOURS[number % PLAIN]
         return Look(light, dark, MARKERS[number % len(MARKERS)], DASHES[number % len(DASHES)])
@@ -122,7 +122,7 @@ def _places(schemes: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def _place(pos: str) -> tuple[int, int] | None:
-    """Return a poslab scheme's numbers of colour and variant, or None; rope_500k is a variant of rope."""
+    """Return the numbers of a scheme's colour and variant (rope_500k: one of rope), or None if not known."""
     scheme, _, variant = pos.replace(" ", "_").partition("_")
     if scheme not in SCHEMES:
         return None

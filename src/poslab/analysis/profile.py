@@ -23,7 +23,7 @@ class Profile:
 
 
 def profile(items: Sequence[ArmFigures]) -> Profile | None:
-    """Return the profile of two or more arms; None if they share no target that one of them reached."""
+    """Return the profile of arms; None for fewer than two, or if they share no target that one reached."""
     timed = [{(suffix, seed) for suffix, by_seed in item.times.items() for seed in by_seed} for item in items]
     shared = sorted(set.intersection(*timed)) if timed else []
     if len(items) < 2 or not shared:

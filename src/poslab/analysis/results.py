@@ -186,7 +186,7 @@ class Results:
 
     @property
     def fewest_seeds(self) -> int:
-        """The smallest number of seeds behind a tested difference; without one, the largest of any arm."""
+        """The smallest number of seeds behind a tested difference; if none is tested, `seeds`."""
         pairs = [pair.difference.n for pair in self.pairs]
         return min(pairs, default=self.seeds)
 
@@ -243,14 +243,14 @@ def _texts(
     labels = {run.name: arm.on_its_text for arm in every_arm for run in arm.runs}
     texts = []
     for name in names if len(names) > 1 else ():
-        shortened = (
+        narrowed = (
             replace(record, runs=tuple(run for run in record.runs if run.readable and text_of(run) == name))
             for record in records
         )
-        part = tuple(replace(record, earlier=()) for record in shortened if record.runs)
+        part = tuple(replace(record, earlier=()) for record in narrowed if record.runs)
         listed, part_arms = arms(part)
         named = tuple(replace(arm, label=labels[arm.runs[0].name]) for arm in part_arms)
-        if len({arm.label for arm in named}) == len(named):  # not if files of one name differ in content
+        if len({arm.label for arm in named}) == len(named):  # not so if files with one name differ in content
             part_arms = named
         finished = {arm.label: arm for arm in part_arms if arm.finished}
         if reference.on_its_text in finished and len(finished) > 1:
@@ -295,7 +295,7 @@ def _figures(
         for arm in every_arm
     )
     figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
-    if not base.rows:  # without them it is unknown which losses compare
+    if not base.rows:  # without a finished run of the reference, it is unknown which losses compare
         figure = None
     compared = compare(all_figures, base, figure, multiples)
     groups = [(all_figures, base)]  # groups of arms that are tested against one another, and their references

@@ -63,12 +63,12 @@ class Scaling:
 
 
 def scaling(rungs: Ladder, arm: str, figure: str) -> Scaling | None:
-    """Return an arm's fit over four or more sizes and two or more numbers of tokens per parameter.
+    """Return an arm's fit over four or more sizes and two or more numbers of tokens per parameter, or None.
 
-    The fit is by least squares on the logarithms of mean losses, weighted by their covariance over seeds
-    (pooled over the rungs) and over documents (which all runs score). Intervals are profile intervals: a
-    factor varies and all else is fitted again, by Student's t with the degrees of freedom of the seeds. They
-    are wider if the law fits worse than noise explains. None with fewer, or without noise (one seed each).
+    None with fewer, or without noise (one seed each). The fit is by least squares on the logarithms of mean
+    losses, weighted by their covariance over seeds (pooled over the rungs) and over documents (which all runs
+    score). Intervals are profile intervals: a factor varies and all else is fitted again, by Student's t with
+    the seeds' degrees of freedom. They are wider if the law fits worse than noise explains.
     """
     used = [rung for rung in rungs.rungs if rung.gap(arm, rungs.reference, figure) is not None]
     sizes = {rung.parameters for rung in used}
@@ -129,7 +129,7 @@ def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarra
 
 
 def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarray, int] | None:
-    """Return the mean losses' covariance over seeds, with one relative noise for all rungs; its freedom."""
+    """Return the mean losses' covariance over seeds, with one relative noise for all, and its freedom."""
     freedom = sum(losses.shape[1] - 1 for _, losses in values)
     if not freedom:
         return None
@@ -176,7 +176,7 @@ def _least(residuals: Residuals, start: np.ndarray, fixed: int | None = None) ->
 
 
 def _need(residuals: Residuals, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
-    """Return 1 / k and its profile interval, in which the sum of squares rises by at most `allowed`."""
+    """Return 1 / k and its profile interval, where squares rise by up to `allowed`; open ends are None."""
     ends: list[float | None] = []
     for side in (1, -1):
         near = best

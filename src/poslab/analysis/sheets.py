@@ -25,7 +25,7 @@ def sheet(rows: Iterable[Row]) -> Sheet:
 
 
 def arms_sheet(results: Results) -> Sheet:
-    """Return arms.csv: a row per arm, with mean, half 95 % interval and number of seeds of every figure."""
+    """Return arms.csv: a row per arm, with the mean, half the 95 % interval and seeds of each figure."""
     figures = [
         f"{family}_{name(k)}"
         for family in (*estimates.BY_LENGTH, *estimates.CHANGES)
@@ -121,7 +121,7 @@ def _paired(between: Difference) -> Row:
 
 
 def flat(item: object) -> dict[str, Value]:
-    """Return the fields of a dataclass as cells: for an arm its label, for a difference three cells."""
+    """Return a dataclass's fields that fit into cells: an arm as its label, a difference as three cells."""
     row: dict[str, Value] = {}
     for field, value in vars(item).items():
         if isinstance(value, Difference):

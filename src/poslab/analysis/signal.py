@@ -1,4 +1,4 @@
-"""Signal and noise of each figure: how far arms lie apart, compared with seeds and with the last checkpoints.
+"""Signal and noise of each figure: the range of the arms against the spread of seeds and last checkpoints.
 
 Heineman et al. 2025 (Signal and Noise) divide the range over models by the standard deviation over the last
 checkpoints of one model. The noise over seeds is that of runs that differ in nothing else.
@@ -33,7 +33,7 @@ class Signal:
     checkpoints: float | None  # likewise over a run's last validations, pooled over runs; only for VALIDATION
     half_width: float | None  # median half width of the 95 % intervals of differences from the reference
     apart: int  # arms that differ from the reference, with Holm's correction over the figure's arms
-    compared: int  # arms that are tested against the reference, which takes two seeds
+    compared: int  # arms that are tested against the reference, which needs two seeds
     over_seeds: float | None  # `spread` divided by `seeds`
     over_checkpoints: float | None  # `spread` divided by `checkpoints`
     decides: bool  # whether any arm differs

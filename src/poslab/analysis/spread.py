@@ -69,12 +69,12 @@ def _losses(figure: str) -> dict[str, int]:
 def noise_of_losses(
     signed: Sequence[tuple[Mapping[str, LossSum], float, bool]], by_segment: bool = False
 ) -> TextNoise | None:
-    """Return how much other text would change a sum of losses, each with its weight and "in bits" or not.
+    """Return how much other text would change a sum of losses, each with its weight and whether in bits.
 
     The draws are documents or, `by_segment` in records without documents, segments if all runs scored the
-    same. A loss is a ratio of sums, nats over tokens, so a draw adds its nats beyond its share of the mean
-    (Cochran, Sampling Techniques, 1977, section 2.11). Summing a draw's additions over all runs pairs the
-    arms. None with too few draws.
+    same. A loss is a ratio of sums, nats over tokens, so a draw adds its nats less the mean loss times its
+    tokens (Cochran, Sampling Techniques, 1977, section 2.11). Summing a draw's additions over all runs pairs
+    the arms. None with too few draws.
     """
     of_documents = all(part.document for scored, *_ in signed for part in scored.values())
     alike = len({frozenset((key, part.tokens) for key, part in scored.items()) for scored, *_ in signed}) == 1

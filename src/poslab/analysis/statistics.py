@@ -86,7 +86,7 @@ class Variance:
 class TextNoise(Variance):
     """How far other text of the same kind would change a mean difference."""
 
-    documents: int | None  # how many were drawn; None for segments: those of one document are no draws
+    documents: int | None  # how many were drawn; None if segments were, which may depend on one another
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,13 @@ def paired(
 
 
 def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple[float, float | None]:
-    """Return half the 95 % interval and p of a mean over seeds crossed with documents: all score the same.
+    """Return half the 95 % interval and p of a mean over seeds, all of which score the same documents.
 
     The variance is that over seeds plus that over documents. Both contain the interaction of seed and
     document, so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
-    Statistics 2007, has the same for crossed factors). Degrees of freedom follow Satterthwaite (1946). They
-    trust two or three seeds that happen to agree, and cover only 88 % if those decide. So the interval is
-    never narrower, and p never smaller, than over the seeds only (tests/analysis/test_text_noise.py).
+    Statistics 2007, has the same for crossed factors). Degrees of freedom follow Satterthwaite (1946). That
+    trusts two or three seeds that happen to agree: where they decide, intervals cover 88 %. So the interval
+    is never narrower, and p never smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
     n = len(differences)
     seeds = Variance(_deviation(differences) ** 2 / n, n - 1)
@@ -151,7 +151,7 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
 
 
 def of_variances(mean: float, parts: Sequence[Variance]) -> tuple[float, float | None]:
-    """Return half the 95 % interval and p of a mean with the sum of these variances; p is None if that is 0.
+    """Return half the 95 % interval and p of a mean with these variances, summed; p is None if they are 0.
 
     Degrees of freedom follow Satterthwaite (1946).
     """
@@ -182,7 +182,7 @@ class Sum:
         return math.fsum(part.variance for part in self.parts)
 
     def difference(self, *further: Variance) -> Difference:
-        """Return the sum with its interval, which includes the variances `further`; one seed has no interval.
+        """Return the sum with its interval, including the variances `further`; None without two seeds.
 
         It may be narrower than over the seeds only, unlike the interval of one difference: with two or more
         groups its coverage is right (dev/trends.py).
@@ -231,7 +231,7 @@ Kind = Literal["exact", "at_least", "at_most", "none"]
 class Ratio:
     """The ratio of times to a target, arm over reference: a geometric mean over `n` shared seeds, or a bound.
 
-    `exact` has a mean and, from two seeds on, an interval; `at_least` has only `low`, `at_most` only `high`.
+    `exact` has a mean and, from two seeds on, an interval; `at_least` has `low`, `at_most` `high`.
     """
 
     n: int
@@ -319,7 +319,7 @@ def _bound(values: Sequence[float], near: bool) -> tuple[float, float | None]:
     half = half_width_of_next(values) if near else _half_width(values, CONFIDENCE_OF_BOUND)
     p = _p_near_budget(values) if near else p_value(values, CONFIDENCE_OF_BOUND)
     mean = math.fsum(values) / len(values)
-    return mean - half, p if mean > 0 else 1.0  # from 0 down, nothing is claimed
+    return mean - half, p if mean > 0 else 1.0  # a mean of 0 or below claims nothing
 
 
 def _p_near_budget(values: Sequence[float]) -> float | None:

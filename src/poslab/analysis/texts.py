@@ -1,7 +1,7 @@
 """A study on several texts: how far they agree on each arm's difference from the reference, and on the order.
 
 Losses on different texts do not compare, in nats or in bits; differences of arms on one text do, paired by
-seed. Nothing here is a mean over texts: its interval is worth printing only from five texts on.
+seed. Nothing here is a mean over texts: it takes five or more for an interval that is worth printing.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Agreement:
 
     @property
     def means(self) -> list[float]:
-        """The mean differences, sorted."""
+        """The mean differences in the figure's unit, sorted."""
         return sorted(item.difference.mean for item in self.comparisons if item is not None)
 
     @property
@@ -32,7 +32,7 @@ class Agreement:
         return sum(mean < 0 for mean in self.means)
 
     def separated(self, side: str) -> int:
-        """Return on how many texts the test, corrected over all texts' claims, reads "lower" or "higher"."""
+        """Return the number of texts with a test, corrected over all texts' claims, that reads `side`."""
         return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 
