@@ -74,7 +74,7 @@ def _heads(table: DataFrame) -> DataFrame:
 
 
 def uniform(length: int, causal: bool = True) -> float:
-    """Return the mean distance, in tokens, of evenly spread attention, for queries in the second half."""
+    """Return evenly spread attention's mean distance in tokens, for queries in a window's second half."""
     queries = range(length // 2, length)
     if causal:
         return sum(i / 2 for i in queries) / len(queries)
@@ -82,7 +82,7 @@ def uniform(length: int, causal: bool = True) -> float:
 
 
 def _even(study: StudyTables) -> dict[str, float | None]:
-    """Return the mean distance of evenly spread attention by arm; None if a layer attends within a window."""
+    """Return evenly spread attention's mean distance by arm; None if a layer attends only within a window."""
     even: dict[str, float | None] = {}
     for item in study.results.arms:
         for run in item.arm.finished[:1]:

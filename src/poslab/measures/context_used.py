@@ -42,16 +42,16 @@ class ContextUsed(Measurement):
         windows = validation_windows(trained.corpus, WINDOWS, length)
         objective = build_objective(trained.config.objective)
         tokens, targets = objective.of_evaluation(windows, trained.corpus.vocabulary)
-        last = targets[:, -max(1, length // 8) :]
+        last_targets = targets[:, -max(1, length // 8) :]
         with trained.progress.phase("evaluating shorter contexts"), in_precision(trained.config):
             for context in contexts(length):
                 places = [slice(end - context, end) for end in ends(length, context)]
                 given, scored = (np.concatenate([side[:, at] for at in places]) for side in (tokens, targets))
-                losses = token_losses(trained.gpt, given, scored, last.shape[1] // len(places))
+                losses = token_losses(trained.gpt, given, scored, last_targets.shape[1] // len(places))
                 yield {
                     "context": context,
                     "nll": float(losses.sum()),
-                    "tokens": int((last != UNSCORED).sum()),
+                    "tokens": int((last_targets != UNSCORED).sum()),
                 }
 
     def summarise(self, table: DataFrame) -> DataFrame:
@@ -92,7 +92,7 @@ def contexts(length: int) -> list[int]:
 
 
 def ends(length: int, context: int) -> Int[np.ndarray, "E"]:
-    """Return the ends of windows of `context` tokens that score each of the last L/8 targets of L once."""
+    """Return where windows of `context` tokens end that score the last L/8 targets of a window once each."""
     scored = max(1, length // 8)
     step = math.gcd(scored, max(1, context // 8))
     return np.arange(length - scored + step, length + 1, step)

@@ -127,9 +127,9 @@ def _finding(study: StudyTables, table: DataFrame, kind: str, multiple: float) -
 
 
 def is_above_guessing(share: Estimate, questions: int) -> bool:
-    """Return whether neither the noise of seeds nor that of `questions` questions can explain a share.
+    """Return whether neither the noise of seeds nor that of so few questions explains a share above CHANCE.
 
-    `questions` is the number at one depth, since all depths ask for the same keys.
+    `questions` is the number of questions at one depth, since all depths ask for the same keys.
     """
     from scipy.stats import binomtest
 

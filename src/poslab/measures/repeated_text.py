@@ -1,9 +1,9 @@
 """Whether a model reads an earlier copy of a repeated passage, by the distance back to that copy.
 
 The passage is the last tokens of a held-out window. It is scored with a copy of it in place of the text at
-some distance before it, and with the original text there. The difference of the two losses is the value of
-the copy less that of the text that it replaces. Copying reveals induction heads (Olsson et al. 2022, arXiv
-2209.11895). Natural repeats lie where the author put them; these can lie at every distance.
+some distance before it, and with the original text there. The two losses differ by the value of the copy less
+that of the text that it replaces. Copying reveals induction heads (Olsson et al. 2022, arXiv 2209.11895).
+Natural repeats lie where the author put them; these can lie at every distance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ CUE = 8  # first tokens of a passage, by which a repeat can be recognised: not s
 
 
 class RepeatedText(Measurement):
-    """The change of the loss on a passage, in nats per token, if a copy of it is some distance before it."""
+    """The change of the loss on a 32-token passage, in nats per token, due to a copy some distance before."""
 
     # Sums over the same targets, with the copy and without it.
     columns = "multiple", "distance", "window", "document", "nll", "nll_without", "tokens"

@@ -109,14 +109,14 @@ class Retrieval(Measurement):
         if table is None:
             return None
         table = table.astype({"multiple": float, "depth": float})
-        by_name = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
-        shares = {by_name[name] for name in table.run.unique()}
+        share_of = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
+        shares = {share_of[name] for name in table.run.unique()}
         share = shares.pop() if len(shares) == 1 else None
         trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
         tasks = {task: table[table.task == task] for task in TITLES if (table.task == task).any()}
         figures = {task: _over_depths(rows) for task, rows in tasks.items()}
         by_arm = [row for task, of_task in figures.items() for row in _by_length(study, task, of_task)]
-        by_run = table.assign(training_share=table.run.map(by_name), **_figures(table))
+        by_run = table.assign(training_share=table.run.map(share_of), **_figures(table))
         columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
         columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
         return Section(
@@ -191,7 +191,7 @@ def _table(study: StudyTables, tasks: Mapping[str, DataFrame]) -> Table:
         records += [{"task": TITLES[task], **row} for row in study.by_arm(wide)]
     losses = [f"{formatting.number(math.log(SYMBOLS[task]))} ({TITLES[task].lower()})" for task in tasks]
     caption = (
-        "Over all depths. Nats per token is the loss on the answer only, which falls before answers become "
+        "Over all depths. Nats per token is the loss on the answer only, which moves before answers become "
         f"exact; guessing among the symbols of the answer loses {listing(losses)}. A dash means that the "
         "scheme is not defined at that length, or was not measured there."
     )

@@ -108,8 +108,8 @@ def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
     panels = tuple(replace(whole_chart, title=title, series=lines) for title, lines in drawn)
     ends = not all(row["drawn"] for row in rows)
     caption = (
-        "What the trained scheme adds to the logit of a key at a distance before the query, with a line per "
-        "head. Layers that share one scheme are shown once; of others, the first and the last are shown. "
+        "What the trained scheme adds to the logit of a key at each distance before the query, with a line "
+        "per head. Layers that share one scheme are shown once; of others, the first and the last are shown. "
         + (f"A line ends where it falls {DEPTH:g} nats below its highest point. " if ends else "")
         + scale(panels)
         + bars(results)
@@ -118,7 +118,7 @@ def _chart(study: StudyTables, table: DataFrame) -> PanelChart | None:
 
 
 def drawn_part(line: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Return the part of a head's line around its highest point, up to where it is DEPTH nats lower."""
+    """Return the part of a head's line around its highest point that is at most DEPTH nats lower."""
     top = max(range(len(line)), key=lambda i: line[i].mean)
     low = line[top].mean - DEPTH
     first = next((i + 1 for i in range(top, -1, -1) if line[i].mean < low), 0)

@@ -20,7 +20,7 @@ from poslab.report.tables import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-SIZES = 24  # about so many sizes are tested
+SIZES = 24  # about this many sizes are tested
 LEARNED = 0.95  # a run with a smaller share exact at the longest size of training has not learned the task
 HALF = 0.5
 
@@ -49,7 +49,7 @@ class Task(Measurement):
         sizes = sizes_of(options.shortest, options.longest, options.tested)
 
         def counted(logits: "Tensor", targets: "Tensor") -> "Tensor":
-            """Return for each sample: whether it is exact, its right and its scored tokens, their nats."""
+            """Return per sample: whether exact, how many tokens are right and are scored, and the nats."""
             scored, right = targets != UNSCORED, logits.argmax(dim=-1) == targets
             losses = cross_entropy(logits.mT.double(), targets, ignore_index=UNSCORED, reduction="none")
             columns = (right == scored).all(dim=1), right.sum(dim=1), scored.sum(dim=1), losses.sum(dim=1)
