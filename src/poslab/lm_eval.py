@@ -73,7 +73,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        """The token that separates documents, and the context of a request without one."""
+        """The token that separates documents; it is also the context of a request without one."""
         return self.separator
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
@@ -96,7 +96,7 @@ class PoslabLM(TemplateLM):  # type: ignore[misc]
         for request in requests:
             (text,) = request.args
             windows = get_rolling_token_windows(self.tok_encode(text), self.separator, self.max_length, 1)
-            scores = (self._scored(inputs[: len(inputs) - len(end) + 1], end) for inputs, end in windows)
+            scores = (self._scored(inputs[: len(inputs) - len(tail) + 1], tail) for inputs, tail in windows)
             totals.append(sum(total for total, _ in scores))
         return totals
 

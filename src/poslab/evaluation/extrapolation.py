@@ -216,7 +216,7 @@ def spread(
     """Return `count` different (segment, block) pairs, spread evenly over segments and over places in them.
 
     Multiples of the golden ratio modulo 1 fill an interval evenly at every count. Pairs that coincide are
-    taken once, so there may be slightly fewer than `count`. Return all pairs if `count` is at least as many.
+    taken once, so there may be slightly fewer than `count`. If there are at most `count`, return all pairs.
     """
     total = segments * blocks
     if count >= total:
@@ -249,7 +249,7 @@ def _rows(
     targets: Int[np.ndarray, "N T"],
     token_bytes: Int[np.ndarray, "V"],
 ) -> list[dict[str, Any]]:
-    """Return rows of extrapolation.csv, one per segment; `segment` has the segment of each row of losses."""
+    """Return rows of extrapolation.csv, one per segment; `segment` is that of each row of `losses`."""
     scored = {number: targets[segment == number] for number in np.unique(segment)}
     scored = {number: tokens[tokens != UNSCORED] for number, tokens in scored.items()}
     return [

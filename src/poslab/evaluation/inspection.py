@@ -87,7 +87,7 @@ def _different_layers(gpt: GPT) -> Iterator[tuple[int, Scheme]]:
 
 @torch.no_grad()
 def _bias(index: int, layer: Scheme, distances: list[int], device: torch.device) -> Rows:
-    """Return the bias for a query at position L - 1, or at the position `distance` if that is farther."""
+    """Return the bias at each distance, on a query at position L - 1 or, if larger, at that distance."""
     last = layer.geometry.context_length - 1
     rows: Rows = []
     for distance in distances:

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from poslab.config.schema import RunConfig
 from poslab.model.gpt import GPT
 
-# Affects results only by rounding. On a CPU, smaller batches cost more calls, larger ones exceed the cache.
+# Affects results only by rounding. On a CPU, fewer cost more calls per token, and more exceed the cache.
 TOKENS_A_BATCH = {"cpu": 4_096, "cuda": 65_536}
 PAIRS_A_BATCH = 2**28  # pairs of tokens: attention=softmax stores a number for each, in each head
 LOGITS_A_BATCH = 2**29  # if logits are needed: 2 GiB in float32
@@ -48,7 +48,7 @@ def token_losses(
     last: int | None = None,
     on_batch: Callable[[int], None] = lambda tokens: None,
 ) -> Float[np.ndarray, "N last"]:
-    """Return each target's negative log-likelihood in nats. With `last`, score only each row's last targets.
+    """Return each target's negative log-likelihood in nats, or only those of each row's `last` last targets.
 
     It is 0 if a target is UNSCORED. `on_batch` is called with the number of tokens that the model has
     processed since the previous call.

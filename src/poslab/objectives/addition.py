@@ -16,7 +16,7 @@ PLACES = string.ascii_letters.encode()
 
 class AdditionOptions(TaskOptions):
     hints: bool = Field(description="whether a letter before each digit names its place")
-    tested: int = Field(ge=1, lt=len(PLACES), description="the longest size that is tested")
+    tested: int = Field(ge=1, lt=len(PLACES), description="the largest tested size")
 
 
 class Addition(Task):

@@ -1,7 +1,7 @@
 """Predict hidden tokens from both sides: masked language modelling (BERT; Devlin et al. 2019, section 3.1).
 
-Most of the scored tokens are hidden by an extra token, some are replaced by another token of the text, and
-the rest are left as they are. So the state of every token must represent what may be there. BERT scores 15 %;
+Most of the scored tokens are hidden by an extra token, some are replaced by a random token, and the rest are
+left as they are. So the state of every token must represent what may be there. BERT scores 15 %;
 Wettig et al. 2023 (arXiv 2202.08005) find that more is better.
 """
 

@@ -118,7 +118,7 @@ class Task(Objective):
             if (zlib.crc32(question) % OF_TESTS == 0) is for_tests:
                 return sample
         raise ConfigError(
-            f"objective.shortest={size} has too few different samples to reserve some for tests: choose more"
+            f"objective.shortest={size} has too few different samples to reserve some for tests: increase it"
         )
 
     def _windows(self, windows: Int[np.ndarray, "N T+1"], draw: Draw, for_tests: bool) -> Examples:
