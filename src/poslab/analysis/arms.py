@@ -205,7 +205,7 @@ def _fitting(candidates: Sequence[Arm], label: str) -> list[Arm]:
 
 
 def _once(run: Run, counted: dict[str, str]) -> Run:
-    """Mark an ended run as superseded if the same run was counted before, as in an earlier study."""
+    """Mark an ended run as superseded if the same run was counted before, in an earlier study."""
     identity = run.manifest.identity
     if run.status not in ENDED or identity is None:
         return run
@@ -317,8 +317,8 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
     implied = BLOCK if len(set(bare)) == len(bare) else ()
     needed = _needed(flat, [key for key in keys if not key.startswith(prefixes) and key not in implied])
     # A published model's name identifies it; options are added only where several have one name.
-    shown = [[] if is_pretrained(run) else needed for run in firsts]
-    names = [_with_settings(*parts) for parts in zip(bare, flat, shown, strict=True)]
+    label_keys = [[] if is_pretrained(run) else needed for run in firsts]
+    names = [_with_settings(*parts) for parts in zip(bare, flat, label_keys, strict=True)]
     # A scheme's label should already name its options; they are added only to labels that are still equal.
     first = tuple(names)
     for i, (label, options) in enumerate(zip(first, flat, strict=True)):
@@ -326,7 +326,7 @@ def _in_a_study(firsts: Sequence[Run], several: bool, tuned: bool) -> list[str]:
         extra = [key for key in differing(same) if key.startswith(prefixes)]
         if is_pretrained(firsts[i]):
             extra = _needed(same, keys)
-        names[i] = _with_settings(bare[i], options, [*shown[i], *extra])
+        names[i] = _with_settings(bare[i], options, [*label_keys[i], *extra])
     second = tuple(names)
     for i, label in enumerate(second):
         if second.count(label) > 1:

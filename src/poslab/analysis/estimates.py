@@ -119,7 +119,7 @@ def _timed(arm: Arm) -> list[Run]:
 
 
 def _time(run: Run, target: float) -> Time:
-    """Return the tokens to a loss. A diverged run that did not reach it took more than its whole budget."""
+    """Return the tokens to a loss. A diverged run that did not reach it needs more than its whole budget."""
     crossing = measures.crossing(run.validations, target)
     done = run.status == "done"
     if crossing is None:
@@ -149,7 +149,7 @@ def estimate_columns(figures: Mapping[str, Estimate], names: Iterable[str]) -> d
 
 
 def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> dict[str, Value]:
-    """Return columns of an arm's shortest and longest usable length, None without; `key`: RELATIVE, FIXED."""
+    """Return columns of an arm's shortest and longest usable length (None without any), RELATIVE or FIXED."""
     lengths = sorted(
         (value, row[f"{key}_multiple"], row[f"{key}_at_least"] is True)
         for row in rows
@@ -167,7 +167,7 @@ def usable_columns(rows: Iterable[Mapping[str, Value]], key: str = RELATIVE) -> 
 
 
 def position_columns(rows: Iterable[Mapping[str, Value]], key: str) -> dict[str, Value]:
-    """Return an arm's least and greatest position, and how many of how many measured runs have one."""
+    """Return an arm's least and greatest position, and the numbers of runs with one and of measured runs."""
     measured = [row for row in rows if row[f"{key}_found"] is not None]
     positions = [value for row in measured if isinstance(value := row[key], int)]
     return {

@@ -211,7 +211,7 @@ def agreement(rungs: Ladder, rung: Rung, figure: str) -> dict[str, int]:
     same = {True: 0, False: 0}
     pairs = {True: 0, False: 0}
     for arm, against in combinations(rungs.contenders, 2):
-        gap, whole = (each.gap(arm, against, figure) for each in (rung, rungs.whole))
+        gap, whole = (member.gap(arm, against, figure) for member in (rung, rungs.whole))
         if gap is not None and whole is not None:
             pairs[whole.decided] += 1
             same[whole.decided] += gap.mean * whole.mean > 0

@@ -25,7 +25,7 @@ def sheet(rows: Iterable[Row]) -> Sheet:
 
 
 def arms_sheet(results: Results) -> Sheet:
-    """Return arms.csv: a row per arm, with the mean, half the 95 % interval and seeds of each figure."""
+    """Return arms.csv: a row per arm, with mean, half the 95 % interval and number of seeds by figure."""
     figures = [
         f"{family}_{name(k)}"
         for family in (*estimates.BY_LENGTH, *estimates.CHANGES)

@@ -182,7 +182,7 @@ class Sum:
         return math.fsum(part.variance for part in self.parts)
 
     def difference(self, *further: Variance) -> Difference:
-        """Return the sum with its interval, including the variances `further`; None without two seeds.
+        """Return the sum with its interval, including the variances `further`; one seed has no interval.
 
         It may be narrower than over the seeds only, unlike the interval of one difference: with two or more
         groups its coverage is right (dev/trends.py).

@@ -32,7 +32,7 @@ class Agreement:
         return sum(mean < 0 for mean in self.means)
 
     def separated(self, side: str) -> int:
-        """Return the number of texts with a test, corrected over all texts' claims, that reads `side`."""
+        """Return on how many texts the test, corrected over all texts, reads `side` ("lower" or "higher")."""
         return sum(item is not None and item.reading.startswith(side) for item in self.comparisons)
 
 

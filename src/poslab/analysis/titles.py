@@ -5,7 +5,7 @@ from poslab.config.text import listing
 from poslab.record.study_list import UNNAMED
 
 NAMED = 3  # a title names up to three schemes; if there are more, the first two
-FITTED = {"evaluate.": "context_length", "trainer.warmup_steps": "trainer.max_steps"}  # each follows another
+FITTED = {"evaluate.": "context_length", "trainer.warmup_steps": "trainer.max_steps"}  # keys follow values
 
 
 def title(results: Results) -> str:

@@ -48,7 +48,7 @@ def token_losses(
     last: int | None = None,
     on_batch: Callable[[int], None] = lambda tokens: None,
 ) -> Float[np.ndarray, "N last"]:
-    """Return each target's negative log-likelihood in nats, or only those of each row's `last` last targets.
+    """Return each target's negative log-likelihood in nats; with `last`, only of a row's last `last` targets.
 
     It is 0 if a target is UNSCORED. `on_batch` is called with the number of tokens that the model has
     processed since the previous call.

@@ -3,7 +3,7 @@
 The passage is the last tokens of a held-out window. It is scored with a copy of it in place of the text at
 some distance before it, and with the original text there. The two losses differ by the value of the copy less
 that of the text that it replaces. Copying reveals induction heads (Olsson et al. 2022, arXiv 2209.11895).
-Natural repeats lie where the author put them; these can lie at every distance.
+Natural repeats are where the author put them; these copies can be at any distance.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
