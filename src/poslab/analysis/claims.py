@@ -57,10 +57,10 @@ def claims(
 ) -> tuple[tuple[Claim, ...], tuple[Comparison, ...], tuple[Comparison, ...]]:
     """Return the tests behind a verdict, corrected together, and `comparisons` and `pairs` with corrected p.
 
-    They are of the tested figure between all arms of each group, which has its own reference; of the loss at
-    L and the time to the target at 75 % of its budget, in the group of `reference`, against it; and of
-    context gain at the longest length, against 0. A test without a p value (one seed, no spread) is left out.
-    A study with several `families`, one per text, gives each an equal share of its false alarms (Bonferroni).
+    The tests compare the tested figure between all arms of each group, which has its own reference; in the
+    group of `reference`, the loss at L and the time to the target at 75 % of its budget, with those of
+    `reference`; and context gain at the longest length with 0. Those without p (one seed, no spread) are left
+    out. With several `families`, one per text, each has an equal share of the false alarms (Bonferroni).
     """
     label = reference.arm.label
     at_length = None if primary is None or multiple(primary) == 1 else loss_at_length(reference, primary)

@@ -258,7 +258,7 @@ class Trend:
 
 
 def trend(rungs: Ladder, arm: str, figure: str) -> Trend | None:
-    """Return the trend of a contender's gap over three or more rungs; None with fewer, or one compute.
+    """Return the trend of a contender's gap over three or more rungs; None with fewer, or equal compute.
 
     The fit is by least squares, so each coefficient is a weighted sum of the gaps. Its interval includes each
     gap's variance over seeds, and the sum's variance over documents, which all rungs score. If the gaps lie

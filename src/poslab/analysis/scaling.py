@@ -129,7 +129,7 @@ def _shared(by_seed: Sequence[Mapping[int, float]]) -> tuple[set[int], np.ndarra
 
 
 def _covariance(values: Sequence[tuple[set[int], np.ndarray]]) -> tuple[np.ndarray, int] | None:
-    """Return the mean losses' covariance over seeds, with one relative noise for all, and its freedom."""
+    """Return the mean losses' covariance over seeds (one relative noise for all rungs) and its freedom."""
     freedom = sum(losses.shape[1] - 1 for _, losses in values)
     if not freedom:
         return None
@@ -176,7 +176,7 @@ def _least(residuals: Residuals, start: np.ndarray, fixed: int | None = None) ->
 
 
 def _need(residuals: Residuals, best: np.ndarray, least: float, index: int, allowed: float) -> Need:
-    """Return 1 / k and its profile interval, where squares rise by up to `allowed`; open ends are None."""
+    """Return 1 / k and its profile interval, where squares sum to at most `least + allowed`; None if open."""
     ends: list[float | None] = []
     for side in (1, -1):
         near = best

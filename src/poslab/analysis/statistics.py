@@ -139,8 +139,8 @@ def _over_seeds_and_text(differences: Sequence[float], text: TextNoise) -> tuple
     The variance is that over seeds plus that over documents. Both contain the interaction of seed and
     document, so the sum is too large by at most that (Owen, The Pigeonhole Bootstrap, Annals of Applied
     Statistics 2007, has the same for crossed factors). Degrees of freedom follow Satterthwaite (1946). That
-    trusts two or three seeds that happen to agree: where they decide, intervals cover 88 %. So the interval
-    is never narrower, and p never smaller, than over the seeds only (tests/analysis/test_text_noise.py).
+    trusts two or three seeds that happen to agree, and covers only 88 % if they decide. So the interval is
+    never narrower, and p never smaller, than over the seeds only (tests/analysis/test_text_noise.py).
     """
     n = len(differences)
     seeds = Variance(_deviation(differences) ** 2 / n, n - 1)
