@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from poslab.commands import clean
 from poslab.commands.status import main
 from poslab.record.active_runs import active_runs, announced
 from poslab.record.files import write_sealed
@@ -139,11 +141,25 @@ def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",
-        "abandoned: these runs have not begun, and no running command will start them; the same command "
-        "starts them, and `python train.py clean study=newer` removes them",
+        "abandoned: no running command will start these runs; the same command starts them, and "
+        "`python train.py clean study=newer` removes them and those that failed or were stopped",
     ]
     assert "poslab.study.status" in imported(ended)
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported(ended)
+
+
+def test_the_commands_that_status_suggests_have_the_folder_of_the_runs(place, status):
+    runs = place / "my runs"
+    record(runs / "unlisted", "done-0", "done")
+    (runs / "new").mkdir()
+    write_sealed(runs / "new" / "study.json", {"study": "new", "runs": ["next-0"]})
+    _, _, (error,) = status("study=unlisted", "runs=my runs")
+    assert "study=unlisted runs='my runs'`" in error
+    _, lines, _ = status("study=new", "runs=my runs")
+    called = shlex.split(lines[-1].split("`")[1])
+    assert called[-3:] == ["clean", "study=new", "runs=my runs"]
+    assert clean.main([*called[-2:], "yes=true"]) == 0
+    assert read_study_list(runs / "new").runs == ()
 
 
 @pytest.mark.parametrize("study", ["nowhere", "../mixed"])

@@ -1,6 +1,7 @@
 """Learning rates chosen arm by arm, on seeds and text of their own; runs copied from other studies."""
 
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,10 @@ from poslab.study.run.job import Job
 from poslab.study.run.plan import plan
 from poslab.study.run.refusals import record_refusal
 from poslab.study.run.stopping import Stopped
-from poslab.study.tuning import trials, tuned
+from poslab.study.tuning import chosen_rates, trials, tuned
 from support.commands import read
 from support.models import SCHEMES
-from support.runs import assert_equal_results, inline, make, request
+from support.runs import POSITIONS, assert_equal_results, inline, make, request
 
 
 def wanted(**changes):
@@ -96,12 +97,25 @@ def test_a_trial_that_was_lost_decides_nothing(tmp_path):
     assert rates_of(ready[0]) == rates_of(made.request)
 
 
-def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path):
+def test_the_chosen_rates_of_few_arms_are_one_line_and_of_many_one_line_each():
+    arms = [replace(request(seed=seed), pos=pos) for pos in ("rope", "alibi", "none") for seed in (0, 1)]
+    learned = replace(request(pos=POSITIONS["learned"], trainer__scheme_rate=0.5), pos="learned")
+    names = ["rope / flash / rate 0.01", "alibi / flash / rate 0.01", "none / flash / rate 0.01"]
+    assert chosen_rates(arms) == [f"rates chosen by the trials: {'; '.join(names)}"]
+    assert chosen_rates([]) == []
+    title, *lines = chosen_rates([*arms, learned])
+    assert title.endswith(":")
+    assert lines == [f"  {name}" for name in (*names, "learned / flash / rate 0.01, scheme x 0.5")]
+
+
+def test_the_command_tries_rates_first_and_compares_with_the_best(tmp_path, capsys):
     grid = {"tune__factors": [0.5, 2.0], "tune__seeds": [100], "reference": "alibi", "primary": "loss_1x"}
     asked, study = inline(tmp_path, "alibi", trainer__max_steps=6, **grid), tmp_path / "runs" / "test"
     record_refusal(asked, tmp_path / "runs", BudgetError("the disk had no room"))
     assert run_study([asked], "a command") == 0
     made = [read_manifest(path.parent) for path in study.glob("*/manifest.json")]
+    (rate,) = (each.config["trainer"]["learning_rate"] for each in made if each.seed == 0)
+    assert f"rates chosen by the trials: alibi / flash / rate {rate:g}\n" in capsys.readouterr().err
     parts = [(each.config["part"], each.seed) for each in made]
     assert sorted(parts) == [("comparison", 0), ("tuning", 100), ("tuning", 100)]
     listed = read_study_list(study)

@@ -36,9 +36,9 @@ STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
 
 
 def removable(folder: Path, named: Sequence[str]) -> dict[Path, str]:
-    """Return the runs of the study in `folder` to remove: those `named`, or those that did not finish.
+    """Return the runs of the study in `folder` to remove, each directory with the reason for it.
 
-    The latter failed, were stopped or never began. The result has the reason for each run, by directory.
+    They are the `named` runs or, if none is named, those that failed, were stopped or never began.
 
     Raise ConfigError if the study's list of runs cannot be read, if the study has no run of a given name, or
     if a named run is running or waiting.

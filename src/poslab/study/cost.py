@@ -25,9 +25,9 @@ Settings = Mapping[str, Any]  # the settings that decide a run's result, as in i
 
 # The work per training token outside matrix products (norms, activations, the loss), as the FLOPs of matrix
 # products that take as long: per layer and unit of width, and a constant. With it, byte models of widths 32
-# to 192 train at the same speed on a CPU within 5 %, and windows of 1,024 and 8,192 tokens within 10 %.
+# to 192 reach the same FLOPs per second on a CPU within 5 %, windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
-LAST_BLOCK = 1 / 6  # the share of the last block, its keys and values, if only a window's end is scored
+LAST_BLOCK = 1 / 6  # the part of the last block that runs, keys and values, if only a window's end is scored
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Cost:
     tokens: int  # of training
     training: float  # FLOPs, forward and backward (GPT.training_flops)
     evaluation: float  # FLOPs of validations, evaluation and recalibration, approximately
-    non_matmul: float  # all work outside matrix products, as FLOPs of these that take as long
+    non_matmul: float  # all work outside matrix products, as FLOPs of matrix products that take as long
 
     @property
     def flops(self) -> float:
@@ -122,7 +122,7 @@ def _model(settings: str, vocabulary: int) -> Model:
 
 
 def non_matmul_per_token(settings: Settings) -> float:
-    """Return the work per training token outside matrix products, as FLOPs of these that take as long."""
+    """Return the work per training token outside matrix products, as FLOPs like PER_UNIT."""
     return PER_UNIT * settings["model"]["layers"] * settings["model"]["width"] + BESIDES
 
 
@@ -136,7 +136,7 @@ def evaluated(settings: Settings, model: Model) -> list[tuple[float, int]]:
 
     length, options = settings["context_length"], settings["evaluate"]
     passes = [(options["validations"] * options["validation_windows"] * length, length)]
-    if settings["data"].get("source") == "none":  # the samples of a task are few tokens in comparison
+    if settings["data"].get("source") == "none":  # the examples of a task have few tokens in comparison
         return passes
     longest = options["longest"] * length
     reached = min(longest, model.max_length or longest)

@@ -31,7 +31,7 @@ from poslab.study.tuning import trials, tuned
 from poslab.training.observer import Observer
 
 MEASURE = "measure"  # the value of `plan` that times a few steps first
-IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # a number of GPUs and the memory of each
+IMAGINED = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})GB")  # imagined GPUs: number and memory of each
 TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run before trials have chosen its learning rate
 
@@ -163,7 +163,7 @@ def _state(job: Job, states: Mapping[Path, str]) -> str:
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:
     """Set the time, the devices and the wave of each run that the command starts.
 
-    If no time is known, operations take the place of seconds, for the order of the runs and their waves.
+    If no time is known, the order of the runs and their waves follow from operations instead of seconds.
     """
     before: list[Planned] = []
     for stage, later in itertools.product(stages, (False, True)):
@@ -177,9 +177,9 @@ def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequ
 
 
 def _like(machine: Machine) -> Callable[[Manifest], bool]:
-    """Return a predicate on records: whether a run was on a machine like the planned one.
+    """Return a function that says whether a run's record is from a machine like the planned one.
 
-    Like this machine are those with its processor, or its GPU; like any other one, all with GPUs or without.
+    For this machine, its processor or GPU must be the same model; for others, both use GPUs or neither does.
     """
     if not machine.local:
         return lambda manifest: on_gpu(manifest) == machine.cuda
@@ -195,7 +195,7 @@ def _like(machine: Machine) -> Callable[[Manifest], bool]:
 def _trial(planned: Sequence[Planned], machine: Machine) -> Timed:
     """Train the smallest run for four steps without a record, and return the rate after the first step."""
     if not machine.local:
-        raise ConfigError("plan=measure is for this machine, and the runs are for another: choose plan=true")
+        raise ConfigError("plan=measure times this machine, but the runs are for another: choose plan=true")
     from poslab.model.gpt import build
     from poslab.training.loop import train
 

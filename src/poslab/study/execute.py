@@ -31,7 +31,7 @@ from poslab.study.run.job import Job
 from poslab.study.run.stopping import Stopped, Stopper
 from poslab.study.study_options import CHOICES, StudyOptions, study_options
 from poslab.study.sync import check_variables, print_unsynced, show_report, show_runs
-from poslab.study.tuning import trials, tuned
+from poslab.study.tuning import chosen_rates, trials, tuned
 
 
 def run_study(requests: Sequence[Request], command: str) -> int:
@@ -62,10 +62,12 @@ def run_study(requests: Sequence[Request], command: str) -> int:
             trial_jobs, refused_trials = plan_all(trial_requests, runs, launcher, console)
             members = _finish(trial_jobs, refused_trials, settings, console, stopper)
             ready, untuned = tuned([job.request for job in jobs], trial_jobs)
+            for line in chosen_rates(request for request in ready if request.config.tune.factors):
+                console.print(line)
             jobs, refused_tuned = plan_all(ready, runs, launcher, console) if ready else ([], {})
             refused = {**refused, **refused_trials, **refused_tuned}
         first, later = jobs, list[Job]()
-        if not launcher.detached:  # its jobs must all be in the queue, since this command may end early
+        if not launcher.detached:  # otherwise all jobs must be in the queue before this command ends
             first, later = one_of_each_training(jobs)
         members += _finish(first, refused, settings, console, stopper, members, later)
         if later:

@@ -50,7 +50,7 @@ class Planned(Placed):
 
     @property
     def flops(self) -> float:
-        """The floating-point operations that remain: all of them, or only those of the evaluation."""
+        """The operations to do: those of the whole run, even if it resumes, or those of its evaluation."""
         return self.cost.evaluation if self.state == "evaluates" else self.cost.flops
 
 

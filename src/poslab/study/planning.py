@@ -21,7 +21,7 @@ Refused = list[tuple[Request, PairError | BudgetError]]
 
 
 def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOptions]:
-    """Return the launcher of a command and its options. Raise ConfigError if requests name several."""
+    """Return the launcher of a command and its options. Raise ConfigError if requests differ in it."""
     if any(request.config.launcher != requests[0].config.launcher for request in requests):
         raise ConfigError("launcher: a study has only one, it cannot be swept; run a command for each")
     return launcher_class(requests[0].config.launcher)

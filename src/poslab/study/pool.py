@@ -113,7 +113,7 @@ class Pool:
         self.idle_since: float | None = None
 
     def run(self) -> None:
-        """Run all runs, and return once each has ended. Upon a signal, stop them and raise Stopped."""
+        """Run all runs, and return once each has ended. Upon a signal, stop them, wait, and raise Stopped."""
         try:
             with self.stopper.deferred():
                 while any(member.state in UNFINISHED for member in self.members):
@@ -157,7 +157,7 @@ class Pool:
         self.display.update()
 
     def _start(self, member: Member) -> bool:
-        """Start the run, unless another command runs it. Return False if no device is free for it."""
+        """Start the run, unless another command runs it. Return False if the run must wait."""
         if is_taken(run_lock(member.directory)) and not self.launcher.detached:
             member.state = "elsewhere"
             return True
@@ -225,7 +225,7 @@ class Pool:
             member.state = "waiting"
 
     def _print_logger_failures(self, member: Member) -> None:
-        """Print from the run's log that loggers failed, each line once; `print_unsynced` does so for W&B."""
+        """Print once each line of the log about a failed logger, except W&B, which has `print_unsynced`."""
         for line in () if self.launcher.in_this_process else _lines(member.task.log, member.log_begin):
             title, is_failure, _ = line.partition(LOGGER_FAILED)
             if is_failure and title != Wandb.title and line not in self.logger_failures:
@@ -295,7 +295,7 @@ def describe_end(end: End) -> str:
 
 
 def _mark_failed(member: Member, reason: str, begun: bool = False) -> None:
-    """Record the failure of a run's process in the run's record; if it has `begun`, create one if needed."""
+    """Record the failure of a run's process in the run's record; with `begun`, create a missing record."""
     member.state, member.note = "failed", reason
     directory = member.directory
     try:

@@ -22,7 +22,7 @@ from poslab.study.status import sound_manifest
 
 
 def take_over(jobs: Sequence[Job]) -> tuple[list[str], int]:
-    """Copy equal runs from other studies, or else the weights of finished runs with the same training.
+    """Copy runs that other studies have finished, or else the weights of runs with the same training.
 
     Return the source study of each copied run, and the number of runs that received weights: these need no
     training, and resume with their evaluation. Only undamaged files are copied, and only for jobs without a

@@ -72,6 +72,6 @@ def fits(runs: Sequence[int], memory: Sequence[int]) -> bool:
 def fullest_place(runs: Sequence[int], places: int) -> int:
     """Return the bytes that runs of these sizes take of the fullest place, if devices are leased evenly.
 
-    The `places` are the machine, or each of its GPUs. The fullest has an equal share, the largest runs.
+    There are `places` places: one machine, or its GPUs. The largest runs are taken to share the fullest one.
     """
     return sum(sorted(runs)[-math.ceil(len(runs) / places) :])

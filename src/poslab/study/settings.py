@@ -99,7 +99,7 @@ def _of_parts(group: str, defaults: Mapping[str, str], conf: Conf) -> Iterator[S
 
 
 def _section(group: str, module: str, conf: Conf) -> str:
-    """Return the section with a module's settings: the group, or for loggers except W&B a section inside."""
+    """Return the section with a module's settings: the group, or one inside it for loggers except W&B."""
     if group != "logger" or module == WANDB:
         return group
     options = (name for name, section in _options(group, conf).items() if module in named_in(section, "name"))
@@ -115,7 +115,7 @@ def _options(group: str, conf: Conf) -> dict[str, dict[str, Any]]:
 
 
 def _default_of(name: str, owners: list[str], conf: Conf) -> str:
-    """Return the default in the options of these modules; if they differ, each value with its option."""
+    """Return the default of these modules; if it differs by option, all values, or BY_OPTION if too long."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
     by_option = {
         option: _text(section[key])

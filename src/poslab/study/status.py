@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 
@@ -46,11 +47,17 @@ def study_folder(study: str, runs: Path) -> Path:
     if study in listed:
         return runs / study
     if study in studies(runs, recorded=True):
-        advice = f"`{typed('report')} study={study}` shows the finished ones"
+        advice = f"{_command('report', runs / study)} shows the finished ones"
         why = "it is from evaluate hf=, or its command has not started a run"
         raise ConfigError(f"study {study!r} has no list of runs ({why}): {advice}")
     known = f"; there are: {', '.join(listed)}" if listed else "; there are none"
     raise ConfigError(f"no study {study[:100]!r} in {runs}{known}")
+
+
+def _command(verb: str, folder: Path) -> str:
+    """Return the command `verb` for the study in `folder`, with its `runs=` unless that is the default."""
+    runs = "" if folder.parent == Path("runs") else f" runs={quote(str(folder.parent))}"
+    return f"`{typed(verb)} study={folder.name}{runs}`"
 
 
 def show_status(folder: Path, follow: bool, hint: str = "") -> int:
@@ -77,8 +84,8 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
             display.print_line(line)
     if any(entry.state == "abandoned" for entry in files.entries):
         console.print(
-            "abandoned: these runs have not begun, and no running command will start them; the same command "
-            f"starts them, and `{typed('clean')} study={folder.name}` removes them",
+            "abandoned: no running command will start these runs; the same command starts them, and "
+            f"{_command('clean', folder)} removes them and those that failed or were stopped",
             markup=False,
             soft_wrap=True,
         )
@@ -143,7 +150,7 @@ class StudyFiles:
 
 
 def _is_locked(run: Path) -> bool:
-    """Return whether a process holds the run's lock; True if that is unknown, since the record says so."""
+    """Return whether a process holds the run's lock; True if that is unknown: then the record counts."""
     try:
         return is_taken(run_lock(run))
     except OSError:  # the file belongs to another user, or the file system has no locks

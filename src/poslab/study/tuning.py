@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from poslab.config.request import Config, Request, TuneOptions
 from poslab.config.schema import ConfigError
-from poslab.record.reader import Rates, load_run
+from poslab.record.reader import TUNING, Rates, load_run
 from poslab.study.run.job import Job
 
 # A trial is validated during training, and is not evaluated past L.
 SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"], "rescale_factor": "auto"}
+FEW = 3  # up to this many arms have their chosen rates in one line
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
@@ -39,7 +40,7 @@ def trials(requests: Iterable[Request]) -> list[Request]:
             for seed in config.tune.seeds:
                 short = config.model_copy(
                     update={
-                        "part": "tuning",
+                        "part": TUNING,
                         "seed": seed,
                         "trainer": config.trainer.model_copy(update=rates._asdict()),
                         "evaluate": evaluate,
@@ -83,6 +84,17 @@ def tuned(
         trainer = request.config.trainer.model_copy(update=choice.rates._asdict())
         ready.append(replace(request, config=request.config.model_copy(update={"trainer": trainer})))
     return ready, without
+
+
+def chosen_rates(requests: Iterable[Request]) -> list[str]:
+    """Return lines with the rates that trials chose for each arm of `requests`: one line for few arms."""
+    named = (replace(item, config=item.config.model_copy(update={"part": TUNING})) for item in requests)
+    parts = [(item.pos, item.attention, item.distinguishing_label, item.trial) for item in named]
+    arms = list(dict.fromkeys(" / ".join(filter(None, names)) for names in parts))
+    title = "rates chosen by the trials:"
+    if len(arms) > FEW:
+        return [title, *(f"  {arm}" for arm in arms)]
+    return [f"{title} {'; '.join(arms)}"] if arms else []
 
 
 def _grid(config: Config) -> list[Rates]:

@@ -13,7 +13,7 @@ from poslab.record.reader import study_list_of
 from poslab.study.display.study_view import StudyDisplay
 
 SECONDS = 30.0  # at least this long between two updates of the page
-SHARE = 20  # the wait before the next update, as a multiple of the last one's duration, to slow runs little
+SHARE = 20  # the wait before the next update, in durations of the last one, so that runs lose little time
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class LiveReport:
                     self.path.write_text(self._page, encoding="utf-8")
 
     def update(self) -> None:
-        """Start a thread that writes the page if the last one is old. The display calls this; do not wait."""
+        """Start to write the page, without waiting, if a run is done and the last page is old."""
         done = any(entry.state == "done" for entry in self.display.entries)
         if not done or self.clock() < self._due_at or (self._writer is not None and self._writer.is_alive()):
             return
@@ -76,7 +76,7 @@ class LiveReport:
             if not self.closed and self._is_on_these_runs():
                 write_atomic(self.path, live)
                 if self._page is None:
-                    self.display.print_line(f"live report: {self.path}")
+                    self.display.print_line(f"live report (open in a browser): {self.path}")
                 self._page = ended
         self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
 

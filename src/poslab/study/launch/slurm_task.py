@@ -19,7 +19,7 @@ from poslab.record.files import write_atomic
 from poslab.study.launch.contract import LIFELINE
 
 ANSWER_SECONDS = 30  # the time that Slurm's controller has to answer
-SECONDS_UNTIL_SIGKILL = 60  # near the time limit, where submitit gives a process 90
+SECONDS_UNTIL_SIGKILL = 60  # near the time limit; submitit gives a process 90
 ENDED_BY_SIGTERM = (128 + signal.SIGTERM, -signal.SIGTERM)  # exit statuses
 
 
@@ -128,7 +128,7 @@ def _slurm_signals_children() -> bool:
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
-    """Return a function that, in a new process, lets it end with `parent` and ignore SIGUSR2."""
+    """Return a function for a new process to call, so that it ends with `parent` and ignores SIGUSR2."""
     set_option = ctypes.CDLL(None).prctl
 
     def prepare() -> None:

@@ -1,10 +1,10 @@
 """Runs with several budgets that share their steps before the decay: trainer.schedule=wsd, branches=true.
 
 Between warm-up and decay, `wsd` has the same learning rate at every step for every budget (Hägele et al.
-2024, arXiv 2405.18392). So a run stores its state at its last step before the decay, as a file in
-<run>/stable-<hash>/, and a longer run of the study that begins later continues from it. Its weights are equal
-to the bit to those after training from its own first step. The hash covers all that decides a run's result,
-except its budget.
+2024, arXiv 2405.18392). So a run stores its state before the last step at the full rate, as a file in
+<run>/stable-<hash>/, and a longer run of the study that begins later continues from it. The longer run's
+weights are, to the bit, those that it would have reached from its own first step. The hash covers all that
+decides a run's result, except its budget.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ FOLDER = "stable-"  # the prefix of the folder's name, before the hash
 
 
 def check_branches(jobs: Sequence[Job]) -> None:
-    """Raise ConfigError if there are several runs with `branches` and no two of them share their steps."""
+    """Raise ConfigError if runs with `branches` do not use `wsd`, or if no two of several share steps."""
     branching = [job for job in jobs if job.config.branches and job.config.part == "comparison"]
     for job in branching:
         _check_schedule(job.config.trainer)
@@ -56,7 +56,7 @@ def _check_schedule(trainer: TrainerOptions) -> None:
 
 
 def store_shared_state(job: Job, step: int, content: Mapping[str, Any]) -> None:
-    """Write the run's state at its last step before the decay, for longer runs."""
+    """Write the run's state after `step` steps, the `last_stable_step`, for longer runs."""
     from poslab.training.checkpoints import write_checkpoint  # imports PyTorch, which planning does not need
 
     name = folder(job)

@@ -117,7 +117,7 @@ def estimate(size: Size) -> int:
 def check_memory(size: Size, local: bool = True, gigabytes: float | None = None) -> None:
     """Raise BudgetError if the run does not fit into this machine, or into its largest GPU if it uses GPUs.
 
-    If not `local`, the run has `gigabytes` of another machine's memory, or None if that is unknown.
+    If not `local`, the run may use `gigabytes` (GiB) of another machine's memory, unknown if None.
     """
     if local:
         for memory in [machine_memory()] if not size.cuda else sorted(gpu_memory())[-1:]:

@@ -286,7 +286,7 @@ class RunExecutor(Observer):
         return train(gpt, job.config, job.corpus, observer, self._take_state(), self.callbacks, start is None)
 
     def _take_state(self) -> State | None:
-        """Return the state to resume from and drop it here: it takes as much memory as training."""
+        """Return the state to resume from and drop it here: it is as large as model and optimizer."""
         state, self.state = self.state, None
         return state
 

@@ -57,7 +57,7 @@ def code_fingerprints(config: RunConfig) -> Code:
 
 
 def own_fingerprints(config: RunConfig) -> Code:
-    """Return fingerprints of the meaning of all modules that a run reaches, also in packages of its parts."""
+    """Return SHA-256 over the meaning of all modules that a run reaches, also in packages of its parts."""
     shared = sources(TRAINING)
     parts = {name: path for name, path in sources(part_modules(config)).items() if name not in shared}
     # Without the model, so that it is the same for all arms: a run's scheme and attention are in `parts`.

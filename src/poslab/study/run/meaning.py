@@ -1,8 +1,8 @@
 """The meaning of source code: its syntax tree without the parts that only people and tools read.
 
-It leaves out comments, layout, docstrings, annotations of functions and local variables, imports for type
-checkers, the `description` and `title` of settings, and the code that displays a measurement. Annotations in
-a class body count: in a pydantic model, they decide which values are valid and how they are read. This module
+It leaves out comments, layout, docstrings, annotations of functions and local variables, imports only for
+type checkers, the `description` and `title` of settings, and the code that displays a measurement. A class's
+annotations count: in a pydantic model, they decide which values are valid and how they are read. This module
 also finds the imports of a source.
 """
 

@@ -34,7 +34,7 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
     started, recalibration = time.perf_counter(), 0.0
 
     def recalibrated() -> GPT | None:
-        """Return the model trained further without positions; if that diverges, record it and return None.
+        """Return a copy trained further without rotation; if that diverges, record it and return None.
 
         Its few steps are repeated after a stop.
         """

@@ -36,7 +36,7 @@ def check_parts(config: RunConfig, vocabulary: int) -> dict[str, Any]:
     if scheme.max_length is not None and scheme.max_length < config.context_length:
         raise PairError(
             f"pos.scheme={scheme.name} is defined up to {scheme.max_length:,} tokens, fewer than "
-            f"context_length={config.context_length:,}: choose a smaller one or another scheme"
+            f"context_length={config.context_length:,}: choose a smaller context_length or another scheme"
         )
     of_blocks = 12 * geometry.layers * geometry.width**2
     if geometry.causal and parameters + of_blocks <= TRIED and geometry.context_length <= LONGEST:

@@ -23,7 +23,7 @@ from poslab.study.run.questions import check_needles, check_probe, check_task
 from poslab.study.run.start import FROM, check_length, check_text
 
 LONGEST = {"cpu": 8, "cuda": 16}  # evaluate.longest=auto
-COMPILED_STEPS = 2_000  # on a GPU, trainer.compile=auto compiles from here on, which takes up to a minute
+COMPILED_STEPS = 2_000  # from this many steps on, compile=auto compiles on a GPU, which takes up to a minute
 
 
 def plan(

@@ -21,7 +21,7 @@ from poslab.study.run.identity import part_modules, source_fingerprint
 
 Result = TypeVar("Result")
 
-PARTS = ("context_length", "pos", "attention", "objective", "model", "evaluate")  # all that checks may use
+PARTS = ("context_length", "pos", "attention", "objective", "model", "evaluate")  # and the vocabulary
 OUTCOMES = 1000  # the number of cached outcomes
 
 

@@ -41,7 +41,7 @@ def keep_freed_memory() -> None:
     """Let glibc reuse freed memory for the next tensor; do nothing with other C libraries.
 
     By default, large tensors are returned to the system, which clears each page when it is used again. With
-    model=nano, these are about ten thousand pages per step, a twentieth of its time.
+    model=nano, these are about ten thousand pages per step, a twentieth of the step's time.
     """
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)

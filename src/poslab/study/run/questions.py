@@ -38,8 +38,8 @@ def check_probe(config: Config) -> None:
     shortest = config.context_length // 2
     if shortest + 1 < ROOM:
         raise ConfigError(
-            f"context_length={config.context_length} is too short for the probe: its questions take {ROOM} "
-            f"of L/2 + 1 tokens: choose context_length={2 * ROOM} or more, or probe=none"
+            f"context_length={config.context_length} is too short for the probe: its questions need {ROOM} "
+            f"tokens in L/2 + 1: choose context_length={2 * ROOM} or more, or probe=none"
         )
 
 

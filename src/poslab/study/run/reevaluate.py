@@ -79,15 +79,15 @@ def evaluate_again(
     untracked = artifact is None and trained.manifest.wandb is None
     options = wandb_options(logger(overrides, conf, default="local" if untracked else "wandb"))
     job, changed = _plan(directory, trained, overrides, conf, evaluations)
-    record = job.directory
+    folder = job.directory
     # The last bits of a sum depend on the number of threads.
-    with stopper.installed(), file_lock(run_lock(record)), torch_threads(trained.threads):
+    with stopper.installed(), file_lock(run_lock(folder)), torch_threads(trained.threads):
         finished = _finished(job)
         manifest = finished or _measure(trained, job, changed, stopper)
-        mirrored = mirror_evaluation(options, job.config, record, manifest, artifact)
+        mirrored = mirror_evaluation(options, job.config, folder, manifest, artifact)
         if mirrored is not None:
-            RunRecord(record, manifest).update(wandb=mirrored)
-    return Evaluated(record, manifest, finished is not None, mirrored)
+            RunRecord(folder, manifest).update(wandb=mirrored)
+    return Evaluated(folder, manifest, finished is not None, mirrored)
 
 
 def show(evaluated: Evaluated) -> None:

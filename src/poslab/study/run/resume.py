@@ -21,7 +21,7 @@ Note = Callable[[str], None]  # adds a line to the record's notes
 def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, Mapping[str, Any] | None]:
     """Return the newest undamaged checkpoint of earlier processes, or else their final weights.
 
-    The other item of the pair is None. Damaged files are skipped, with a note.
+    The other item of the pair is None, or both are. Damaged files are skipped, with a note.
     """
     state = newest_checkpoint(job.directory / CHECKPOINTS, job.identity, note)
     if state is not None:

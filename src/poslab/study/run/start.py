@@ -91,7 +91,7 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
         raise ConfigError(f"from={name} is in several studies: choose one of {listed}")
     if not matches:
         raise ConfigError(
-            f"from={name} is not a run: choose its directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
+            f"from={name} is not a run: choose a run's directory, such as {runs}/STUDY/RUN; {_runs(runs)}"
         )
     manifest = read_manifest(matches[0])
     if manifest is None or manifest.status != "done":
@@ -107,7 +107,7 @@ def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
 def _runs(runs: Path) -> str:
     """Return the names of a few finished runs, for an error message."""
     names = [f"{path.parts[-3]}/{path.parts[-2]}" for path in sorted(runs.glob(f"[!.]*/*/{FINAL}"))]
-    return f"finished runs are {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
+    return f"some finished runs: {', '.join(names[:4])}" if names else f"{runs} has no finished run yet"
 
 
 def _start(source: tuple[Path, Manifest]) -> Start:
@@ -236,8 +236,8 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
             group = "data.vocabulary" if key.startswith("data") else key.partition(".")[0]
             cause = next((file for file, names in files.items() if names & {key, group}), group)
             raise ConfigError(
-                f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, to which its weights "
-                f"belong: leave {cause} out"
+                f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, and its weights "
+                f"depend on that: leave {cause} out"
             )
 
 
@@ -281,8 +281,8 @@ def check_length(config: Config, start: Start) -> None:
     ]
     if shapes[0] != shapes[1]:
         raise ConfigError(
-            f"context_length={config.context_length}: with pos.scheme={config.pos.get('scheme')} {start.run} "
-            f"has learned a vector for each of {start.context_length} positions and none for others: "
+            f"context_length={config.context_length}: with pos.scheme={config.pos.get('scheme')}, "
+            f"{start.run} has learned a vector for each of {start.context_length} positions and no others: "
             f"choose context_length={start.context_length}, or begin from a run with rope or another scheme"
         )
 

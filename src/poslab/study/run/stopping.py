@@ -89,7 +89,7 @@ class Stopper:
             self._uninterrupted = False
 
     def check(self) -> None:
-        """Raise Stopped if a signal has come."""
+        """Raise Stopped if a signal was received."""
         if self.number is not None:
             raise Stopped(self.number, self.requested_by)
 

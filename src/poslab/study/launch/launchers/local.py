@@ -50,7 +50,7 @@ class _Running:
         return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
 
     def signal(self, number: int, send: Callable[[int, int], None] = os.kill) -> None:
-        """Send a signal to the task's process, or with `os.killpg` to the process group that it leads."""
+        """Send a signal to the task's process or, by `os.killpg`, to the process group once it leads one."""
         assert self.process.pid is not None
         with suppress(ProcessLookupError, PermissionError):  # the process has ended
             send(self.process.pid, number)

@@ -181,7 +181,7 @@ class Ray(Launcher):
             self.ray.cancel(reference, force=False)
 
     def kill(self) -> None:
-        """End runs that have already been stopped at once, and others within SECONDS_UNTIL_SIGKILL."""
+        """End at once the runs that were stopped before, and all others within SECONDS_UNTIL_SIGKILL."""
         self.stop()
         if self.started:
             self.ray.wait(list(self.started), num_returns=len(self.started), timeout=KILL_SECONDS)
