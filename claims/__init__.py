@@ -1,4 +1,4 @@
 """Claims about positional encodings, each judged by a computation or a study: python -m claims.
 
-Of poslab this folder uses what `import poslab` gives, as a program of anybody else would.
+This folder uses only what `import poslab` offers, as any other program would.
 """

@@ -4,22 +4,22 @@ import sys
 from pathlib import Path
 
 ABOUT = """\
-Judge what notes, blogs and papers say of positional encodings, without training anything.
+Judge what notes, blogs and papers say about positional encodings, without training anything.
 
   python -m claims [runs=DIR] [reports=DIR]
 
   runs        where the records of studies are (runs/<study>/<run>/); default: runs
-  reports     where the page goes (reports/claims/index.html, claims.md, claims.csv), and where studies are
-              read from that are not in runs (reports/<study>/records.tar.xz); default: reports
+  reports     where the page is written (reports/claims/index.html, claims.md, claims.csv), and where studies
+              that are not in runs are read from (reports/<study>/records.tar.xz); default: reports
 
-Claims about formulas are computed with the code that trains; claims about training are read from the studies
-at hand, and the command of each that is missing is listed.
+Claims about formulas are computed with the code that trains. Claims about training are judged by the studies
+that are available; for each missing study its command is listed.
 """
 KEYS = ("runs", "reports")
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0; 2 with one line on stderr where the command is wrong or the page cannot be written."""
+    """Return 0, or 2 with one line on stderr if the command is wrong or the page cannot be written."""
     if not {"-h", "--help", "help"}.isdisjoint(arguments):
         print(ABOUT, end="")
         return 0
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         return _refuse(str(error))
 
-    # After the arguments, so that a mistake in them is answered at once.
+    # Imported after the arguments are checked, so that a mistake in them is reported at once.
     from claims.page import summary
     from claims.write import write
 
@@ -44,15 +44,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _folders(arguments: list[str]) -> dict[str, Path]:
-    """Where to read and to write. Raises ValueError for what is not understood."""
+    """Return the folders to read and to write. Raise ValueError for an unknown argument."""
     folders = {key: Path(key) for key in KEYS}
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key not in KEYS or not value:
-            raise ValueError(f"{argument!r} is not understood; the arguments are runs=DIR and reports=DIR")
+            raise ValueError(f"unknown argument {argument!r}; the arguments are runs=DIR and reports=DIR")
         folders[key] = Path(value).expanduser()
         if not folders[key].is_dir():
-            raise ValueError(f"{argument} is no directory")
+            raise ValueError(f"{argument} is not a directory")
     return folders
 
 

@@ -1,4 +1,4 @@
-"""The fields of a claim of the ledger, and of its judgement."""
+"""The fields of a claim in the ledger and of its judgement."""
 
 import importlib
 import pkgutil
@@ -29,7 +29,7 @@ ROFORMER = "Su et al. 2021, RoFormer (arXiv 2104.09864)"
 class Verdict(StrEnum):
     """The verdict on a claim, or on a part of one.
 
-    "Here" means in the trained models: of that size, that budget, that text and that number of seeds.
+    "Here" means in the trained models: with that size, budget, text and number of seeds.
     """
 
     HOLDS = "holds"
@@ -38,8 +38,8 @@ class Verdict(StrEnum):
     IN_PART = "in part"  # one part of it holds, and another is refuted
     REFUTED = "refuted"
     REFUTED_HERE = "refuted here"
-    NOT_TESTED = "not tested"  # what the claim speaks of was not computed, and not trained
-    UNDECIDED = "undecided"  # it was, and does not decide
+    NOT_TESTED = "not tested"  # the subject of the claim was neither computed nor trained
+    UNDECIDED = "undecided"  # it was, but the result does not decide
     LITERATURE = "literature"
 
 
@@ -52,9 +52,9 @@ OPEN = (Verdict.LITERATURE, Verdict.NOT_TESTED, Verdict.UNDECIDED)
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict of a claim from those of its parts.
 
-    It is "in part" where one part holds and another is refuted, "holds in part" where none is; open where
-    none holds and not all are refuted; else the weakest of them, so that one part which holds only "here"
-    makes the whole hold "here".
+    If all parts hold, or all are refuted, it is the weakest of their verdicts: one part that holds only
+    "here" makes the whole hold "here". If some parts hold, it is "in part" when another is refuted and
+    "holds in part" otherwise. If none holds and not all are refuted, it is open.
     """
     for side in (TRUE, FALSE):
         if all(verdict in side for verdict in verdicts):
@@ -71,25 +71,25 @@ TRUE_IF_LOWER: Mapping[Reading, Verdict] = {
 }
 
 
-CLEAR = 0.02  # nats: less is called no difference
+CLEAR = 0.02  # nats: a smaller difference counts as none
 
 
 def no_clear_difference(found: Compared, sign: int) -> Verdict:
-    """The verdict on "not lower" (`sign` -1) or "not higher" (1) by `CLEAR`, from the whole interval."""
+    """Return the verdict on "not lower" (`sign` -1) or "not higher" (1) by `CLEAR`, from the interval."""
     half = found.difference.half_width
     if half is None or found.difference.n < EXPLORATORY:
         return Verdict.UNDECIDED
-    least, most = (sign * found.difference.mean + change for change in (-half, half))
-    if most < CLEAR:
+    low, high = (sign * found.difference.mean + change for change in (-half, half))
+    if high < CLEAR:
         return Verdict.HOLDS_HERE
-    return Verdict.REFUTED_HERE if least > CLEAR and found.reading != "open" else Verdict.UNDECIDED
+    return Verdict.REFUTED_HERE if low > CLEAR and found.reading != "open" else Verdict.UNDECIDED
 
 
 class Kind(StrEnum):
-    """What a claim is counted as."""
+    """How a claim is counted."""
 
     FINDING = "finding"
-    CHECK = "check"  # of arithmetic, a printed digit or an index: it tests the code, and says nothing new
+    CHECK = "check"  # of arithmetic, a printed digit or an index: it tests the code and finds nothing new
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that explains a verdict, drawn only when it is written."""
+    """A figure that explains a verdict; it is drawn only when the page is written."""
 
-    name: str  # of its file
+    name: str  # of its file, without a suffix
     title: str
     x_label: str
     y_label: str
@@ -117,7 +117,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a claim that can be true without the others."""
+    """A part of a claim that can be true independently of the others."""
 
     statement: str
     verdict: Verdict
@@ -126,41 +126,41 @@ class Part:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict with its numbers; `in_parts` makes that of a claim with parts."""
+    """A verdict with its numbers; `in_parts` builds that of a claim with parts."""
 
     verdict: Verdict
     numbers: str  # in one line
     why: str
     figures: tuple[Figure, ...] = ()
-    study: str | None = None  # that the numbers were read from
-    setting: str | None = None  # of it: size, budget, text and seeds
+    study: str | None = None  # from which the numbers were read
+    setting: str | None = None  # of that study: size, budget, text and seeds
     missing: tuple[StudyCommand, ...] = ()  # studies that would have to be run first
     parts: Mapping[str, Part] = field(default_factory=dict)  # by their letters
 
     @property
     def value(self) -> str:
-        """The numbers with what they were measured on, where that is a study."""
+        """The numbers, followed by the setting if they come from a study."""
         return self.numbers if self.setting is None else f"{self.numbers} ({self.setting})"
 
     @property
     def answer(self) -> str:
         """The verdict as the answer to a question."""
         words = {**dict.fromkeys(TRUE, "yes"), **dict.fromkeys(FALSE, "no"), Verdict.PARTLY: "in part"}
-        said = words.get(self.verdict, self.verdict.value)
+        word = words.get(self.verdict, self.verdict.value)
         verdicts = {self.verdict, *(part.verdict for part in self.parts.values())}
         tested_here = self.verdict not in OPEN and verdicts & {Verdict.HOLDS_HERE, Verdict.REFUTED_HERE}
         rest = "; the rest open" if self.verdict is Verdict.PARTLY else ""
-        return f"{said}{', here' if tested_here else ''}{rest}"
+        return f"{word}{', here' if tested_here else ''}{rest}"
 
     def part(self, letter: str | None) -> "Judgement":
-        """Return the judgement of one part; of the whole for None, and where the parts were not judged."""
+        """Return the judgement of one part, or the whole if `letter` is None or the part was not judged."""
         if letter is None or letter not in self.parts:
             return self
         return replace(self, verdict=self.parts[letter].verdict, parts={})
 
 
 def in_parts(*parts: Part, why: str, **more: Any) -> Judgement:
-    """The judgement of a claim of these parts; `more` is what else a Judgement has."""
+    """Return the judgement of a claim with these parts; `more` are other fields of Judgement."""
     lettered = dict(zip(ascii_lowercase, parts, strict=False))
     numbers = (f"({letter}) {part.verdict.value}: {part.numbers}" for letter, part in lettered.items())
     verdict = combined([part.verdict for part in parts])
@@ -169,35 +169,35 @@ def in_parts(*parts: Part, why: str, **more: Any) -> Judgement:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence about positional encodings, and how it is judged."""
+    """A statement about positional encodings, and how it is judged."""
 
     number: int
     statement: str
     sources: tuple[str, ...]
-    prediction: str  # what it would mean if it were true, with a number
+    prediction: str  # what would be measured if it were true, with a number
     method: str  # what is computed or read
-    better: str  # what it would take to judge it better
+    better: str  # what would be needed to judge it better
     judge: Callable[[Studies], Judgement]
-    question: str | None = None  # of the claims most believed: what a reader asks
-    asked: str | None = None  # the letter of the part that the question is about; None for the whole
+    question: str | None = None  # that a reader asks; only for the most common claims
+    asked: str | None = None  # the letter of the part that answers the question; None for the whole
     exact: bool = False  # judged by what the code computes, at least in part
     kind: Kind = Kind.FINDING
 
 
 class ControlError(Exception):
-    """The code under a claim fails on a known value: the claim cannot be judged with it."""
+    """The code under a claim misses a known value, so that the claim cannot be judged with it."""
 
 
 def control(passed: bool, known: str) -> None:
-    """Raise ControlError unless a value that is known beforehand, described by `known`, came out."""
+    """Raise ControlError unless the code `passed` on a value known beforehand, which `known` describes."""
     if not passed:
         raise ControlError(known)
 
 
 def judge(claim: Claim, studies: Studies) -> Judgement:
-    """The claim's judgement; undecided where the code fails its control.
+    """Return the claim's judgement; undecided if the code fails its control.
 
-    A study of too few seeds to decide is missing, too.
+    A study with too few seeds to decide is listed as missing, too.
     """
     try:
         judgement = claim.judge(studies)
@@ -205,7 +205,7 @@ def judge(claim: Claim, studies: Studies) -> Judgement:
         return Judgement(
             Verdict.UNDECIDED,
             "a control failed",
-            f"The code under this claim is at fault: it misses {error}.",
+            f"The code under this claim is wrong: it does not give {error}.",
         )
     verdicts = {judgement.verdict, *(part.verdict for part in judgement.parts.values())}
     if Verdict.UNDECIDED not in verdicts or judgement.study is None:
@@ -214,17 +214,17 @@ def judge(claim: Claim, studies: Studies) -> Judgement:
 
 
 def exactly(holds: bool) -> Verdict:
-    """The verdict of a computation."""
+    """Return the verdict of a computation."""
     return Verdict.HOLDS if holds else Verdict.REFUTED
 
 
 def untested(missing: tuple[StudyCommand, ...], why: str, value: str = "not measured") -> Judgement:
-    """A judgement that waits for studies, or for what poslab does not have."""
+    """Return a judgement that waits for studies, or for something that poslab does not have."""
     return Judgement(Verdict.NOT_TESTED, value, why, missing=missing)
 
 
 def ledger() -> tuple[Claim, ...]:
-    """All claims by number."""
+    """Return all claims, ordered by number."""
     package = importlib.import_module("claims.ledger")
     names = (f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__))
     claims = (claim for name in names for claim in importlib.import_module(name).CLAIMS)

@@ -1,4 +1,4 @@
-"""The figures of claims, as SVG: the same bytes from the same numbers."""
+"""Draw the figures of claims as SVG; the same numbers give the same bytes."""
 
 import io
 import re
@@ -14,10 +14,10 @@ from claims.contract import Figure
 
 WIDTH, HEIGHT = 5.2, 2.6  # inches
 LEGEND_ROW = 0.2
-DIGITS = 6  # of a point: what differs between machines beyond them is not drawn
+DIGITS = 6  # of a point; further digits can differ between machines
 PATH, FINER = re.compile(rb' d="[^"]*"'), re.compile(rb"(\.\d\d)\d+")  # hundredths of a point are enough
-MOST = 600  # points of a line; of more, every n-th
-# Okabe and Ito's, without their yellow, which white paper swallows.
+MAX_POINTS = 600  # of a line; with more, only every n-th is drawn
+# Okabe and Ito's colours without yellow, which is hard to see on white paper.
 COLOURS = ("#0072b2", "#d55e00", "#008a63", "#b8568f", "#b07900", "#3a95cf", "#4a4a4a")
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
@@ -28,8 +28,8 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (3, 1.5, 1.5, 1.5, 1.5, 1.5),
 )
 STYLE: dict[str, Any] = {
-    # Text stays text, since glyphs as paths are half of a figure's bytes. This font comes with Matplotlib, so
-    # every machine lays out alike, and is wider than what a browser takes instead, so that nothing overlaps.
+    # Text stays text, since glyphs drawn as paths are half of a figure's bytes. Matplotlib brings the font,
+    # so every machine has the same layout; it is wider than browsers' substitutes, so nothing overlaps.
     "svg.fonttype": "none",
     "font.family": ["DejaVu Sans", "sans-serif"],
     "mathtext.fontset": "dejavusans",
@@ -65,7 +65,7 @@ def _drawn(figure: Figure) -> Drawing:
     FigureCanvasAgg(drawing)
     axes = drawing.add_subplot()
     for number, line in enumerate(figure.lines):
-        every = max(1, len(line.x) // MOST)
+        every = max(1, len(line.x) // MAX_POINTS)
         axes.plot(
             [float(f"{x:.{DIGITS}g}") for x in line.x[::every]],
             [float(f"{y:.{DIGITS}g}") for y in line.y[::every]],
@@ -77,7 +77,7 @@ def _drawn(figure: Figure) -> Drawing:
         )
     if figure.log_x:
         axes.set_xscale("log")
-    elif all(x == int(x) for line in figure.lines for x in line.x):  # layers, or tokens: no half of one
+    elif all(x == int(x) for line in figure.lines for x in line.x):  # layers or tokens: whole ticks only
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     if figure.log_y:
         axes.set_yscale("log")

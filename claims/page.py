@@ -28,7 +28,7 @@ function show() {
 addEventListener("hashchange", show);
 show();
 """
-# Asked first, in this order: the claims most believed, by number.
+# The numbers of the most common claims, in the order in which their questions are shown.
 BELIEVED = (28, 12, 11, 6, 30, 29, 37, 35, 19, 25)
 
 
@@ -45,12 +45,12 @@ class Entry:
 
     @property
     def asked(self) -> Judgement:
-        """The judgement of what its question asks: of one part, or of the whole claim."""
+        """The judgement that answers the question: that of one part, or of the whole claim."""
         return self.judgement.part(self.claim.asked)
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What makes its value: this page, the report of the study that was read, and missing studies."""
+        """The commands behind its value: this page, the report of the study used, and missing studies."""
         judgement, exact = self.judgement, self.claim.exact
         missing = tuple(study.command for study in judgement.missing)
         read = () if judgement.study is None else (f"python report.py study={judgement.study}",)
@@ -59,7 +59,7 @@ class Entry:
 
 
 def style(verdict: Verdict) -> str:
-    """The class of a verdict's colour."""
+    """Return the CSS class of a verdict."""
     if verdict in TRUE:
         return "holds"
     return "refuted" if verdict in FALSE else "open"
@@ -70,7 +70,7 @@ def of_kind(entries: Sequence[Entry], kind: Kind) -> list[Entry]:
 
 
 def counts(entries: Sequence[Entry]) -> dict[str, int]:
-    """How many findings have each verdict; those that none has are left out."""
+    """Count the findings by verdict, without verdicts that none has."""
     verdicts = [entry.judgement.verdict for entry in of_kind(entries, Kind.FINDING)]
     return {verdict.value: verdicts.count(verdict) for verdict in Verdict if verdict in verdicts}
 
@@ -81,7 +81,7 @@ def believed(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[int]]]:
-    """Each study that a claim waits for, with the numbers of those claims."""
+    """Return each missing study with the numbers of the claims that wait for it."""
     waiting: dict[StudyCommand, list[int]] = {}
     for entry in entries:
         for study in entry.judgement.missing:
@@ -90,7 +90,7 @@ def missing_studies(entries: Sequence[Entry]) -> list[tuple[StudyCommand, list[i
 
 
 def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
-    """The claims that no study can decide as poslab is."""
+    """Return the open claims that no study can decide with the parts that poslab has."""
     return [
         entry
         for entry in entries
@@ -100,7 +100,7 @@ def parts_missing(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def summary(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
-    """For a terminal: the questions asked first with their answers, the counts, and what is missing."""
+    """Return the text for a terminal: the first questions with answers, the counts, and missing studies."""
     lines = [f"{entry.asked.answer:28} {entry.claim.question}" for entry in believed(entries)]
     found = counts(entries)
     findings = sum(found.values())
@@ -114,7 +114,7 @@ def summary(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
 
 
 def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mapping[str, str]) -> str:
-    """The whole of index.html; `drawn` is each figure's SVG by its name."""
+    """Return index.html; `drawn` has the SVG of each figure by name."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -135,7 +135,7 @@ def html(entries: Sequence[Entry], drawn: Mapping[str, bytes], unreadable: Mappi
 
 
 def markdown(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
-    """The whole of claims.md."""
+    """Return claims.md."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
@@ -148,7 +148,7 @@ def markdown(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> str:
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """The whole of claims.csv: a row for each claim, and below it one for each of its parts."""
+    """Return claims.csv: a row for each claim, followed by one for each of its parts."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -179,7 +179,7 @@ def _facts(entries: Sequence[Entry], unreadable: Mapping[str, str]) -> dict[str,
 
 
 def _linked(text: str) -> Markup:
-    """The text, escaped, in which another claim's number leads to it."""
+    """Escape the text, and link each "claim N" to that claim."""
     return Markup(re.sub(r"\bclaim (\d+)\b", r'<a href="#claim-\1">claim \1</a>', str(escape(text))))
 
 
@@ -188,7 +188,7 @@ def _encoded(svg: bytes) -> str:
 
 
 def _escape_markdown(text: object) -> str:
-    """Text that Markdown shows as it stands, in a table cell too; what is Markup stays as it is."""
+    """Escape text so that Markdown shows it literally, also in a table cell; leave Markup unchanged."""
     if isinstance(text, Markup):
         return str(text)
     marked = re.sub(r"([\\`*_{}\[\]#|~$])", r"\\\1", str(text).replace("\n", " "))

@@ -1,8 +1,7 @@
-"""The studies that claims are judged by: their figures, their settings, and how to run them.
+"""The studies that judge claims: their figures, their settings, and how to run them.
 
-A study is read from runs/ or from the records archived beside its report. Differences are judged by the
-study's own tests: a difference that they correct is used with that correction, any other with a
-correction over the comparisons that the claim makes.
+A study is read from runs/ or from the records archived beside its report. A difference that the study itself
+tests keeps the study's corrected p value. Any other is corrected over the comparisons that the claim makes.
 """
 
 import math
@@ -19,18 +18,18 @@ import poslab
 from claims.formatting import plain
 from poslab import Difference, Estimate, Ratio, interval, number, quantity
 
-EXPLORATORY = 5  # fewer seeds decide nothing
-FALSE_ALARMS = 0.05  # p from which on a difference is noise
+EXPLORATORY = 5  # with fewer seeds nothing is decided
+FALSE_ALARMS = 0.05  # a difference with this p value or a larger one is noise
 
 
 @dataclass(frozen=True)
 class StudyCommand:
-    """A study that judges a claim, and the command that makes it."""
+    """A study that judges a claim, and the command that runs it."""
 
     study: str
     arguments: str
     runs: int
-    minutes: int = 2  # of a run of the default model on two CPU cores
+    minutes: int = 2  # for a run of the default model on two CPU cores
 
     @property
     def command(self) -> str:
@@ -75,7 +74,7 @@ NEEDED = 0.02  # nats: a model that loses less with half of its context does not
 
 @dataclass(frozen=True)
 class Compared:
-    """An arm less another on one figure, and the conclusion that it allows."""
+    """The difference of two arms on one figure, and the conclusion that it allows."""
 
     difference: Difference
     p: float | None  # corrected
@@ -90,7 +89,7 @@ class Compared:
 
 
 class Results:
-    """A study that was read: its arms, what it tests, and the rows of its tables."""
+    """A study that was read: its arms, its tested figure, and the rows of its tables."""
 
     def __init__(self, study: poslab.Study) -> None:
         self.study = study
@@ -100,8 +99,8 @@ class Results:
         self.seeds = max(int(row["seeds_finished"]) for row in self.arms.values())
         self.lengths = sorted({int(row["context_length"]) for row in self.arms.values()})
         self.context_length = self.lengths[0] if len(self.lengths) == 1 else None
-        found = [re.fullmatch(r"sliding_([\d.]+)x", str(column)) for column in study.runs]
-        self.multiples = tuple(float(match[1]) for match in found if match)  # of L, the lengths measured
+        matches = [re.fullmatch(r"sliding_([\d.]+)x", str(column)) for column in study.runs]
+        self.multiples = tuple(float(match[1]) for match in matches if match)  # measured lengths over L
         facts = {str(row["key"]): str(row["value"]) for row in self.rows("facts")}
         self.primary = facts.get("primary")  # the figure that the study tests, such as sliding_8x
 
@@ -111,75 +110,75 @@ class Results:
         return {label: self.study.config(label) for label in self.arms}
 
     def rows(self, table: str, **values: Hashable) -> list[dict[Hashable, Any]]:
-        """The rows of a table that have these values; none where the study has no such table."""
+        """Return the rows of a table with these values; none if the study has no such table."""
         frame = pandas.DataFrame(self.study.tables.get(table, {}))
         for column, value in values.items():
             if column in frame:
                 frame = frame[frame[column] == value]
-        found: list[dict[Hashable, Any]] = frame.to_dict("records")
-        return found
+        records: list[dict[Hashable, Any]] = frame.to_dict("records")
+        return records
 
     def finished(self, label: str) -> list[dict[Hashable, Any]]:
-        """The finished runs of an arm, without the trials of its rates."""
+        """Return the finished runs of an arm, without the trials of its learning rates."""
         return self._finished.get(label, [])
 
     @cached_property
     def _finished(self) -> dict[str, list[dict[Hashable, Any]]]:
-        found: dict[str, list[dict[Hashable, Any]]] = {}
+        by_arm: dict[str, list[dict[Hashable, Any]]] = {}
         for run in self.rows("summary", status="done"):
             if run["part"] != "tuning":
-                found.setdefault(str(run["arm"]), []).append(run)
-        return found
+                by_arm.setdefault(str(run["arm"]), []).append(run)
+        return by_arm
 
     def by_steps(self, pos: str) -> dict[int, str]:
-        """The arms of an option of `pos` by their steps of training; of several, the first."""
-        found: dict[int, str] = {}
+        """Return the arms with this option of `pos` by training steps; the first if several have as many."""
+        arms: dict[int, str] = {}
         for label, config in self.configs.items():
             if self.finished(label)[0]["pos"] == pos:
-                found.setdefault(config["trainer"]["max_steps"], label)
-        return found
+                arms.setdefault(config["trainer"]["max_steps"], label)
+        return arms
 
     def per_parameter(self, label: str) -> str:
-        """The training tokens per parameter of an arm."""
+        """Return the training tokens per parameter of an arm, as text."""
         run, *_ = self.finished(label)
         return number(run["budget"] / run["parameters"], 2) if run["parameters"] else "?"
 
     def by_seed(self, label: str, figure: str) -> dict[int, float]:
-        """A figure of an arm by seed; empty where the arm or the figure is missing."""
+        """Return a figure of an arm by seed; empty if the arm or the figure is missing."""
         known = label in self.arms and figure in self.study.runs
         return self.study.by_seed(label, figure) if known else {}
 
     def estimate(self, label: str, figure: str) -> Estimate | None:
-        """A figure of an arm over its seeds."""
+        """Return the estimate of an arm's figure over its seeds."""
         return poslab.estimate(list(self.by_seed(label, figure).values()))
 
     def p_holm(self, figure: str, ends: set[str | None]) -> float | None:
-        """The study's own corrected p of two arms on a figure, or of one and None: of it against 0."""
+        """Return the study's corrected p of two arms on a figure; an arm and None: of that arm against 0."""
         tests = self.rows("claims", figure=figure)
         against = [None if pandas.isna(test["other"]) else test["other"] for test in tests]
-        found = (
+        values = (
             test["p_holm"] for test, end in zip(tests, against, strict=True) if {test["arm"], end} == ends
         )
-        return next(found, None)
+        return next(values, None)
 
 
 class Studies:
-    """The studies at hand, each read at most once."""
+    """The available studies, each read at most once."""
 
     def __init__(self, runs: Path, reports: Path) -> None:
-        """`runs` holds run directories by study, `reports` archived records."""
+        """Read run directories from `runs`/<study>, archived records from `reports`/<study>."""
         self.runs, self.reports = runs, reports
-        self.unreadable: dict[str, str] = {}  # why a study that is there has no figures
+        self.unreadable: dict[str, str] = {}  # why an existing study has no figures
         self._read: dict[str, Results | None] = {}
 
     def results(self, study: str) -> Results | None:
-        """Return the figures of a study; None where it was not run, or cannot be read."""
+        """Return the figures of a study, or None if it was not run or cannot be read."""
         if study not in self._read:
             self._read[study] = self._load(study)
         return self._read[study]
 
     def too_small(self, study: str) -> tuple[StudyCommand, ...]:
-        """The command that makes the study with enough seeds, where it has too few."""
+        """Return the command that runs the study with enough seeds, if it has too few."""
         results = self.results(study)
         if results is None or results.seeds >= EXPLORATORY:
             return ()
@@ -197,20 +196,20 @@ class Studies:
 
 
 def multiple(column: str) -> float:
-    """sliding_8x -> 8.0, of L"""
+    """Return the multiple of L in the name of a figure: sliding_8x -> 8.0."""
     return float(column.rpartition("_")[2].removesuffix("x"))
 
 
 def name(multiple: float) -> str:
-    """8.0 -> "8x": the end of a column's name."""
+    """Return the end of a column's name for a multiple of L: 8.0 -> "8x"."""
     return f"{multiple:g}x"
 
 
 def compared(results: Results, figure: str, arm: str, against: str, comparisons: int = 1) -> Compared | None:
-    """Return `arm` less `against`, or None where they share no seed or their losses do not mean the same.
+    """Return `arm` less `against`, or None if they share no seed or their losses do not compare.
 
-    `comparisons` is how many the claim makes of those that the study does not test itself: their p values
-    are multiplied by it (Bonferroni).
+    `comparisons` is the number of comparisons of the claim that the study does not test itself: their p
+    values are multiplied by it (Bonferroni).
     """
     if arm not in results.arms or against not in results.arms:
         return None
@@ -224,7 +223,7 @@ def compared(results: Results, figure: str, arm: str, against: str, comparisons:
 
 
 def read_difference(difference: Difference, p: float | None) -> Reading:
-    """Lower or higher where the interval and the corrected p say so, with five seeds or more."""
+    """Return lower or higher if interval and corrected p agree and there are at least five seeds."""
     half = difference.half_width
     if half is None or p is None or difference.n < EXPLORATORY:
         return "open"
@@ -234,7 +233,7 @@ def read_difference(difference: Difference, p: float | None) -> Reading:
 
 
 def gain_reading(results: Results, figure: str, arm: str) -> Compared | None:
-    """An arm's figure against 0, such as its context gain, by the study's own test."""
+    """Return an arm's figure against 0, such as its context gain, by the study's own test."""
     difference = above_zero(results.by_seed(arm, figure))
     if difference is None:
         return None
@@ -243,17 +242,17 @@ def gain_reading(results: Results, figure: str, arm: str) -> Compared | None:
 
 
 def above_zero(values: Mapping[int, float]) -> Difference | None:
-    """By how much values by seed differ from 0."""
+    """Return the difference of values by seed from 0."""
     return poslab.paired(values, dict.fromkeys(values, 0.0))
 
 
 def time_ratio(
     results: Results, arm: str, against: str, share: float, comparisons: int
 ) -> tuple[Ratio, Reading] | None:
-    """Tokens to the study's target of one arm over another's, and on which side of `share` that lies.
+    """Return one arm's tokens to the study's target over another's, and on which side of `share` it lies.
 
-    An exact ratio needs its interval on one side and, as in `compared`, a corrected p; a bound has
-    99 % and needs no correction for a few comparisons.
+    For an exact ratio the interval has to be on one side and, as in `compared`, the corrected p below 0.05.
+    A bound has a confidence of 99 %, which needs no correction for a few comparisons.
     """
     if arm not in results.arms or against not in results.arms:
         return None
@@ -276,7 +275,7 @@ def time_ratio(
 
 
 def ratio_text(value: Ratio) -> str:
-    """×1.29 [1.24, 1.34], or its bound."""
+    """Format a ratio with its interval, such as ×1.29 [1.24, 1.34], or as a bound."""
     if value.kind == "at_least":
         return f"> ×{value.low:.2f}"
     if value.kind == "at_most":
@@ -287,7 +286,7 @@ def ratio_text(value: Ratio) -> str:
 
 
 def of_canon(results: Results, scheme: str, canon: bool) -> str | None:
-    """The arm with this scheme, with Canon layers or without."""
+    """Return the arm with this scheme, with or without Canon layers; None if there is none."""
     for label, config in results.configs.items():
         if config["pos"]["scheme"] == scheme and bool(config.get("model", {}).get("canon")) == canon:
             return str(label)
@@ -295,31 +294,31 @@ def of_canon(results: Results, scheme: str, canon: bool) -> str | None:
 
 
 def half_context(results: Results, label: str) -> Difference | None:
-    """What the targets of an arm lose, in nats, with L/2 tokens before them instead of L, by seed."""
+    """Return how many nats an arm loses with L/2 tokens of context instead of L, paired by seed."""
     half, whole = (results.by_seed(label, figure) for figure in ("sliding_0.5x", "sliding_1x"))
     return poslab.paired(half, whole)
 
 
 def uses_context(results: Results, label: str) -> bool:
-    """Whether an arm is shown to lose by half of its context; else a longer one promises it nothing."""
+    """Return whether an arm loses with half of its context; if not, a longer one cannot help it much."""
     lost = half_context(results, label)
     return lost is not None and lost.half_width is not None and lost.mean - lost.half_width > NEEDED
 
 
 def context_used(results: Results, label: str, named: str) -> str:
-    """Return a sentence on how much of its context an arm uses, for verdicts on lengths past L."""
+    """Return a sentence on how much context an arm uses, for verdicts on lengths past L."""
     lost, length = half_context(results, label), results.context_length
     if lost is None or length is None:
         return "How much context the models use was not measured in this study."
     change = interval(lost.mean, lost.half_width, 2, sign=True)
-    found = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {change} nats"
+    start = f"With {length // 2} tokens of context instead of {length}, {named} loss changes by {change} nats"
     if uses_context(results, label):
-        return f"{found}: these models use their context."
-    return f"{found}: these models use hardly more than that, and have little to gain past L."
+        return f"{start}: these models use their context."
+    return f"{start}: these models use hardly more than that, and have little to gain past L."
 
 
 def setting(results: Results) -> str:
-    """What was trained, for how long, on what, with how many seeds; stands beside every number of a study."""
+    """Return model, length, tokens, text, schedule and seeds as the text beside every number of a study."""
     run, *_ = results.finished(results.reference)
     same = {label: runs[0] for label in results.arms if (runs := results.finished(label))}
     budgets: dict[int, str] = {}
@@ -350,5 +349,5 @@ def setting(results: Results) -> str:
 
 
 def _own_rate(config: Mapping[str, Any]) -> float:
-    """How many times the learning rate a scheme's own parameters train at."""
+    """Return the learning rate of a scheme's own parameters, over the general one."""
     return float(config["pos"].get("rate", 1.0) * config["trainer"].get("scheme_rate", 1.0))

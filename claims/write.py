@@ -1,4 +1,4 @@
-"""The claims judged and written: index.html, claims.md, claims.csv and figures."""
+"""Judge the claims and write index.html, claims.md, claims.csv and the figures."""
 
 import errno
 import os
@@ -15,9 +15,9 @@ FIGURES = "figures"
 
 
 def judged(studies: Studies) -> tuple[Entry, ...]:
-    """Every claim of the ledger with its judgement, by number."""
+    """Return every claim of the ledger with its judgement, ordered by number."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the sums of small tensors are split among threads, differently by machine
+    torch.set_num_threads(1)  # with several, the order of a sum differs between machines
     try:
         return tuple(Entry(claim, judge(claim, studies)) for claim in ledger())
     finally:
@@ -25,7 +25,7 @@ def judged(studies: Studies) -> tuple[Entry, ...]:
 
 
 def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
-    """The files of the page by their names."""
+    """Return the content of each file of the page by its name."""
     drawn = {figure.name: svg(figure) for entry in entries for figure in entry.judgement.figures}
     return {
         "index.html": html(entries, drawn, studies.unreadable).encode(),
@@ -36,10 +36,10 @@ def rendered(entries: tuple[Entry, ...], studies: Studies) -> dict[str, bytes]:
 
 
 def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
-    """Judge all claims and write `reports`/claims; return folder, entries and studies. Raises OSError."""
+    """Judge all claims and write `reports`/claims; return the page, entries and studies. Raise OSError."""
     folder = reports / "claims"
     if (folder / "facts.csv").exists():
-        why = "is the report of a study of that name; give another folder with reports="
+        why = "holds the report of a study named claims; choose another folder with reports="
         raise FileExistsError(errno.EEXIST, why, str(folder))
     studies = Studies(runs, reports)
     entries = judged(studies)
@@ -53,7 +53,7 @@ def write(runs: Path, reports: Path) -> tuple[Path, tuple[Entry, ...], Studies]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Replace a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     new.write_bytes(content)

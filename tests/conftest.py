@@ -1,4 +1,4 @@
-"""The order of the tests, and what holds for each: no network, no account, no cache of the user."""
+"""The order of the tests, and fixtures for all: no network, no account, no cache of the user."""
 
 import functools
 import gc
@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-# Else threads of runs that share the cores turn them while they wait. PyTorch reads it when it is imported.
+# Otherwise waiting threads of runs that share the cores would spin. PyTorch reads it when imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
@@ -18,13 +18,13 @@ torch.set_num_threads(1)  # two processes of tests share the cores
 
 
 def pytest_configure() -> None:
-    gc.set_threshold(20_000, 20, 20)  # looking for garbage as often as Python does takes a tenth of a report
+    gc.set_threshold(20_000, 20, 20)  # the default frequency of garbage collection takes a tenth of a report
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m gpu` files without such a test are not imported: a machine with a GPU may lack what they need.
+    """With `-m gpu`, ignore files without such tests: a machine with a GPU may lack what they import.
 
-    Those are W&B, `datasets` and the libraries of browsers and clusters.
+    For example W&B, `datasets` and the libraries of browsers and clusters.
     """
     if config.getoption("markexpr") != "gpu" or collection_path.suffix != ".py":
         return None
@@ -33,7 +33,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Files that give commands take minutes: they come first, lest one process ends long after the other."""
+    """Run files with commands first: they take minutes, so otherwise one process would end much later."""
     items.sort(key=lambda item: "support.commands" not in _sources(item.module))
 
 
@@ -44,7 +44,7 @@ def _sources(module: ModuleType) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def _same_numbers() -> Iterator[None]:
-    """The last bits of a sum depend on the threads, and what is drawn on the tests before."""
+    """Fix threads, which change the last bits of sums, and the seed, which depends on earlier tests."""
     torch.manual_seed(0)
     yield
     torch.set_num_threads(1)
@@ -52,9 +52,9 @@ def _same_numbers() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache_and_no_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither read nor fill the user's cache, and a test that would reach a network fails at once.
+    """Tests neither read nor fill the user's cache, and a test that needs a network fails at once.
 
-    So it is for a module's fixtures too, which then do not prepare anew what planning remembers.
+    This includes a module's fixtures, which then reuse what planning remembers.
     """
     cache = tmp_path_factory.getbasetemp().parent / "poslab-test-cache"
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +67,7 @@ def _own_cache_and_no_network(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session", autouse=True)
 def _undrawn() -> Iterator[None]:
-    """Reports have a pixel in place of each paper figure: drawing takes most of a report's seconds."""
+    """Replace each paper figure by a pixel, since drawing takes most of a report's time."""
     from support.forks import undrawn
 
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def _undrawn() -> Iterator[None]:
 
 @pytest.fixture
 def in_float64(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The transformers library computes in float64, where it forces float32 too."""
+    """Make the transformers library compute in float64, also where it forces float32."""
     from support.parity import IN_FLOAT32, TorchInFloat64  # imports the library, which takes seconds
 
     for module in IN_FLOAT32:

@@ -1,4 +1,4 @@
-"""The sum of three cosines that a note takes for a score: its values, and its tables of cosines."""
+"""The sum of three cosines that a note uses as a score, and a note's tables of cosines."""
 
 import math
 
@@ -19,18 +19,18 @@ from claims.contract import (
 )
 from claims.studies import Studies
 
-THETA = (1.0, 0.3, 0.05)  # radians a token
+THETA = (1.0, 0.3, 0.05)  # radians per token
 
 
 def toy(*distances: int) -> list[float]:
-    """cos t + cos 0.3 t + cos 0.05 t, as the rotation that trains has it."""
+    """Return cos t + cos 0.3 t + cos 0.05 t at each distance t, by the rotation that is used in training."""
     places = torch.tensor(THETA).double()[:, None] * torch.tensor(distances)
     summed: list[float] = _cosines(places).sum(dim=0).tolist()
     return summed
 
 
 def _cosines(radians: torch.Tensor) -> torch.Tensor:
-    """Of a RoPE of one pair, which turns by a radian a token."""
+    """Return the cosines by a RoPE with one pair, which turns by one radian per token."""
     turned = parts.rotations(parts.rope(2), radians.flatten()).real
     return turned.reshape(radians.shape)
 
@@ -43,9 +43,9 @@ def _values(studies: Studies) -> Judgement:
     return Judgement(
         exactly(holds),
         f"{at[0]:.3f} at 0, {at[1]:.3f} at 2, {at[2]:.3f} at 50".replace("-", "−"),
-        "Rounded to one decimal, all three numbers are those of the notes."
+        "Rounded to one decimal, all three numbers agree with the notes."
         if holds
-        else "The numbers are other ones.",
+        else "The numbers differ from those of the notes.",
         (Figure("three_cosines", "The sum of three cosines", "Distance, tokens", "Sum", (line,)),),
     )
 
@@ -56,7 +56,7 @@ def _at_twenty(studies: Studies) -> Judgement:
     return Judgement(
         exactly(f"{twenty:.1f}" == "1.4"),
         f"{twenty:.3f} at 20, {two:.3f} at 2",
-        "At 20 tokens the sum is larger than at 2: the notes' own example does not fall with the distance.",
+        "At 20 tokens the sum is larger than at 2: the notes' example does not fall with the distance.",
     )
 
 
@@ -74,10 +74,10 @@ def _tables(studies: Studies) -> Judgement:
     first = ", ".join(f"cos {place:,} = {value:.8f}" for place, value in zip(places, table[0], strict=True))
     second = ", ".join(f"{value:.8f}" for value in table[1][:4])
     return Judgement(
-        Verdict.NOT_TESTED,  # and not undecided: there is nothing to hold them against
-        f"{first}; by a second frequency of 0.01 at 1, 2, 10, 100: {second}".replace("-", "−"),
-        "These are the true digits, which the rotation gives to twelve decimals. The digits that the notes "
-        "print are not on record, so nothing was compared with them.",
+        Verdict.NOT_TESTED,  # and not undecided: there is nothing to compare with
+        f"{first}; for a second frequency of 0.01 at 1, 2, 10, 100: {second}".replace("-", "−"),
+        "These are the true digits; the rotation gives them to twelve decimals. The digits printed in the "
+        "notes are not on record, so nothing was compared with them.",
     )
 
 
@@ -87,7 +87,7 @@ CLAIMS = (
         "cos t + cos 0.3 t + cos 0.05 t is 3.0 at t = 0, 1.4 at 2 and −0.6 at 50.",
         (LECTURE,),
         "The three sums, rounded to one decimal, are 3.0, 1.4 and −0.6.",
-        "The sum of the real parts of the rotation that RoPE turns by, for these three frequencies.",
+        "The sum of the real parts of RoPE's rotation for these three frequencies.",
         "Nothing: it is arithmetic.",
         _values,
         exact=True,
@@ -109,7 +109,7 @@ CLAIMS = (
         "Two tables: the cosine at 1, 2, 10, 100 and 1,000, and two frequencies at distances from 1 to 100.",
         (DEMO,),
         "Every digit that the notes print is a digit of these cosines.",
-        "The rotation that RoPE turns by, held against the cosines of the C library.",
+        "RoPE's rotation, compared with the cosines of the C library.",
         "The digits as the notes print them.",
         _tables,
         exact=True,

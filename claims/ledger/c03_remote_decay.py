@@ -1,4 +1,4 @@
-"""Whether a score falls as tokens lie farther apart: for random, equal and chosen queries and keys."""
+"""Whether a score falls with the distance of tokens: for random, equal and chosen queries and keys."""
 
 import torch
 
@@ -25,13 +25,13 @@ PAIRS = 4000  # random queries and keys
 
 
 def equal(farthest: int = FARTHEST) -> torch.Tensor:
-    """The score of a query and a key that are equal in all pairs, by distance, 1 at distance 0."""
+    """Return the score of a query and an equal key, with all pairs alike, by distance; 1 at distance 0."""
     scores: torch.Tensor = parts.rotations(parts.rope(), torch.arange(farthest + 1)).real.mean(dim=0)
     return scores
 
 
 def _random(distances: tuple[int, ...]) -> list[float]:
-    """The mean size of the score of Gaussian queries and keys at each distance, over that at 0."""
+    """Return the mean absolute score of Gaussian queries and keys at each distance, over that at 0."""
     rope = parts.rope()
     q, k = parts.normal(2, PAIRS, 1, 1, parts.WIDTH)
     turned = [rope.rotate_queries(q, torch.tensor([t])) for t in distances]
@@ -44,7 +44,7 @@ def _falls(studies: Studies) -> Judgement:
     scores = equal()
     control(
         abs(float(scores[0]) - 1) < 1e-12 and float(scores.max() - scores.min()) > 0.1,
-        "a score of 1 at distance 0, and others elsewhere",
+        "a score of 1 at distance 0 and other scores elsewhere",
     )
     rises = float((scores[1:257] > scores[:256]).double().mean())
     near, far = float(scores[:64].mean()), float(scores[192:256].mean())
@@ -67,17 +67,17 @@ def _falls(studies: Studies) -> Judgement:
             f"mean {near:.2f} up to 63 tokens, {far:.2f} at 192 to 255",
         ),
         Part("As a tendency of trained queries and keys.", Verdict.NOT_TESTED, "not measured"),
-        why="It is no law: with random queries and keys a score does not fall at all, and with equal ones it "
-        "rises at nearly every second step. The trend of equal ones does fall. What trained queries and keys "
-        "make of it takes their scores by distance, which are not on record; where trained heads look is "
-        "claim 12.",
+        why="It is no law: with random queries and keys the score does not fall at all, and with equal ones "
+        "it rises at nearly every second step. The trend of equal ones does fall. Judging trained queries "
+        "and keys takes their scores by distance, which are not on record; claim 12 is about where trained "
+        "heads attend.",
         figures=(Figure("score_by_distance", "The score of equal queries and keys under RoPE",
                         "Distance, tokens", "Score, 1 at distance 0", lines),),
     )  # fmt: skip
 
 
 def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
-    """Return whether trained heads under RoPE look nearer than evenly, a sentence on it, and the setting."""
+    """Return whether trained heads under RoPE attend nearer than evenly, a sentence and the setting."""
     statement = "As a tendency of trained models: distant tokens get less attention."
     results = studies.results(EXTRAPOLATION.study)
     rows = [] if results is None else results.rows("attention_distance_runs", arm="rope")
@@ -86,7 +86,7 @@ def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
         heads.setdefault(row["run"], []).append(row["mean_distance"])
     finished = 0 if results is None or not rows else int(results.arms["rope"]["seeds_finished"])
     if results is None or len(heads) < max(EXPLORATORY, finished):
-        return Part(statement, Verdict.NOT_TESTED, "not measured"), "Trained models were not looked at.", None
+        return Part(statement, Verdict.NOT_TESTED, "not measured"), "Trained models were not inspected.", None
     even = results.rows("attention_distance_arms", arm="rope")[0]["uniform_distance"]
     mean = estimate([sum(distances) / len(distances) for distances in heads.values()])
     farthest = max(max(distances) for distances in heads.values())
@@ -100,11 +100,11 @@ def _near_heads(studies: Studies) -> tuple[Part, str, str | None]:
         verdict = Verdict.REFUTED_HERE
     numbers = (
         f"mean distance of attention {interval(mean.mean, mean.half_width, 3)} tokens, {farthest:.1f} in the "
-        f"farthest of {per_run} heads of any seed; spread evenly it would be {even:.1f}"
+        f"farthest of {per_run} heads over all seeds; spread evenly it would be {even:.1f}"
     )
     why = (
-        f"Yet in the trained models all {per_run} heads look nearer than evenly. That is attention, "
-        "not scores by distance, and it does not show RoPE to be the cause."
+        f"Yet in the trained models all {per_run} heads attend nearer than evenly spread attention would. "
+        "That is about attention, not scores by distance, and it does not show that RoPE is the cause."
         if verdict is Verdict.HOLDS_HERE
         else "The trained models do not show such a tendency in every head."
     )
@@ -121,13 +121,13 @@ def _lower_score(studies: Studies) -> Judgement:
         Part(
             "As a law, for any query and key.",
             exactly(not highest),
-            f"a query and a key score {scores[1]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
+            f"one query and key score {scores[1]:.2f} side by side and {scores[3]:.2f} at 100 tokens",
         ),
         trained,
-        why="It is no law: a bound on scores falls, but the score itself is what a query and a key make of "
-        f"it, and some fit best 100 tokens apart. {seen}"
+        why="It is no law: a bound on scores falls, but the score itself depends on the query and the key, "
+        f"and some match best 100 tokens apart. {seen}"
         if highest
-        else "The score of every query and key that was tried is highest at the shortest distance.",
+        else "The score of every tested query and key is highest at the shortest distance.",
         study=None if where is None else EXTRAPOLATION.study,
         setting=where,
         missing=() if studies.results(EXTRAPOLATION.study) else (EXTRAPOLATION,),
@@ -149,9 +149,9 @@ def _rises_again(studies: Studies) -> Judgement:
             f"{start + within:,}",
         ),
         Part("Attention in trained models rises with it.", Verdict.NOT_TESTED, "not measured"),
-        why="The score of equal queries and keys does: the sum of cosines comes back wherever many pairs "
+        why="The score of equal queries and keys does: the sum of cosines rises again wherever many pairs "
         "complete a turn together. Whether attention in a trained model rises with it depends on its queries "
-        "and keys, and takes models that look beyond 256 tokens."
+        "and keys; testing it takes models that attend beyond 256 tokens."
         if rise > 0.1
         else "From 256 to 4,096 tokens the score never rises by a tenth within 16 tokens.",
     )
@@ -162,11 +162,11 @@ CLAIMS = (
         3,
         "The farther apart two tokens are, the lower their score under RoPE (\"remote decay\").",
         (LECTURE,),
-        "From distance 0 to 256 the score never rises, whatever the query and the key (a law), or its mean "
+        "From distance 0 to 256 the score never rises, for any query and key (a law), or its mean "
         "is lower at 192 to 255 tokens than up to 63 (a trend).",
         "Scores by distance of equal and of 4,000 random queries and keys (K = 64, base 10,000), and the sum "
         "of three cosines of claim 1.",
-        "The scores by distance of trained queries and keys, beside those of other schemes.",
+        "The scores by distance of trained queries and keys, compared with those of other schemes.",
         _falls,
         exact=True,
     ),
@@ -175,9 +175,9 @@ CLAIMS = (
         "So tokens that are further away get lower scores, as language wants it.",
         (LECTURE, BLOG),
         "No query and key score higher at a long distance than side by side (a law), or all trained heads "
-        "look nearer than evenly (a tendency).",
-        "A query and a key are chosen so that they fit best at 100 tokens, and softmax attention's scores "
-        "are read; the mean distance of attention of each trained head of rope in the study extrapolation.",
+        "attend nearer than evenly (a tendency).",
+        "Softmax attention's scores of a query and a key that match best 100 tokens apart, and the mean "
+        "distance of attention of each trained head of rope in the study extrapolation.",
         "The scores by distance of trained queries and keys, over several texts.",
         _lower_score,
         question="Do distant tokens get lower scores under RoPE?",

@@ -1,4 +1,4 @@
-"""What a rotation is, and that scores under RoPE depend only on the distance."""
+"""Properties of a rotation; scores under RoPE depend only on the distance."""
 
 import math
 
@@ -24,7 +24,7 @@ from claims.studies import Studies
 def _turned(vector: tuple[float, float], degrees: float) -> torch.Tensor:
     x = torch.tensor(vector, dtype=torch.float64).reshape(1, 1, 1, 2)
     radians = torch.tensor([math.radians(degrees)], dtype=torch.float64)
-    return parts.rope(2).rotate(x, radians)[0, 0, 0]  # a single pair turns by a radian a token
+    return parts.rope(2).rotate(x, radians)[0, 0, 0]  # a single pair turns by one radian per token
 
 
 def _matrix(studies: Studies) -> Judgement:
@@ -53,7 +53,7 @@ def _matrix(studies: Studies) -> Judgement:
             f"of (3, 1) and (1, 2) {product:.3f}, of two axes {apart:.3f}".replace("-", "−"),
         ),
         why="The second vectors of the two products are not on record, so nothing was compared with them: "
-        "the products here are of vectors that were chosen for this page.",
+        "the products here use vectors chosen for this page.",
     )
 
 
@@ -71,17 +71,17 @@ def _distance_alone(studies: Studies) -> Judgement:
             "Scores depend only on the distance.",
             exactly(by_distance),
             f"at a distance of 37 the score differs by {small(spread)} between positions 0 and 100,000; at "
-            f"38 it is another one by {change:.2g}",
+            f"a distance of 38 it differs by {change:.2g}",
         ),
         Part(
             "Rotated vectors keep their norms.",
             exactly(abs(float(norm) - 1) < 1e-12),
             f"at position 100,000 the norm is off by {small(float(norm) - 1)}",
         ),
-        why="Yes: the score of one query and one key stays the same wherever the two stand, to rounding, and "
-        "a rotated vector keeps its length. Phases are formed in float64 here; claim 22 has lower precisions."
+        why="Yes: up to rounding, the score of one query and one key is the same at all positions, and "
+        "a rotated vector keeps its length. Phases are in float64 here; claim 22 has lower precisions."
         if by_distance
-        else "The score changes when both tokens move by as much, or does not depend on the distance.",
+        else "The score changes when both tokens move by the same amount, or ignores the distance.",
     )
 
 
@@ -92,7 +92,7 @@ CLAIMS = (
         "of 5.0; two vectors turned by 30° and 60° have the product −0.5.",
         (DEMO,),
         "These five numbers, to three decimals.",
-        "The function that turns queries and keys, on these vectors.",
+        "The function that turns queries and keys, applied to these vectors.",
         "The vectors of the notes.",
         _matrix,
         exact=True,

@@ -1,4 +1,4 @@
-"""What adding sinusoids does to scores."""
+"""The effect of added sinusoids on scores."""
 
 import torch
 
@@ -16,7 +16,7 @@ def _sinusoidal() -> Scheme:
 
 
 def _encoding(*positions: int) -> torch.Tensor:
-    """The rows that the scheme adds at these positions."""
+    """Return the rows that the scheme adds at these positions."""
     zeros = torch.zeros(1, len(positions), WIDTH, dtype=torch.float64)
     rows: torch.Tensor = _sinusoidal().embed(zeros, torch.tensor(positions))[0]
     return rows
@@ -40,11 +40,11 @@ def _cross_terms(studies: Studies) -> Judgement:
         exactly(holds),
         f"the score moves by {moved:.1f}, its cross terms by {through:.1f}, its positional term by "
         f"{small(still)}",
-        "Of the four products that a score consists of, the one of the two encodings depends only on "
-        "the distance; the two of a token with the other's position do not, and the whole score moves by "
-        "what they move."
+        "A score is the sum of four products. That of the two encodings depends only on the distance; "
+        "the two cross terms, of a token with the other's encoding, do not, and the score changes by "
+        "exactly as much as they do."
         if holds
-        else "The score does not change when both tokens move by as much.",
+        else "The score does not change when both tokens move by the same amount.",
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _identity(studies: Studies) -> Judgement:
     return Judgement(
         exactly(worst < 1e-9),
         f"both sides differ by {small(worst)} in 32 frequencies",
-        "An identity of trigonometry, true of every column of the table that is added."
+        "A trigonometric identity, which every column of the added table satisfies."
         if worst < 1e-9
         else "The columns of the table are not the sines and cosines of its frequencies.",
     )
@@ -72,7 +72,7 @@ CLAIMS = (
         "When both tokens move by 1,000 places, the score changes, and by exactly what its two cross terms "
         "change.",
         "The sinusoids that the scheme adds, with an amplitude of 1, to two random tokens of width 64.",
-        "Nothing for the identity; how much it matters after projections that were trained takes "
+        "Nothing for the identity; its importance after trained projections can be measured only on "
         "checkpoints.",
         _cross_terms,
         exact=True,

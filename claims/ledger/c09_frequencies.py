@@ -1,4 +1,4 @@
-"""Which pair turns fast, and from where to where the frequencies run."""
+"""Which pairs turn fast, and the range of the frequencies."""
 
 from claims import parts
 from claims.contract import BOOK, Claim, Figure, Judgement, Kind, Line, control, exactly
@@ -20,8 +20,8 @@ def _order(studies: Studies) -> Judgement:
     return Judgement(
         exactly(theta == sorted(theta)),
         f"pair 0 turns once in {first:.2f} tokens, the last of {HEAD // 2} pairs once in {last:,.0f}",
-        "It is the other way round: the first pairs turn fastest and tell neighbours apart, the last ones "
-        "turn slowest and tell long distances apart."
+        "It is the other way round: the first pairs turn fastest and distinguish neighbours, the last ones "
+        "turn slowest and distinguish long distances."
         if backwards
         else "The first pair is the slowest.",
         (Figure("wavelengths", f"Tokens in which a pair turns once, K = {HEAD}", "Pair",
@@ -39,7 +39,7 @@ def _range(studies: Studies) -> Judgement:
     return Judgement(
         exactly(lowest_first and abs(theta[-1] - 0.01) < 0.005),
         f"theta runs from {theta[0]:.0f}, the highest, to {theta[-1]:.6f}, the lowest",
-        "That it begins at 1 and ends near 10000^−1 holds, but 1 is the highest frequency, and 10000^−1 is "
+        "It begins at 1 and ends near 10000^−1, as stated, but 1 is the highest frequency, and 10000^−1 is "
         "0.0001 and not 0.01.",
     )
 
@@ -50,7 +50,7 @@ CLAIMS = (
         "A low index is a low frequency, for long range.",
         (BOOK,),
         "The wavelength of pair 0 is the longest.",
-        f"The frequencies that RoPE turns by, K = {HEAD}, base 10,000.",
+        f"RoPE's frequencies for K = {HEAD} and base 10,000.",
         "Nothing: it follows from the definition.",
         _order,
         exact=True,
@@ -60,7 +60,7 @@ CLAIMS = (
         "theta runs from near 1, the lowest, to 10000^−1, about 0.01.",
         (BOOK,),
         "The first frequency is the lowest, and the last is about 0.01.",
-        f"The frequencies that RoPE turns by, K = {HEAD}, base 10,000.",
+        f"RoPE's frequencies for K = {HEAD} and base 10,000.",
         "Nothing: it follows from the definition.",
         _range,
         exact=True,

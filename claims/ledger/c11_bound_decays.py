@@ -1,4 +1,4 @@
-"""RoFormer's bound on a score by distance (its Figure 2), and what makes it fall."""
+"""RoFormer's bound on a score by distance (its Figure 2), and why it falls."""
 
 from itertools import pairwise
 
@@ -24,9 +24,9 @@ FARTHEST = 256  # tokens, as in the paper's figure
 
 
 def bound(width: int, base: float, farthest: int = FARTHEST) -> list[float]:
-    """The bound at each distance up to `farthest`, 1 at distance 0.
+    """Return the bound at each distance up to `farthest`, over its value at distance 0.
 
-    The mean over pairs of |S_j|, S_j the sum of the first j pairs' turns (Su et al. 2021, section 3.4.3).
+    It is the mean over pairs of |S_j|, S_j the sum of the first j rotations (Su et al. 2021, section 3.4.3).
     """
     turns = parts.rotations(parts.rope(width, base), torch.arange(farthest + 1))
     sums = turns.cumsum(dim=0).abs().mean(dim=0)
@@ -60,11 +60,11 @@ def _decays(studies: Studies) -> Judgement:
             exactly(min(rises) > 0),
             f"in 12 settings it rises at {100 * min(rises):.0f} to {100 * max(rises):.0f} % of the steps",
         ),
-        why="Yes, in trend, for all twelve widths and bases: it falls and swings. In narrow heads it also "
-        f"comes back (K = 32, base 500: {bounds[32, 500.0][256]:.2f} at 256). It bounds the score, which "
-        "need not follow: claim 12."
+        why="Yes, as a trend, for all twelve pairs of width and base: it falls and oscillates. In narrow "
+        f"heads it also rises again (K = 32, base 500: {bounds[32, 500.0][256]:.2f} at 256). It bounds the "
+        "score, which need not follow it: claim 12."
         if falls
-        else "The bound does not fall in every width and base.",
+        else "The bound does not fall for every width and base.",
         figures=(Figure("rotation_bound", "RoFormer's bound on a score, over its value at distance 0",
                         "Distance, tokens", "Bound", lines),),
     )  # fmt: skip
@@ -87,8 +87,8 @@ def _spread(studies: Studies) -> Judgement:
             exactly(far < 0.5),
             f"mean bound there: base 500 {ends[500.0]:.2f}, 10,000 {far:.2f}, 500,000 {ends[500_000.0]:.2f}",
         ),
-        why="Of the bound it holds: the spread does it, and with one frequency for all pairs the bound stays "
-        "where it is. 10,000 is nothing special: a smaller base falls faster, a larger one slower.",
+        why="It holds for the bound: the spread of frequencies causes the decay, and with one frequency for "
+        "all pairs the bound is constant. 10,000 is not special: it falls faster with a smaller base.",
         missing=() if studies.results(BASES.study) else (BASES,),
     )
 
@@ -98,8 +98,8 @@ CLAIMS = (
         11,
         "Figure 2 of RoFormer: the bound on a score decays with the distance and oscillates.",
         (BLOG, ROFORMER),
-        "Its mean from 192 to 256 tokens is below that up to 63 tokens, and it rises at some steps between.",
-        "The bound as reports of trained runs have it, for four widths and three bases.",
+        "Its mean from 192 to 256 tokens is below that up to 63 tokens, and it rises at some steps.",
+        "The bound as in the reports of trained runs, for four widths and three bases.",
         "Nothing for the bound; for scores see claims 3 and 12.",
         _decays,
         question="Does RoFormer's bound on a score decay with the distance?",
@@ -111,8 +111,8 @@ CLAIMS = (
         (BLOG,),
         "With one frequency for all pairs the bound is 1 at every distance; with base 10,000 it falls below "
         "0.5.",
-        "The bound with base 1, where all pairs turn alike, and with bases 500, 10,000 and 500,000.",
-        "What the base does to trained models: the study bases.",
+        "The bound with base 1, with which all pairs turn alike, and with bases 500, 10,000 and 500,000.",
+        "The effect of the base on trained models: the study bases.",
         _spread,
         exact=True,
     ),

@@ -1,4 +1,4 @@
-"""What NTK-aware scaling and YaRN are."""
+"""The definitions of NTK-aware scaling and YaRN."""
 
 import torch
 
@@ -14,7 +14,7 @@ def _theta() -> torch.Tensor:
 
 
 def _rescaled(scheme: str, **options: object) -> torch.Tensor:
-    """The frequencies of RoPE rescaled by FACTOR."""
+    """Return RoPE's frequencies, rescaled by FACTOR with `scheme`."""
     options |= {"base": BASE, "pairing": "half", "factor": FACTOR}
     return parts.frequencies(parts.scheme(scheme, HEAD, 1, 128, **options))
 
@@ -24,7 +24,7 @@ def _ntk(studies: Studies) -> Judgement:
     slower = theta / _rescaled("rope_ntk")  # how many times slower each pair turns
     control(
         abs(float(slower[0]) - 1) < 1e-9 and abs(float(slower[-1]) - FACTOR) < 1e-9,
-        "the published form, which leaves the fastest pair and divides the slowest by s",
+        "the published form, which leaves the fastest pair unchanged and divides the slowest by s",
     )
     pair = torch.arange(HEAD // 2, dtype=torch.float64)
     stated = theta / (BASE * FACTOR) ** (-2 * pair / HEAD)
@@ -34,7 +34,7 @@ def _ntk(studies: Studies) -> Judgement:
     lines = tuple(
         Line(label, tuple(pair.tolist()), tuple(factors.tolist()))
         for label, factors in (
-            ("interpolation", pi), ("NTK-aware, as published", slower), ("NTK-aware, as the section has "
+            ("interpolation", pi), ("NTK-aware, as published", slower), ("NTK-aware, as the notes have "
             "it", stated),
             ("YaRN", yarn),
         )
@@ -53,8 +53,8 @@ def _ntk(studies: Studies) -> Judgement:
             f"the fastest pair turns {float(slower[0]):.2f} times slower",
         ),
         why="Neither part holds. The published base is 10000 · s^(K/(K−2)) (bloc97 2023; Peng et al. 2023, "
-        f"arXiv 2309.00071), from which the stated one is off by up to {100 * off:.1f} %; and both press the "
-        "low frequencies and leave the highest where it is.",
+        f"arXiv 2309.00071); with the stated one, frequencies are off by up to {100 * off:.1f} %. Both lower "
+        "the low frequencies and leave the highest unchanged.",
         figures=(Figure("rescaling_factors", f"How many times slower a pair turns, s = {FACTOR:.0f}",
                         "Pair (0 is the fastest)", "Times slower", lines),),
     )  # fmt: skip
@@ -85,12 +85,11 @@ def _yarn(studies: Studies) -> Judgement:
         Part(
             "It is a bias on the score.",
             exactly(not no_bias),
-            f"what it changes of a score doubles with the query ({once:.2f}, then {twice:.2f})".replace(
-                "-", "−"
-            ),
+            f"its change of a score doubles with the query ({once:.2f}, then {twice:.2f})".replace("-", "−"),
         ),
-        why="It is explicit and no bias: new frequencies, pair by pair, and queries and keys times 0.1 ln s "
-        "+ 1. What it changes grows with the query, as nothing that is added to a score does.",
+        why="It is explicit and not a bias: it gives each pair a new frequency, and multiplies queries and "
+        "keys by 0.1 ln s + 1. Its change of a score grows with the query, which no term added to a score "
+        "does.",
     )
 
 
@@ -100,8 +99,8 @@ CLAIMS = (
         "NTK-aware scaling is (10000 s)^(−2k/d) and presses the high frequencies down.",
         (BOOK,),
         "Its frequencies are those of base 10000 s, and the fastest pair is slowed most.",
-        "The scaling that models train and are evaluated with, against the stated formula, K = 64, s = 8.",
-        "Trained models under the stated formula, which is the arm rope_ntk_notes, beside rope_ntk.",
+        "The scaling used in training and evaluation, compared with the stated formula, K = 64, s = 8.",
+        "Models trained with the stated formula (the arm rope_ntk_notes), compared with rope_ntk.",
         _ntk,
         exact=True,
     ),
@@ -110,8 +109,7 @@ CLAIMS = (
         "YaRN is an implicit form inside attention, a bias on the score.",
         (BOOK,),
         "The score under YaRN less that under RoPE is the same for every query and key.",
-        "Scores under the scheme rope_yarn and under rope of one random query and key, and of twice the "
-        "query.",
+        "Scores of one random query and key, and of twice that query, under the schemes rope_yarn and rope.",
         "Nothing: it follows from the definition (Peng et al. 2023, YaRN, arXiv 2309.00071).",
         _yarn,
         exact=True,

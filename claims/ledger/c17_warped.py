@@ -15,7 +15,7 @@ from claims.contract import (
 from claims.formatting import small
 from claims.studies import EXPLORATORY, WARPED, Studies, compared, setting
 
-GAIN = 0.02  # nats: less is called no gain
+GAIN = 0.02  # nats: a smaller gain counts as none
 
 
 def _equivariance(studies: Studies) -> Judgement:
@@ -25,18 +25,18 @@ def _equivariance(studies: Studies) -> Judgement:
     for warp in ("sqrt", "log"):
         scheme = parts.scheme("rope_warped", base=10_000.0, pairing="half", warp=warp)
         moved[warp] = abs(parts.score(scheme, q, k, 1037, 1000) - parts.score(scheme, q, k, 37, 0))
-    control(moved["plain"] < 1e-9, "scores of plain RoPE, which do not move")
+    control(moved["plain"] < 1e-9, "scores of plain RoPE, which do not change")
     return in_parts(
         Part(
             "Square-root positions do.",
             exactly(moved["sqrt"] > 1e-3),
-            f"both tokens 1,000 places on, the score moves by {moved['sqrt']:.1f}, and by "
+            f"with both tokens 1,000 places further on, the score changes by {moved['sqrt']:.1f}, and by "
             f"{small(moved['plain'])} under plain RoPE",
         ),
         Part("Logarithmic positions do.", exactly(moved["log"] > 1e-3), f"by {moved['log']:.1f}"),
-        why="Equal distances turn by less and less as positions grow."
+        why="The same distance turns by less and less as positions grow."
         if min(moved["sqrt"], moved["log"]) > 1e-3
-        else "A score at a warped position does not move when both tokens do.",
+        else "A score at a warped position does not change when both tokens move.",
     )
 
 
@@ -46,7 +46,7 @@ WARPS = {"rope_sqrt": "Square-root positions bring no gain.", "rope_log": "Logar
 def _no_gain(studies: Studies) -> Judgement:
     results = studies.results(WARPED.study)
     if results is None:
-        return untested((WARPED,), "The schemes rope_sqrt and rope_log are there; the study is not.")
+        return untested((WARPED,), "The schemes rope_sqrt and rope_log exist; the study was not run.")
     judged = []
     for label, statement in WARPS.items():
         found = compared(results, "sliding_1x", label, "rope", len(WARPS))
@@ -62,8 +62,8 @@ def _no_gain(studies: Studies) -> Judgement:
         judged.append(Part(statement, verdict, f"sliding loss at L, {label} less rope {found.text}"))
     return in_parts(
         *judged,
-        why=f"It counts as no gain where the whole interval leaves less than {GAIN} nats of one, at the "
-        "training length. Lengths past it were not measured.",
+        why=f"A gain counts as none if the whole interval is below {GAIN} nats, at the training length. "
+        "Lengths past it were not measured.",
         study=WARPED.study,
         setting=setting(results),
     )
@@ -74,7 +74,7 @@ CLAIMS = (
         17,
         "Square-root or logarithmic positions break shift equivariance.",
         (BOOK,),
-        "A query and a key 37 tokens apart have another score 1,000 tokens further on.",
+        "A query and a key 37 tokens apart have a different score 1,000 tokens further on.",
         "Softmax attention's scores under the schemes rope_sqrt and rope_log, with plain RoPE as a control.",
         "Nothing: it follows from the definition.",
         _equivariance,

@@ -1,4 +1,4 @@
-"""What a rotation does to the denominator of linear attention, and what linear attention costs."""
+"""The rotated denominator of linear attention, and the cost of linear attention."""
 
 import math
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from claims.studies import DENOMINATORS, Studies, setting
 from poslab import Scheme
 
 LENGTH, SAMPLES = 512, 16
-SHORT, LONG = 1024, 2048  # tokens that operations are counted at
-QUADRATIC, LINEAR = 1.95, 1.1  # exponents of what is called quadratic, and linear
+SHORT, LONG = 1024, 2048  # lengths in tokens at which operations are counted
+QUADRATIC, LINEAR = 1.95, 1.1  # an exponent above the first is quadratic, one below the second linear
 
 
 def denominators(of: Scheme, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """The rotated denominator of each query over the plain one: what the weights of its keys sum to."""
+    """Return the rotated denominator of each query over the plain one, the sum of its weights."""
     weights = parts.attention("linear", of).weights(q, k)
     sums: torch.Tensor = weights.sum(dim=-1)
     return sums
@@ -40,7 +40,7 @@ def denominators(of: Scheme, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Trained:
-    """Counts of trained models with linear attention under RoPE, summed over seeds and heads, by layer."""
+    """Counts in trained models with linear attention under RoPE, summed over seeds and heads, by layer."""
 
     layers: tuple[int, ...]
     vanished: tuple[float, ...]  # share of the queries with a rotated denominator at or below 0
@@ -56,14 +56,14 @@ class Trained:
             return f"{ends[0]} %" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} %"
 
         return (
-            f"trained, {self.queries:,} queries a layer: at or below 0 in {span(self.vanished)} by layer, "
+            f"trained, {self.queries:,} queries per layer: at or below 0 in {span(self.vanished)} by layer, "
             f"the lowest {self.lowest:.2f} of the plain one; {span(self.negative)} of the weights are below "
             f"0 ({self.setting})"
         )
 
 
 def _trained(studies: Studies) -> Trained | None:
-    """What the runs of the study on record counted; None where none did."""
+    """Return the counts in the runs of the study on record, or None if none has them."""
     results = studies.results(DENOMINATORS.study)
     heads = [] if results is None else results.rows("rotated_denominators", arm=results.reference)
     if results is None or not heads:
@@ -81,7 +81,7 @@ def _trained(studies: Studies) -> Trained | None:
 
 
 def _negative(studies: Studies) -> Judgement:
-    # All but the first key are small under elu + 1; three tokens on, the fastest pair has turned by 3 rad.
+    # elu + 1 of all keys but the first is small; three tokens later the fastest pair has turned by 3 rad.
     q = torch.full((1, 1, 4, 2), 10.0, dtype=torch.float64)
     k = torch.tensor([10.0, -20.0, -20.0, -20.0], dtype=torch.float64)[:, None].expand(1, 1, 4, 2)
     chosen = float(denominators(parts.rope(2), q, k)[0, 0, 3])
@@ -101,10 +101,10 @@ def _negative(studies: Studies) -> Judgement:
     measured = "" if trained is None else f"; {trained.text}"
     figures = [
         Figure("rotated_denominators",
-               f"The lowest rotated denominator so far, of {SAMPLES} random sequences",
+               f"The lowest rotated denominator up to a position, over {SAMPLES} random sequences",
                "Position of the query", "Over the plain denominator", tuple(lines), log_x=True),
     ]  # fmt: skip
-    why = "How often it would in trained models was not measured yet."
+    why = "How often it happens in trained models was not measured."
     if trained is not None:
         layers = tuple(float(layer) for layer in trained.layers)
         of = {"denominators at or below 0": trained.vanished, "weights below 0": trained.negative}
@@ -116,26 +116,26 @@ def _negative(studies: Studies) -> Judgement:
         )  # fmt: skip
         often = max(trained.vanished)
         why = (
-            f"In trained models it did for up to {100 * often:.2g} % of a layer's queries, all seeds "
-            "together: what the sentence fears happens in training, too."
+            f"In trained models it happened for up to {100 * often:.2g} % of a layer's queries over all "
+            "seeds, so the caution of the claim is justified in practice."
             if often
-            else "In the trained models that were measured it never did: the caution changed nothing there."
+            else "In the measured trained models it never happened: the caution made no difference there."
         )
     return Judgement(
         exactly(chosen < 0),
         f"chosen q, k: {chosen:.2f} of the plain denominator; Gaussian q, k, {SAMPLES} x {LENGTH} queries: "
         f"at or below 0 in {listed}{measured}"
         .replace("-", "−"),
-        f"It could, as four tokens show, and on Gaussian inputs it is rare. {why}"
+        f"It can, as four chosen tokens show; on Gaussian inputs it is rare. {why}"
         if chosen < 0
-        else "The rotated denominator stays positive in the example that was chosen to turn it.",
+        else "The rotated denominator stays positive in the example that was chosen to make it negative.",
         tuple(figures),
         missing=() if trained else (DENOMINATORS,),
     )  # fmt: skip
 
 
 def operations(kind: str, of: Scheme, length: int) -> int:
-    """Multiplications and additions of one attention over `length` tokens, as PyTorch counts them."""
+    """Return the multiplications and additions of one attention over `length` tokens, by PyTorch's count."""
     q, k, v = parts.normal(3, 1, 1, length, 16).float()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         parts.attention(kind, of)(q, k, v)
@@ -143,7 +143,7 @@ def operations(kind: str, of: Scheme, length: int) -> int:
 
 
 def _bucket() -> tuple[float, ...]:
-    """Return which number of a bias's table each distance up to 128 reads, from a table of 0, 1, 2, ..."""
+    """Return the bucket of each distance up to 128, read from a bias whose table is 0, 1, 2, ..."""
     counting = parts.scheme("t5", 16, buckets=32, max_distance=128, rate=30.0)
     with torch.no_grad():
         for table in counting.parameters():
@@ -158,7 +158,7 @@ def _exponent(kind: str, of: Scheme) -> float:
 
 
 def _biased() -> Scheme:
-    """T5 with a table that matters."""
+    """Return T5's scheme with random numbers in its table."""
     scheme = parts.scheme("t5", 16, length=LENGTH, buckets=32, max_distance=128, rate=30.0)
     with torch.no_grad():
         for table in scheme.parameters():
@@ -175,9 +175,9 @@ def _bias_is_linear(studies: Studies) -> Judgement:
     buckets = _bucket()
     control(
         buckets[:17] == tuple(range(17)) and buckets.index(31) == 113 and max(buckets) == 31,
-        "T5's published buckets: one each up to 16 tokens, the last from 113 tokens on",
+        "T5's published buckets: one per distance up to 16 tokens, the last from 113 tokens on",
     )
-    control(off < 1e-9, "linear attention under T5 as the masked product of all pairs")
+    control(off < 1e-9, "linear attention under T5 as the masked product over all pairs")
     biased = {
         name: _exponent("linear", scheme)
         for name, scheme in (("t5", t5), ("alibi", parts.scheme("alibi", 16)))
@@ -187,7 +187,7 @@ def _bias_is_linear(studies: Studies) -> Judgement:
         Part(
             "An additive bias is a term of a logit, and linear attention has no logits.",
             Verdict.HOLDS,
-            "by definition: its weights are products of features, not exponentials of a sum",
+            "by definition: its weights are products of features, not exponentials of sums",
         ),
         Part(
             "So a bias such as T5's forces it back to O(L²).",
@@ -198,17 +198,17 @@ def _bias_is_linear(studies: Studies) -> Judgement:
         Part(
             "RoPE is one of the few schemes that it takes.",
             exactly(max(biased["alibi"], biased["t5"]) > LINEAR),
-            f"T^{turned:.2f} under RoPE and T^{biased['alibi']:.2f} under ALiBi; schemes of the input change "
-            "nothing in it",
+            f"T^{turned:.2f} under RoPE and T^{biased['alibi']:.2f} under ALiBi; schemes that act on the "
+            "input leave it unchanged",
         ),
-        why="No. Nothing can be added to a logit that is not there, but the bias can multiply each weight as "
-        "exp(bias), which is what it does under softmax: an analogue, since the weights are not softmax's. A "
-        "factor that is constant, or falls by the same share a token, from some distance on needs exact "
-        "weights for the near keys and one decayed sum for all others: O(L), for T5 and ALiBi. Any bias that "
-        "depends only on the distance takes O(L log L) (Luo et al. 2021, arXiv 2106.12566)."
+        why="No. Without logits nothing can be added to them, but each weight can be multiplied by "
+        "exp(bias), as under softmax; this is an analogue, since the weights are not softmax's. If from some "
+        "distance on the factor is constant or falls by the same share per token, exact weights for the near "
+        "keys and one decayed sum for all others are enough: O(L), for T5 and ALiBi. Any bias that depends "
+        "only on the distance takes O(L log L) (Luo et al. 2021, arXiv 2106.12566)."
         if max(biased.values()) <= LINEAR
         else "Under an additive bias the operations grow faster than the length.",
-        figures=(Figure("t5_buckets", "T5's buckets: which number of its table a distance reads",
+        figures=(Figure("t5_buckets", "T5's buckets: the index in its table by distance",
                         "Distance, tokens", "Bucket",
                         (Line("bucket", tuple(range(129)), buckets),), stepped=True),),
     )  # fmt: skip
@@ -221,8 +221,8 @@ def _costs(studies: Studies) -> Judgement:
     return in_parts(
         Part("Softmax attention costs O(L²).", exactly(softmax > QUADRATIC), f"{grow} T^{softmax:.2f}"),
         Part("Linear attention costs O(L).", exactly(linear < LINEAR), f"{grow} T^{linear:.2f}"),
-        why="Counted, not timed. Memory is another matter: flash attention is softmax with O(L) memory. "
-        "benchmarks/ measures time and memory up to 32,768 tokens."
+        why="Operations were counted, not timed. Memory differs: flash attention is softmax with O(L) "
+        "memory. benchmarks/ measures time and memory up to 32,768 tokens."
         if linear < LINEAR
         else "The operations of linear attention grow faster than the length.",
     )
@@ -235,8 +235,8 @@ CLAIMS = (
         "linear attention.",
         (LECTURE, ROFORMER),
         "For some queries and keys the rotated denominator is at or below 0.",
-        "The sum of linear attention's weights, with a rotated numerator and a plain denominator: on "
-        "four chosen tokens, on Gaussian queries and keys, and by layer in the trained models of the study "
+        "The sum of linear attention's weights, with a rotated numerator and a plain denominator: for "
+        "four chosen tokens, for Gaussian queries and keys, and by layer in the trained models of the study "
         "denominators.",
         "Larger models, other texts and Performer's features.",
         _negative,
@@ -248,8 +248,8 @@ CLAIMS = (
         "schemes that it takes.",
         (LECTURE, BLOG),
         "Under T5 the operations of linear attention grow as the square of the length.",
-        "Operations of one linear attention under T5, ALiBi and RoPE, and its result against the masked "
-        "product of all pairs.",
+        "Operations of one linear attention under T5, ALiBi and RoPE, and its result compared with the "
+        "masked product over all pairs.",
         "Time and memory at longer lengths: python benchmarks/attention.py.",
         _bias_is_linear,
         question="Does a bias such as T5's make linear attention quadratic?",
@@ -261,7 +261,7 @@ CLAIMS = (
         "Softmax attention costs O(L²), linear attention O(L).",
         (LECTURE,),
         "Twice the length takes four times the operations under softmax, and twice under linear attention.",
-        "Operations of one attention over 1,024 and 2,048 tokens, as PyTorch counts them.",
+        "Operations of one attention over 1,024 and 2,048 tokens, by PyTorch's count.",
         "Time and memory at longer lengths: python benchmarks/attention.py.",
         _costs,
         exact=True,

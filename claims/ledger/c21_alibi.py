@@ -1,4 +1,4 @@
-"""What ALiBi's bias is, whether it extrapolates, and what of that is the early-token curse."""
+"""ALiBi's bias, whether ALiBi extrapolates, and the share of the early-token curse in that."""
 
 import torch
 
@@ -35,7 +35,7 @@ from poslab import interval, paired
 
 HEADS = 8
 ALIBI = "Press et al. 2022, ALiBi (arXiv 2108.12409)"
-FLAT = 0.05  # how much of its loss at L a scheme may lose and is still said to extrapolate
+FLAT = 0.05  # largest rise of the loss, over that at L, with which a scheme still extrapolates
 
 
 def _fixed_and_linear(studies: Studies) -> Judgement:
@@ -58,10 +58,9 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
             f"parameters: {sum(weight.numel() for weight in alibi.parameters())}; slopes 1/2 to 1/256 over "
             f"{HEADS} heads",
         ),
-        Part("Its bias decays exponentially.", exactly(bend > 1e-9), f"the bias bends by {small(bend)}"),
-        why="The slopes are fixed before training, and the bias falls in a straight line. What falls "
-        "exponentially is exp(bias), the factor on a weight; and the slopes fall exponentially from head to "
-        "head.",
+        Part("Its bias decays exponentially.", exactly(bend > 1e-9), f"its curvature is {small(bend)}"),
+        why="The slopes are fixed before training, and the bias falls linearly. Exponential are exp(bias), "
+        "the factor on a weight, and the fall of the slopes from head to head.",
         figures=(
             Figure("alibi_slopes", f"ALiBi's bias, {HEADS} heads", "Distance, tokens", "Bias, nats", biases),
         ),
@@ -71,7 +70,7 @@ def _fixed_and_linear(studies: Studies) -> Judgement:
 def _extrapolates(studies: Studies) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     if results is None or "alibi" not in results.arms or results.primary is None:
-        return untested((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study was not run, or has no such arm.")
     longest = name(multiple(results.primary))
     near, far = (results.estimate("alibi", figure) for figure in ("sliding_1x", f"sliding_{longest}"))
     local = {arm: compared(results, "sliding_1x", "alibi", arm, 2) for arm in ("rope", "t5")}
@@ -86,20 +85,21 @@ def _extrapolates(studies: Studies) -> Judgement:
     worse = [arm for arm, loss in local.items() if loss is not None and loss.reading == "higher"]
     return in_parts(
         Part(
-            f"It extrapolates: at {k} L it keeps its loss.",
+            f"It extrapolates: its loss at {k} L stays near that at L.",
             Verdict.HOLDS_HERE if flat and not blind else Verdict.UNDECIDED,
             f"sliding loss {interval(near.mean, near.half_width)} at L and "
             f"{interval(far.mean, far.half_width)} at {k} L",
         ),
         Part("Its linear decay limits local modelling.", Verdict.UNDECIDED, f"sliding loss at L {listed}"),
-        why=("It keeps its loss past L. " if flat else "Past L it does not clearly keep its loss. ")
+        why=f"Its loss is {'' if flat else 'not '}shown to rise by less than {100 * FLAT:.0f} % past L. "
         + context_used(results, "alibi", "its")
-        + (" So that it keeps its loss does not show that it extrapolates." if blind else "")
+        + (" So this does not show that it extrapolates." if blind else "")
         + (
-            f" At L its loss is higher than that of {' and '.join(worse)}, which fits the second part but "
-            "does not show the decay to be the cause: that takes losses by how far back the needed token is."
+            f" At L its loss is higher than that of {' and '.join(worse)}, which is consistent with the "
+            "second part but does not show that the decay is the cause: that takes losses by the distance of "
+            "the token that is needed."
             if worse
-            else " At L its loss is not shown to be higher than others'."
+            else " At L its loss is not shown to be higher than that of others."
         ),
         study=EXTRAPOLATION.study,
         setting=setting(results),
@@ -109,7 +109,7 @@ def _extrapolates(studies: Studies) -> Judgement:
 def _curse(studies: Studies) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     if results is None or "alibi" not in results.arms or results.primary is None:
-        return untested((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study was not run, or has no such arm.")
     k = multiple(results.primary)
     longest = name(k)
     near, far, gain = (
@@ -119,7 +119,7 @@ def _curse(studies: Studies) -> Judgement:
     seeds = sorted(near.keys() & far.keys() & gain.keys())
     lifted = {seed: near[seed] - far[seed] for seed in seeds}
     curse = above_zero(lifted)
-    more = paired(lifted, gain)  # above 0 where the curse is more than half of the gain
+    more = paired(lifted, gain)  # above 0 if the fall of the curse is larger than the gain
     tested = gain_reading(results, f"context_gain_{longest}", "alibi")
     if curse is None or more is None or tested is None or more.half_width is None or curse.half_width is None:
         return untested((EXTRAPOLATION,), "The study has too few finished runs.")
@@ -131,19 +131,19 @@ def _curse(studies: Studies) -> Judgement:
     blind = not uses_context(results, "alibi")
     return in_parts(
         Part(
-            f"The early-token curse goes away from L to {k:g} L.",
+            f"The early-token curse falls from L to {k:g} L.",
             Verdict.HOLDS_HERE if sides[0] == "higher" else Verdict.UNDECIDED,
             f"it falls by {interval(curse.mean, curse.half_width, 3)} nats",
         ),
         Part(
-            "That is most of what is gained.",
+            "That is most of the gain.",
             Verdict.UNDECIDED if blind else verdict,
             "the gain of longer context in sliding windows is "
             f"{interval(tested.difference.mean, tested.difference.half_width, 3, sign=True)} nats",
         ),
         why=context_used(results, "alibi", "ALiBi's")
         + (
-            " A model that cannot gain from a longer context gains only what the curse gives back, so the "
+            " A model that does not use a longer context can gain only by the fall of the curse, so the "
             "second part could not fail here."
             if blind
             else ""
@@ -159,7 +159,7 @@ CLAIMS = (
         "ALiBi's slope is learned, and its bias decays exponentially.",
         (BOOK,),
         "The scheme has parameters, and its bias is not a straight line.",
-        "The bias that is added to scores, its second differences and its parameters.",
+        "The bias that is added to scores, its curvature (second differences) and its parameters.",
         f"Nothing: it follows from the definition ({ALIBI}).",
         _fixed_and_linear,
         exact=True,
@@ -169,10 +169,10 @@ CLAIMS = (
         "ALiBi extrapolates; its linear decay limits local modelling.",
         (BOOK,),
         f"At 8 L its sliding loss is less than {100 * FLAT:.0f} % above that at L; at L it is higher than "
-        "other schemes', and more so where near tokens are needed.",
+        "that of other schemes, and more so where near tokens are needed.",
         "Sliding losses of the study extrapolation, paired by seed, with its tests.",
-        "Losses by the distance of the token that is needed; models that lose at least 0.02 nats with half "
-        "of their context; another text.",
+        "Losses by the distance of the token that is needed; models whose loss rises by at least 0.02 nats "
+        "with half of their context; another text.",
         _extrapolates,
         question="Does ALiBi extrapolate, and model near text worse?",
     ),
@@ -181,8 +181,8 @@ CLAIMS = (
         "What ALiBi gains past its training length is mostly the early-token curse going away.",
         (f"{ALIBI}, in its analysis",),
         "From L to 8 L the early-token curse falls by more than the loss in sliding windows does.",
-        "Early-token curse and context gain of the study extrapolation, both on the same tokens, by seed.",
-        "Models that lose at least 0.02 nats with half of their context, and another text.",
+        "Early-token curse and context gain in the study extrapolation, on the same tokens, by seed.",
+        "Models whose loss rises by at least 0.02 nats with half of their context, and another text.",
         _curse,
     ),
 )  # fmt: skip

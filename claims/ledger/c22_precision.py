@@ -1,4 +1,4 @@
-"""How exactly far positions differ, by precision and by the number of frequencies."""
+"""How exactly distant positions are told apart, by precision and by number of frequencies."""
 
 import math
 from decimal import Decimal, localcontext
@@ -25,9 +25,9 @@ from claims.studies import Studies
 HEAD = 64
 DIGITS = 40
 FULL_TURN = Decimal("6.283185307179586476925286766559005768394338798750")
-FLOOR = 1e-9  # of the figure: what is below differs between machines
-SAMPLES = 64  # neighbouring positions that an error is the largest of
-LOST = 1e-3  # an error of a cosine from which on its position counts as lost
+FLOOR = 1e-9  # of the figure: smaller errors differ between machines
+SAMPLES = 64  # neighbouring positions over which the largest error is taken
+LOST = 1e-3  # with a larger error of its cosine a position counts as lost
 BFLOAT16 = 2.0**-8  # the step of numbers next to 1
 FARTHEST = 131_072  # 128 K
 CHUNK = 16_384
@@ -35,7 +35,7 @@ CHUNK = 16_384
 
 @cache
 def _exact(start: int) -> torch.Tensor:
-    """The cosine of each pair at positions from `start` on, from phases in decimals of 40 digits."""
+    """Return each pair's cosine at SAMPLES positions from `start`, from phases with 40 decimal digits."""
     with localcontext() as context:
         context.prec = DIGITS
         theta = [Decimal(10_000) ** (Decimal(-2 * pair) / HEAD) for pair in range(HEAD // 2)]
@@ -47,16 +47,16 @@ def _exact(start: int) -> torch.Tensor:
 
 
 def _worst(cosines: torch.Tensor, start: int) -> float:
-    """The largest error of the cosines."""
+    """Return the largest error of the cosines."""
     return float((cosines.double() - _exact(start)).abs().max())
 
 
 def errors(start: int) -> dict[str, float]:
-    """The largest error of a cosine near `start`, with the phases of the code and with coarser ones."""
+    """Return the largest error of a cosine near `start` with the code's phases and with coarser ones."""
     positions = torch.arange(start, start + SAMPLES)
     scheme = parts.rope(HEAD)
     ones = torch.zeros(1, 1, SAMPLES, HEAD, dtype=torch.float64)
-    ones[..., : HEAD // 2] = 1  # of a pair (1, 0), turned, the first number is the cosine
+    ones[..., : HEAD // 2] = 1  # a turned pair (1, 0) has the cosine as its first number
     turned = scheme.rotate(ones, positions)[0, 0, :, : HEAD // 2]
     theta = parts.frequencies(scheme)
     coarse = {
@@ -81,20 +81,20 @@ def _by_dtype(studies: Studies) -> Judgement:
         Part("In float64.", exactly(double > LOST), f"a cosine at 100,000 tokens is off by {small(double)}"),
         Part("In float32.", exactly(single > LOST), f"by {small(single)}"),
         Part("In bfloat16.", exactly(half > LOST), f"by {half:.1f}"),
-        why="It depends on the precision. Phases in float64, as models here have them, lose nothing. Phases "
-        f"in bfloat16 are off by 0.1 within {lost + SAMPLES} tokens and say nothing at 100,000. In float32 "
-        f"the error is small but there: more than {LOST} from about {first:,} tokens on."
+        why="It depends on the precision. Phases in float64, which the models here use, lose nothing. Phases "
+        f"in bfloat16 are off by 0.1 within {lost + SAMPLES} tokens and meaningless at 100,000. In float32 "
+        f"the error is small but present: more than {LOST} from about {first:,} tokens on."
         if double <= LOST
-        else "The phases of the code lose far positions.",
+        else "The phases of the code lose distant positions.",
         figures=(Figure("phase_precision", "The largest error of a cosine by position", "Position, tokens",
                         "Error (1e−9: that or less)", lines, log_x=True, log_y=True),),
     )  # fmt: skip
 
 
 def _nearest() -> tuple[float, float]:
-    """How near two different positions of 128 K come: in the fastest pair, and in all pairs together.
+    """Return how near two different positions of 128 K come, in the fastest pair and in all pairs together.
 
-    A distance of turns (of two numbers of size 1 each), the root of the mean square over pairs.
+    The distance is that of the rotations as complex numbers of size 1: the root mean square over pairs.
     """
     scheme = parts.rope(HEAD)
     fastest, together = math.inf, math.inf
@@ -120,10 +120,10 @@ def _many(studies: Studies) -> Judgement:
             exactly(together > BFLOAT16),
             f"{nearest} {together:.2f} apart in {HEAD // 2}",
         ),
-        why="One frequency comes back to nearly the same phase, nearer than bfloat16 can tell (0.004); all "
-        "together never do."
+        why="One frequency returns to nearly the same phase, closer than bfloat16 can distinguish (0.004); "
+        "all together never do."
         if fastest < BFLOAT16 < together
-        else "Many frequencies together come as near as one.",
+        else "Many frequencies together come as near as one does.",
     )
 
 
@@ -133,7 +133,7 @@ CLAIMS = (
         "Past 100,000 tokens phases exceed floating-point precision.",
         (BOOK,),
         f"At position 100,000 the cosine that turns a query is off by more than {LOST}.",
-        "Rotated vectors against cosines of phases in decimals of 40 digits, by position; the same with "
+        "Rotated vectors compared with cosines of phases with 40 decimal digits, by position; the same with "
         "phases in float32 and bfloat16.",
         "Losses of long-context models by the precision of their phases.",
         _by_dtype,
@@ -146,7 +146,7 @@ CLAIMS = (
         "Two positions come nearer than a step of bfloat16 in one frequency, and no two do in 32.",
         "The rotation at every distance below 131,072 in the fastest pair and in all pairs, K = 64, base "
         "10,000.",
-        "Nothing for the phases; whether a model reads them takes trained models at such lengths.",
+        "Nothing for the phases; whether models use them has to be tested at such training lengths.",
         _many,
         exact=True,
     ),

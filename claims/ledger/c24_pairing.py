@@ -22,8 +22,8 @@ def _one_scheme(studies: Studies) -> Judgement:
     return Judgement(
         exactly(off < 1e-9),
         f"with the width permuted, scores differ by {small(off)}; without, by {apart:.1f}",
-        "Up to a permutation of the width, which training does not notice. Weights trained with one pairing "
-        "do not fit the other unless they are permuted."
+        "They are, up to a permutation of the width, which makes no difference to training. Weights trained "
+        "with one pairing have to be permuted for the other."
         if off < 1e-9
         else "No permutation that pairs the same numbers gives the same scores.",
     )

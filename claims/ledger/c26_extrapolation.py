@@ -30,7 +30,7 @@ RELATIVES = {"alibi": "ALiBi", "t5": "T5"}
 
 
 def _usable(results: Results, label: str) -> str:
-    """How far an arm keeps its own loss within 5 %."""
+    """Return up to which length an arm's loss stays within 5 % of its loss at L, as text."""
     columns = results.arms[label]
     if pandas.isna(columns["usable_length_min"]):
         return "not known"
@@ -40,16 +40,16 @@ def _usable(results: Results, label: str) -> str:
 
 
 def _mean(results: Results, label: str, k: float) -> str:
-    """An arm's mean sliding loss at k times the training length."""
+    """Return an arm's mean sliding loss at k times the training length, as text."""
     found = results.estimate(label, f"sliding_{name(k)}")
     return number(None if found is None else found.mean)
 
 
 def _past(studies: Studies, label: str, working: bool) -> Judgement:
-    """A judgement on whether an arm works past L: `working` says whether the claim is that it does."""
+    """Judge whether an arm works past L; `working` tells whether the claim is that it does."""
     results = studies.results(EXTRAPOLATION.study)
     if results is None or label not in results.arms or results.primary is None:
-        return untested((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study was not run, or has no such arm.")
     k = multiple(results.primary)
     gain = gain_reading(results, f"context_gain_{name(k)}", label)
     near, far = (results.estimate(label, figure) for figure in ("sliding_1x", f"sliding_{name(k)}"))
@@ -66,7 +66,7 @@ def _past(studies: Studies, label: str, working: bool) -> Judgement:
         (
             f"At {k:g} L the longer context costs {number(-gain.difference.mean, 3)} nats instead of helping."
             if fails
-            else "The interval does not say that the longer context harms."
+            else "The interval does not show that the longer context harms."
             if gain.reading == "open"
             else "The longer context helps."
         )
@@ -88,12 +88,12 @@ def _any_length(studies: Studies) -> Judgement:
         Part(
             "At inference the relative distances are those of training.",
             exactly(k <= 1),
-            f"training has distances up to L − 1, a window of {k:g} L up to {k:g} L − 1",
+            f"training has distances up to L − 1, a window of {k:g} L has distances up to {k:g} L − 1",
         ),
         Part("RoPE goes to any length.", judged.verdict, judged.numbers),
-        why=f"{judged.why} Each pair is periodic, but all of them together do not come back within 128 K "
-        f"tokens (claim 23), and the slow ones complete no turn within {length} tokens: past them they take "
-        "angles that training never showed. That this is the reason is not tested by this study.",
+        why=f"{judged.why} Each pair is periodic, but all of them together do not return within 128 K tokens "
+        f"(claim 23), and the slow ones complete no turn within {length} tokens: past that they take angles "
+        "that did not occur in training. Whether that is the reason was not tested by this study.",
         study=judged.study,
         setting=judged.setting,
     )
@@ -102,7 +102,7 @@ def _any_length(studies: Studies) -> Judgement:
 def _best(studies: Studies) -> Judgement:
     results = studies.results(EXTRAPOLATION.study)
     if results is None or results.primary is None or "rope" not in results.arms:
-        return untested((EXTRAPOLATION,), "The study is not there.")
+        return untested((EXTRAPOLATION,), "The study was not run, or has no such arm.")
     against = {arm: compared(results, results.primary, "rope", arm) for arm in RELATIVES}
     found = {arm: difference for arm, difference in against.items() if difference is not None}
     if not found:

@@ -1,4 +1,4 @@
-"""By which position a key turns."""
+"""The position by which a key is rotated."""
 
 from claims import parts
 from claims.contract import TIPS, Claim, Judgement, Kind, control, exactly
@@ -16,10 +16,10 @@ def _key(studies: Studies) -> Judgement:
         exactly(moves < 1e-9),
         f"with the query at {query_at}, the score is {scores[0]:.2f}, {scores[1]:.2f} and {scores[2]:.2f} "
         f"for a key at 100, 63 and 0".replace("-", "−"),
-        "A slip of an index: a key at n turns by n. Turned by the query's position m as written, every key "
-        "of a query would turn alike, and the score would know no distance."
+        "An index is wrong: a key at n is rotated by n. Rotated by the query's position m, as written, all "
+        "keys of a query would turn alike, and the score would not depend on the distance."
         if moves >= 1e-9
-        else "The score does not depend on where the key stands.",
+        else "The score does not depend on the position of the key.",
     )
 
 
@@ -28,7 +28,7 @@ CLAIMS = (
         27,
         "The key at position n is f_k(x_n, n) = (W_k x_n) e^(i m θ).",
         (TIPS,),
-        "With the query at m, a key has the same score wherever it stands.",
+        "With the query at m, a key has the same score at every position.",
         "Softmax attention's scores of one query and one key at three positions, K = 64.",
         "Nothing: it follows from the definition (Su et al. 2021, equation 12).",
         _key,

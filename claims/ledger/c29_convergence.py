@@ -1,4 +1,4 @@
-"""How fast RoPE learns, beside learned positions and T5, under linear attention, and with masks."""
+"""How fast RoPE learns: against learned positions and T5, in a Performer, and on masked text."""
 
 import math
 
@@ -31,18 +31,18 @@ from claims.studies import (
 )
 
 SHARE = 0.55
-PARAMETERS = 100e6  # from here on a model counts as one of 125 M
+PARAMETERS = 100e6  # with at least so many, a model counts as one with 125 M
 OTHERS = {"learned": "learned positions", "t5": "T5"}
-LOSSES = tuple(tenths / 10 for tenths in range(40, 9, -1))  # nats that a ratio of times is read at
+LOSSES = tuple(tenths / 10 for tenths in range(40, 9, -1))  # nats at which ratios of tokens are read
 
 
 def _largest(results: Results) -> int:
-    """The most parameters of a model that was trained."""
+    """Return the number of parameters of the largest trained model."""
     return max(int(row["parameters"] or 0) for row in results.arms.values())
 
 
 def _warmed_up(results: Results) -> float:
-    """Tokens after which the learning rate no longer rises."""
+    """Return the number of tokens after which the warm-up has ended."""
     trainer = results.configs[results.reference]["trainer"]
     steps = int(trainer.get("warmup_steps") or 0) / int(trainer["max_steps"])
     budget = results.rows("summary", arm=results.reference, status="done")[0]["budget"]
@@ -50,7 +50,7 @@ def _warmed_up(results: Results) -> float:
 
 
 def ratios_by_loss(results: Results, arm: str, against: str) -> dict[float, float]:
-    """Tokens of one arm to each loss over another's, a geometric mean; of losses that every run reached."""
+    """Return one arm's tokens to a loss over another's (geometric mean), by losses that all runs reached."""
     warm, found = _warmed_up(results), {}
     for loss in LOSSES:
         values, base = (results.study.tokens_to(label, loss) for label in (arm, against))
@@ -64,7 +64,7 @@ def ratios_by_loss(results: Results, arm: str, against: str) -> dict[float, floa
 def _steps(studies: Studies) -> Judgement:
     results = studies.results(CONVERGENCE.study)
     if results is None:
-        return untested((CONVERGENCE,), "The study is not there.")
+        return untested((CONVERGENCE,), "The study was not run.")
     large = _largest(results) >= PARAMETERS
     judged, lines = [], []
     for arm, named in OTHERS.items():
@@ -75,19 +75,19 @@ def _steps(studies: Studies) -> Judgement:
         if by_loss:
             losses = tuple(by_loss)
             ratio += (
-                f"; from ×{min(by_loss.values()):.2f} to ×{max(by_loss.values()):.2f} by the loss, over "
-                f"losses from {losses[0]:.1f} to {losses[-1]:.1f}"
+                f"; between ×{min(by_loss.values()):.2f} and ×{max(by_loss.values()):.2f} for losses from "
+                f"{losses[0]:.1f} to {losses[-1]:.1f}"
             )
             lines.append(Line(f"over {named}", losses, tuple(by_loss.values())))
         judged.append(Part(f"Against {named}.", verdict, ratio))
-    figure = Figure("steps_by_loss", "RoPE's tokens to a loss, over another scheme's",
+    figure = Figure("steps_by_loss", "RoPE's tokens to a loss over those of another scheme",
                     "Loss, nats", "Ratio of tokens", tuple(lines))  # fmt: skip
     return in_parts(
         *judged,
-        why="The ratio is no constant: it depends on the loss that both have to reach."
+        why="The ratio is not a constant: it depends on the loss that both have to reach."
         if large
-        else f"Not at that size: the models here have {_largest(results) / 1e6:.1f} M parameters. What was "
-        "seen of them is no single share: it depends on the loss that both have to reach.",
+        else f"Not tested at that size: the models here have {_largest(results) / 1e6:.1f} M parameters. "
+        "Their ratio is not a constant: it depends on the loss that both have to reach.",
         figures=(figure,) if lines else (),
         study=CONVERGENCE.study,
         setting=setting(results),
@@ -99,7 +99,7 @@ def _equal_steps(studies: Studies) -> Judgement:
     missing = tuple(command for command, results in studied.items() if results is None)
     read = [results for results in studied.values() if results is not None]
     if not read:
-        return untested(missing, "The studies are not there.")
+        return untested(missing, "The studies were not run.")
     judged = {}
     for arm, named in OTHERS.items():
         found = [
@@ -110,7 +110,7 @@ def _equal_steps(studies: Studies) -> Judgement:
             and (difference := compared(results, "loss_1x", rope, against, 8)) is not None
         ]
         readings = {difference.reading for _, difference in found}
-        reading: Reading = "open"  # each budget has to show a win; one shows a loss, where none shows a win
+        reading: Reading = "open"  # to win takes a win at each budget; to lose, one loss and no win
         if readings == {"lower"}:
             reading = "lower"
         elif "higher" in readings and "lower" not in readings:
@@ -122,21 +122,20 @@ def _equal_steps(studies: Studies) -> Judgement:
             f"RoPE's loss at L less {arm}'s, {listed}" if listed else "not measured",
         )
     early = (
-        " T5's lead gets smaller with training here; at 125 to 150 M and 1.4 B parameters, trained for "
-        "longer, T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary Embeddings: A Relative "
-        "Revolution)."
+        " T5's lead shrinks with training here; with 125 to 150 M and 1.4 B parameters and longer training, "
+        "T5 was behind by 0.04 and 0.05 nats (EleutherAI 2021, Rotary Embeddings: A Relative Revolution)."
         if judged["t5"].verdict is Verdict.REFUTED_HERE
         else ""
     )
-    said = {
+    outcome = {
         Verdict.HOLDS_HERE: "wins at each budget",
-        Verdict.REFUTED_HERE: "is shown to lose, and at no budget to win",
+        Verdict.REFUTED_HERE: "is shown to lose at some budget and to win at none",
         Verdict.UNDECIDED: "is not shown to win at each budget",
     }
     return in_parts(
         *judged.values(),
-        why=f"Against learned positions RoPE {said[judged['learned'].verdict]}; against T5 it "
-        f"{said[judged['t5'].verdict]}.{early}",
+        why=f"Against learned positions RoPE {outcome[judged['learned'].verdict]}; against T5 it "
+        f"{outcome[judged['t5'].verdict]}.{early}",
         study=read[-1].study.name,
         setting="; ".join(dict.fromkeys(setting(results) for results in read)),
         missing=missing,
@@ -151,13 +150,13 @@ def _performer(studies: Studies) -> Judgement:
     results = studies.results(PERFORMER.study)
     difference = None if results is None else compared(results, "aulc", "rope", "none")
     if results is None or difference is None:
-        return untested((PERFORMER,), "The study is not there.")
+        return untested((PERFORMER,), "The study was not run.")
     return Judgement(
         Verdict.UNDECIDED,
-        f"mean loss on the way, Performer with RoPE less without positions {difference.text}",
-        "Neither the text of the claim was trained on nor a Performer with learned positions, which is what "
-        "the paper's one without RoPE has. The numbers are of this text, and of no positions instead: the "
-        "mean of the validation loss over the logarithm of the training tokens says who is ahead on the way.",
+        f"mean loss over training, Performer with RoPE less without positions {difference.text}",
+        "Neither enwik8 nor a Performer with learned positions was trained; the paper's Performer without "
+        "RoPE has those. The numbers compare RoPE with no positions on another text: the mean of the "
+        "validation loss over the logarithm of the training tokens shows which is ahead during training.",
         study=PERFORMER.study,
         setting=setting(results),
     )
@@ -167,13 +166,13 @@ def _masked(studies: Studies) -> Judgement:
     results = studies.results(MASKED.study)
     found = None if results is None else time_ratio(results, "rope", "learned", 1.0, 1)
     if results is None:
-        return untested((MASKED,), "The study is not there.")
+        return untested((MASKED,), "The study was not run.")
     ratio = "no target was reached by both" if found is None else ratio_text(found[0])
     return Judgement(
         Verdict.UNDECIDED if found is None else TRUE_IF_LOWER[found[1]],
         f"rope's tokens to the loss that learned has at 75 % of its budget, over those of learned: {ratio}",
-        "RoFormer is RoPE and BERT has learned positions; here both are of one small size, under one masked "
-        "objective, and all else is equal.",
+        "RoFormer uses RoPE and BERT learned positions. Here both have one small size and one masked "
+        "objective, and everything else is equal.",
         study=MASKED.study,
         setting=setting(results),
     )
@@ -187,7 +186,7 @@ CLAIMS = (
         f"The ratio of steps to a common loss is below {SHARE}, with its whole interval, against each.",
         "Tokens to the target of the study convergence, and to every tenth of a nat that all runs reach "
         "after the warm-up; geometric means over seeds.",
-        "A model of 125 M parameters on a GPU.",
+        "A model with 125 M parameters on a GPU.",
         _steps,
         question="Does RoPE need only 55 % of the steps of learned positions and T5?",
     ),
@@ -195,11 +194,11 @@ CLAIMS = (
         30,
         "At equal steps RoPE beats learned positions and T5 in loss.",
         (BLOG,),
-        "At the end of training its loss at L is lower than each.",
-        "Loss at L of rope less those of learned and t5 on all targets of windows side by side, with equal "
+        "At the end of training its loss at L is lower than that of each.",
+        "Loss at L of rope less those of learned and t5 on all targets of adjacent windows, with equal "
         "rates (the study extrapolation) and with rates tuned for each scheme and budget (budget). p is the "
-        "study's own where it tests the pair, else corrected for the eight comparisons. The claim holds "
-        "where RoPE wins at each budget; to lose at one and win at none refutes it.",
+        "study's own if it tests the pair, and otherwise corrected for the eight comparisons. The claim "
+        "holds if RoPE wins at each budget; losing at one and winning at none refutes it.",
         "Larger models, more tokens per parameter and another text.",
         _equal_steps,
         question="Does RoPE beat learned positions and T5 at equal steps?",
@@ -208,7 +207,7 @@ CLAIMS = (
         31,
         "On enwik8 a Performer with RoPE converges faster than one without.",
         (BLOG, ROFORMER),
-        "The mean loss on the way is lower with RoPE, with its whole interval.",
+        "The mean loss over training is lower with RoPE, with its whole interval.",
         "The loss averaged over training (AULC) of performer with rope less that with none, in the study "
         "performer.",
         "The study performer on enwik8 (data=enwik8), with learned positions beside it.",

@@ -1,4 +1,4 @@
-"""Variants of RoPE in trained models: with learned positions, other bases, rescaled, with still pairs."""
+"""Variants of RoPE in trained models: learned positions, other bases, rescaling, unturned pairs."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -41,17 +41,17 @@ from claims.studies import (
 )
 from poslab import number
 
-TURNED = 1.0  # radians within L: a pair that turns by less is as good as unturned
+TURNED = 1.0  # radians within L: a pair that turns by less counts as unturned
 
 
 def first_negative(base: float, farthest: int = 16_384) -> int:
-    """The first distance at which the score of equal queries and keys is below 0 (Xu et al. 2024), K = 32."""
+    """Return the first distance at which equal queries and keys score below 0 (Xu et al. 2024), K = 32."""
     scores = parts.rotations(parts.rope(32, base), torch.arange(farthest)).real.sum(dim=0)
     return int((scores < 0).int().argmax())
 
 
 def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | None:
-    """A variant less rope at L, in the study of variants, or in the catalogue where that is not there."""
+    """Return a variant less rope at L, in the study variants or, if that was not run, in catalogue."""
     for study in (VARIANTS.study, CATALOGUE.study):
         results = studies.results(study)
         found = None if results is None else compared(results, "sliding_1x", label, "rope")
@@ -63,19 +63,19 @@ def _variant(studies: Studies, label: str) -> tuple[str, Results, Compared] | No
 def _with_learned(studies: Studies) -> Judgement:
     variant = _variant(studies, "rope_learned")
     if variant is None:
-        return untested((VARIANTS,), "The scheme rope_learned is there; the study is not.")
+        return untested((VARIANTS,), "The scheme rope_learned exists; the study was not run.")
     study, results, found = variant
     return Judgement(
         no_clear_difference(found, -1),
         f"sliding loss at L, rope_learned less rope {found.text}",
-        f"It counts as no clear gain where the whole interval leaves less than {CLEAR} nats of one.",
+        f"A gain does not count as clear if the whole interval is below {CLEAR} nats.",
         study=study,
         setting=setting(results),
     )
 
 
 def slowest_angle(results: Results, label: str) -> float:
-    """By how many radians the pairs that `label` leaves unturned turn within L under plain RoPE, at most."""
+    """Return the largest angle within L, under plain RoPE, of the pairs that `label` leaves unturned."""
     config, length = results.configs[label], int(results.arms[label]["context_length"])
     width = config["model"]["width"] // config["model"]["heads"]
     options = {key: value for key, value in config["pos"].items() if key != "scheme"}
@@ -87,32 +87,32 @@ def slowest_angle(results: Results, label: str) -> float:
 def _still_pairs(studies: Studies) -> Judgement:
     variant = _variant(studies, "rope_p")
     if variant is None:
-        return untested((VARIANTS,), "The scheme rope_p is there; the study is not.")
+        return untested((VARIANTS,), "The scheme rope_p exists; the study was not run.")
     study, results, found = variant
     angle = slowest_angle(results, "rope_p")
     return Judgement(
         no_clear_difference(found, 1) if angle >= TURNED else Verdict.UNDECIDED,
-        f"within L = {results.context_length} the pairs left unturned turn by {angle:.2f} rad and less under "
+        f"within L = {results.context_length} the pairs left unturned turn by at most {angle:.2f} rad under "
         f"RoPE; sliding loss at L, rope_p less rope {found.text}",
-        f"It counts as without loss where the whole interval leaves less than {CLEAR} nats of one."
+        f"A loss counts as none if the whole interval is below {CLEAR} nats."
         if angle >= TURNED
         else "These pairs hardly turn within this length, so leaving them unturned changes hardly anything: "
-        "the study could not have found a loss. It takes a length or a base at which they turn by "
-        f"{TURNED:g} rad and more.",
+        "the study could not have found a loss. It takes a length or a base at which they turn by at least "
+        f"{TURNED:g} rad.",
         study=study,
         setting=setting(results),
     )
 
 
 def _first(studies: Studies, *names: str) -> Results | None:
-    """The first of these studies that is at hand."""
+    """Return the first of these studies that is available, or None."""
     return next((results for name in names if (results := studies.results(name)) is not None), None)
 
 
 def _rescaled(studies: Studies) -> tuple[Results, str, Compared, str] | None:
-    """A trained RoPE under NTK-aware scaling less the same as trained, as far past L as it is scaled.
+    """Return a trained RoPE under NTK-aware scaling less the same unscaled, as far past L as it is scaled.
 
-    With a sentence on its loss there beside that at L.
+    The study comes first, then the length, the difference, and a sentence on its loss there and at L.
     """
     results = _first(studies, CONTEXT.study, RESCALING.study)
     if results is None or results.primary is None:
@@ -132,13 +132,13 @@ def _rescaled(studies: Studies) -> tuple[Results, str, Compared, str] | None:
     beside = (
         ""
         if at_length is None
-        else f" Scaled, it is {scaled:.3f} there; unscaled, it is {at_length.mean:.3f} at L."
+        else f" The scaled loss is {scaled:.3f} there; the unscaled one is {at_length.mean:.3f} at L."
     )
     return results, f"{multiple(figure):g} L", found, beside
 
 
 def _other_bases(studies: Studies) -> list[tuple[Results, str, Compared]]:
-    """Larger bases less 10,000, at each length past L."""
+    """Return the larger bases less 10,000, at each length past L."""
     results = _first(studies, CONTEXT.study, BASES.study)
     if results is None:
         return []
@@ -156,7 +156,7 @@ def _extends(studies: Studies) -> Judgement:
     scaled = Part(
         "NTK-aware scaling of a trained RoPE extends its context.", Verdict.NOT_TESTED, "not measured"
     )
-    said = "NTK-aware scaling was not measured yet."
+    sentence = "NTK-aware scaling was not measured."
     if ntk is not None:
         results, where, found, beside = ntk
         scaled = replace(
@@ -164,8 +164,8 @@ def _extends(studies: Studies) -> Judgement:
             verdict=TRUE_IF_LOWER[found.reading],
             numbers=f"sliding loss at {where}, less the unscaled one's {found.text}",
         )
-        said = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found) + beside
-        said += f" {context_used(results, 'rope', 'its unscaled')}"
+        sentence = _in_words(f"NTK-aware scaling of a trained RoPE: at {where}", found) + beside
+        sentence += f" {context_used(results, 'rope', 'its unscaled')}"
     listed = "; ".join(f"{where} {found.text}" for _, where, found in bases)
     read = [results for results, *_ in ((ntk,) if ntk else ())] + [results for results, *_ in bases]
     return in_parts(
@@ -180,10 +180,9 @@ def _extends(studies: Studies) -> Judgement:
             Verdict.NOT_TESTED,
             "not measured",
         ),
-        why=f"{said} A larger base is meant with further training at the longer length, which was not done"
+        why=f"{sentence} A larger base is meant with further training at the longer length, not done here"
         + (
-            ": the models with one here were trained at L from the start, and that they do not gain past L "
-            "says nothing of the claim."
+            ": models with one were trained at L from the start; their losses past L say nothing about it."
             if listed
             else "."
         )
@@ -195,7 +194,7 @@ def _extends(studies: Studies) -> Judgement:
 
 
 def _in_words(where: str, found: Compared) -> str:
-    """What is less or more, and whether it counts."""
+    """Return a sentence on a difference and whether it counts."""
     mean, half, n = found.difference.mean, found.difference.half_width, found.difference.n
     change = f"{where}, the loss is {number(abs(mean), 3)} nats {'lower' if mean < 0 else 'higher'}"
     if found.reading != "open":
@@ -218,8 +217,8 @@ def _larger_base(studies: Studies) -> Judgement:
             value,
         ),
         Part("So does the usable length of trained models.", Verdict.NOT_TESTED, "not measured"),
-        why="The paper's own measure grows with the base, as it says. Whether the usable length of trained "
-        "models follows takes several bases over several seeds, at lengths that the models use.",
+        why="The paper's own measure grows with the base, as stated. Whether the usable length of trained "
+        "models does, too, takes several bases over several seeds, at lengths that the models use.",
         missing=() if studies.results(BASES.study) else (BASES,),
     )
 
@@ -230,8 +229,8 @@ CLAIMS = (
         "RoPE and learned positions together bring no clear gain.",
         (BOOK,),
         f"At the training length their loss is not lower than RoPE's by {CLEAR} nats or more.",
-        "Sliding loss at L of rope_learned less rope's, in the study variants, or in catalogue where "
-        "that is not there.",
+        "Sliding loss at L of rope_learned less rope's, in the study variants or, if that was not run, in "
+        "catalogue.",
         "Larger models and another text.",
         _with_learned,
     ),
@@ -242,8 +241,8 @@ CLAIMS = (
         "Past L the loss with them is lower than plain RoPE's: with NTK-aware scaling after training, with a "
         "larger base after further training at the longer length.",
         "Sliding loss of a trained RoPE under NTK-aware scaling, as far past L as it is scaled, less the "
-        "unscaled one's, in the study context, or in rescaling where that is not there.",
-        "Further training at the longer length under larger and smaller bases, of models that use their "
+        "unscaled one's, in the study context or, if that was not run, in rescaling.",
+        "Further training at the longer length with larger and smaller bases, of models that use their "
         "context.",
         _extends,
         question="Do NTK-aware scaling and larger bases both extend the context?",
@@ -264,8 +263,8 @@ CLAIMS = (
         ("Barbero et al. 2024, Round and Round We Go! (arXiv 2410.06205)",),
         f"At the training length the loss of rope_p is not higher than RoPE's by {CLEAR} nats or more.",
         "The angle by which these pairs turn within L, and the sliding loss at L of rope_p less rope's, in "
-        "the study variants, or in catalogue where that is not there.",
-        "The study at L = 1,024 and more, or with base 100, where these pairs turn; another text.",
+        "the study variants or, if that was not run, in catalogue.",
+        "The study at L = 1,024 or more, or with base 100, so that these pairs turn; another text.",
         _still_pairs,
     ),
 )

@@ -1,4 +1,4 @@
-"""What trained states hold of the position; mixers that carry it by themselves; tasks past their sizes."""
+"""Positions in trained hidden states, recurrent mixers without a scheme, and tasks past their sizes."""
 
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -38,9 +38,9 @@ from poslab import estimate, interval, paired
 
 
 def explained(results: Results, scheme: str, column: str = "explained") -> dict[int, float]:
-    """By seed, the share of the position's variance that a linear probe explains in the best layer.
+    """Return by seed the share of the position's variance that a linear probe explains in the best layer.
 
-    Only of probes with a control: `column` "shuffled" has their shares of shuffled positions.
+    Probes without a control are left out. With `column` "shuffled", the share is that of shuffled positions.
     """
     best: dict[int, float] = {}
     for row in results.rows("position_probe", arm=of_canon(results, scheme, False)):
@@ -59,9 +59,9 @@ def _absolute(studies: Studies) -> Judgement:
     if results is None or above is None:
         return untested(
             (CANON,),
-            "Scores under RoPE know only distances (claim 6), but the causal mask makes places differ from "
-            "two layers on (claim 25), so it is a question of what trained hidden states hold. Each run "
-            "records what a linear probe reads of the position; a study with these records is missing.",
+            "Scores under RoPE depend only on distances (claim 6), but with two layers or more the causal "
+            "mask makes positions differ (claim 25), so it depends on the trained hidden states. Each run "
+            "records how well a linear probe reads the position; a study with these records is missing.",
         )
     reading = read_difference(above, above.p)
     listed = (("", rope), ("of shuffled positions ", shuffled), ("without any scheme ", none))
@@ -72,15 +72,15 @@ def _absolute(studies: Studies) -> Judgement:
     ]
     return Judgement(
         Verdict.REFUTED_HERE if reading == "higher" else Verdict.UNDECIDED,
-        "share of the position's variance that a linear probe explains, in the layer that has most of it: "
+        "share of the position's variance that a linear probe explains, in the layer with the largest share: "
         + "; ".join(shares),
-        "Scores under RoPE know only distances (claim 6); what a hidden state holds of the place comes from "
-        "the causal mask (claim 25). "
+        "Scores under RoPE depend only on distances (claim 6); position in a hidden state comes from the "
+        "causal mask (claim 25). "
         + (
-            f"The probe explains {100 * above.mean:.0f} % of its variance beyond what it does of shuffled "
-            "positions, of which there is nothing to read."
+            f"Beyond its share for shuffled positions, which cannot be read, the probe explains "
+            f"{100 * above.mean:.0f} % of the variance."
             if reading == "higher"
-            else "That the probe is not shown to read any does not show that none is there."
+            else "That the probe is not shown to read the position does not show that it is absent."
         ),
         study=CANON.study,
         setting=setting(results),
@@ -91,7 +91,7 @@ RECURRENT = {"gated_linear": "Mamba-2's form", "gated_delta": "the delta rule, w
 
 
 def _arm(results: Results, scheme: str, mixer: str) -> str | None:
-    """The arm with this scheme and mixer in all layers."""
+    """Return the arm with this scheme and this mixer in all layers; None if there is none."""
     for label, config in results.configs.items():
         if (config["pos"]["scheme"], config["attention"]["kind"]) == (scheme, mixer):
             return str(label)
@@ -101,7 +101,7 @@ def _arm(results: Results, scheme: str, mixer: str) -> str | None:
 def _recurrent(studies: Studies) -> Judgement:
     results = studies.results(MIXERS.study)
     if results is None:
-        return untested((MIXERS,), "The study is not there.")
+        return untested((MIXERS,), "The study was not run.")
     longest = max(results.multiples)
     rope, bare = (str(_arm(results, scheme, "flash")) for scheme in ("rope", "none"))
     parts: list[Part] = []
@@ -110,7 +110,7 @@ def _recurrent(studies: Studies) -> Judgement:
         near, gain = (compared(results, "sliding_1x", label, rival, 4) for rival in (rope, bare))
         far = gain_reading(results, f"context_gain_{name(longest)}", label)
         if near is None or gain is None or far is None:
-            return untested((MIXERS,), "The study lacks an arm, or losses that the claim is about.")
+            return untested((MIXERS,), "The study lacks an arm or a loss that the claim is about.")
         parts += (
             Part(
                 f"Without positions, {mixer} ({named}) is not worse than attention with RoPE.",
@@ -130,7 +130,7 @@ def _recurrent(studies: Studies) -> Judgement:
         )
     return in_parts(
         *parts,
-        why="A state that decays and a convolution over four tokens bring order into the mixer itself. "
+        why="A decaying state and a convolution over four tokens make the mixer itself depend on the order. "
         + context_used(results, results.reference, "the reference's"),
         study=MIXERS.study,
         setting=setting(results),
@@ -141,16 +141,16 @@ def _tasks(studies: Studies) -> Judgement:
     results = studies.results(TASKS.study)
     rows = [] if results is None else results.rows("task_arms")
     if results is None or not rows:
-        return untested((TASKS,), "The study is not there.")
+        return untested((TASKS,), "The study was not run.")
     parts = []
     for task in dict.fromkeys(str(row["task"]) for row in rows):
         of_task = {_scheme(results, row): row for row in rows if row["task"] == task}
         parts.append(_on_task(results, task, of_task))
     return in_parts(
         *parts,
-        why="L50 is the largest size, over the longest of training, up to which half of the answers are "
-        "exact. It counts seeds that learned the task, with 95 % exact answers at that longest size, and "
-        "schemes that are defined past it.",
+        why="L50 is the largest size, over the longest in training, up to which half of the answers are "
+        "exact. Only seeds that learned the task count, with 95 % exact answers at the longest size in "
+        "training, and only schemes that are defined past it.",
         study=TASKS.study,
         setting=setting(results),
     )
@@ -161,14 +161,14 @@ def _scheme(results: Results, row: Mapping[Hashable, Any]) -> str:
 
 
 def _on_task(results: Results, task: str, rows: Mapping[str, Mapping[Hashable, Any]]) -> Part:
-    """Whether models without positions reach further than every scheme, by signed ranks over shared seeds."""
+    """Judge whether models without positions reach further than all schemes, by signed ranks over seeds."""
     reached = {
         scheme: {} if pandas.isna(row["task_l50_mean"]) else results.by_seed(str(row["arm"]), "task_l50")
         for scheme, row in rows.items()
     }
     none = reached.pop("none", {})
     rivals = {scheme: by_seed for scheme, by_seed in reached.items() if by_seed}
-    said = [f"{scheme} {sum(of.values()) / len(of):.2f} ({len(of)} seeds)" for scheme, of in rivals.items()]
+    listed = [f"{scheme} {sum(of.values()) / len(of):.2f} ({len(of)} seeds)" for scheme, of in rivals.items()]
     numbers = (
         f"L50 of none {sum(none.values()) / len(none):.2f} ({len(none)} seeds)"
         if none
@@ -188,7 +188,7 @@ def _on_task(results: Results, task: str, rows: Mapping[str, Mapping[Hashable, A
         verdict = Verdict.HOLDS_HERE
     elif any(sign < 0 for sign in verdicts):
         verdict = Verdict.REFUTED_HERE
-    return Part(f"On {task}.", verdict, "; ".join([numbers, *said]))
+    return Part(f"On {task}.", verdict, "; ".join([numbers, *listed]))
 
 
 CLAIMS = (
@@ -198,8 +198,8 @@ CLAIMS = (
         (BOOK,),
         "A linear probe reads the position from hidden states no better than chance.",
         "Ridge regression of the position in the window on the hidden states after each layer, fitted on a "
-        "thousand windows and read on others, less the same of shuffled positions, in the study canon.",
-        "Larger models and longer windows; a probe that is not linear.",
+        "thousand windows and evaluated on others, less the same for shuffled positions, in the study canon.",
+        "Larger models and longer windows; a non-linear probe.",
         _absolute,
     ),
     Claim(
@@ -211,16 +211,16 @@ CLAIMS = (
         "by as much past it.",
         "Sliding losses at L of gated_linear (Mamba-2's form) and gated_delta under none, less those of "
         "attention under rope and none, and less their own at the longest length, in the study mixers.",
-        "Models of the authors' sizes, with states as large as theirs, and the time mixing of RWKV itself.",
+        "Models with the sizes and states of the authors', and RWKV's own time mixing.",
         _recurrent,
     ),
     Claim(
         46,
         "Models without positions generalise best to longer tasks.",
         ("Kazemnejad et al. 2023 (arXiv 2305.19466)",),
-        "On tasks longer than those of training, pos=none answers more than any other scheme.",
+        "On tasks longer than those in training, pos=none answers more than any other scheme.",
         "L50 of none less that of each other scheme over the seeds that learned a task, in the study tasks, "
-        "by signed ranks with a correction for the schemes.",
+        "by signed-rank tests corrected for the number of schemes.",
         "Larger models and more tasks.",
         _tasks,
     ),

@@ -1,4 +1,4 @@
-"""Claims of 2025 and 2026 on the layers of language models, in small trained ones."""
+"""Claims of 2025 and 2026 about layers of language models, tested in small trained models."""
 
 from collections.abc import Callable
 
@@ -35,13 +35,13 @@ Parts = tuple[Part, ...] | None
 def _read(
     command: StudyCommand, why: str, parts: Callable[[Results], Parts], past: bool = False
 ) -> Callable[[Studies], Judgement]:
-    """Judge by the parts that a study gives; `past`: they speak of lengths past L."""
+    """Return a function that judges by the `parts` of a study; `past`: they are about lengths past L."""
 
     def judge(studies: Studies) -> Judgement:
         results = studies.results(command.study)
         found = None if results is None else parts(results)
         if results is None or found is None:
-            return untested((command,), "The study is not there.")
+            return untested((command,), "The study was not run, or lacks an arm.")
         context = f" {context_used(results, results.reference, 'its')}" if past else ""
         return in_parts(*found, why=why + context, study=command.study, setting=setting(results))
 
@@ -122,15 +122,15 @@ def _part_of_the_width(results: Results) -> Parts:
 
 
 def _open(number: int, statement: str, source: str, prediction: str, needed: str) -> Claim:
-    """A claim that no study here is about, and what is needed for one."""
+    """Return a claim that no study here tests, with what a test would need."""
     return Claim(
         number,
         statement,
         (source,),
         prediction,
-        "Not judged yet: no study here is about it.",
+        "Not judged: no study here tests it.",
         needed,
-        lambda studies: untested((), f"No study here is about it. It takes {needed[0].lower()}{needed[1:]}"),
+        lambda studies: untested((), f"No study here tests it. A test needs {needed[0].lower()}{needed[1:]}"),
     )
 
 
@@ -147,7 +147,7 @@ CLAIMS = (
         "RoPE in windows with no positions in the global layers reaches further than RoPE everywhere.",
         "Puvvada et al. 2025, SWAN-GPT (arXiv 2504.08719); Yang et al. 2025 (arXiv 2501.18795)",
         "At 8 L its sliding loss is lower.",
-        "Both in one block over five seeds; the study recipes has them in two blocks, three seeds.",
+        "Both in the same block over five seeds; the study recipes has them in two blocks, over three seeds.",
     ),
     _open(
         52,
@@ -161,21 +161,21 @@ CLAIMS = (
         "Keeping documents apart in training brings nothing.",
         "nanochat's log, 2026, against Megatron-LM",
         "The loss at L under data.windows=packed is not lower than under joined.",
-        "A text of documents shorter than the windows; those of the standard library are far longer.",
+        "A text with documents shorter than the windows; those of the standard library are far longer.",
     ),
     _open(
         55,
         "What lets PaTH reach far is the accumulation over tokens, not the reflections.",
         "arXiv 2606.24975",
         "Past L an accumulation without reflections has a loss as low as PaTH's.",
-        "That second scheme, which is not built.",
+        "That second scheme, which poslab does not have.",
     ),
     _open(
         56,
         "Layers without positions converge better where the window grows in training.",
         "DragonLLM, 2026",
-        "Under windows that grow they need fewer tokens to the same loss.",
-        "Windows that grow in training, which are not built.",
+        "With growing windows they need fewer tokens to the same loss.",
+        "Windows that grow in training, which poslab does not have.",
     ),
     Claim(
         47,
@@ -186,7 +186,7 @@ CLAIMS = (
         "Models of billions of parameters in which most layers have windows, as Inkling's do.",
         _read(
             PARTS,
-            "The bias reaches to L / 2 and is 0 further back, in every layer; in Inkling most layers are "
+            "The bias reaches back to L / 2 and is 0 beyond, in every layer; in Inkling most layers have "
             "windows.",
             _content_bias,
             past=True,
@@ -202,7 +202,7 @@ CLAIMS = (
         "The paper's synthetic tasks, and models of its sizes.",
         _read(
             CANON,
-            "The paper says it of reasoning in synthetic tasks; here it is asked of the loss on one text.",
+            "The paper is about reasoning in synthetic tasks; here the loss on one text is tested.",
             _canon,
         ),
     ),
@@ -222,11 +222,11 @@ CLAIMS = (
         f"At the training length the loss of rope_partial is not lower than RoPE's by {CLEAR} nats.",
         "Sliding loss at L of rope_partial, which turns a quarter of the width, less rope's, in the study "
         "parts.",
-        "A half of the width too, as in the log, at its sizes.",
+        "Half of the width too, as in the log, at its sizes.",
         _read(
             PARTS,
-            "A quarter of the width was turned, one of the two shares of the log. How much is slightly "
-            "worse is not judged.",
+            "A quarter of the width was turned, one of the two shares in the log. How small a difference is "
+            "“slightly” worse is not judged.",
             _part_of_the_width,
         ),
     ),

@@ -1,4 +1,4 @@
-"""Intervals over documents of one model, and of its change under another rotation."""
+"""Intervals over documents for one model, and for its change under another rotation."""
 
 import math
 from dataclasses import replace
@@ -12,7 +12,7 @@ from poslab.record.losses import RescaledMeasurement
 from support.arms import ONE_EACH, arm
 
 
-def test_of_documents_of_one_size_they_are_plain_t_intervals():
+def test_with_documents_of_one_size_they_are_t_intervals():
     trained, rescaled = np.random.default_rng(0).normal(2.0, 0.3, (2, 20))
     runs = [arm(losses[None], ONE_EACH, "llama").arm.runs[0] for losses in (trained, rescaled)]
     run = replace(runs[0], rescaled={"yarn": RescaledMeasurement(runs[1].segments)})

@@ -1,4 +1,4 @@
-"""A figure of a table that runs have already: one file, and no run is measured again."""
+"""A new figure from an existing table takes one file, and no run is measured again."""
 
 import math
 from dataclasses import replace
@@ -26,7 +26,7 @@ class WorstSegment(Measurement):
         return (rows.nll / rows.tokens).groupby(rows.run).max().to_frame("worst_segment")
 
 
-def test_a_measurement_may_add_figures_to_another_ones_table(tmp_path):
+def test_a_measurement_may_add_figures_to_the_table_of_another(tmp_path):
     for seed, loss in enumerate((2.0, 2.5)):
         write_run(tmp_path, f"run{seed}", seed=seed, sliding={1.0: loss})
     runs = load("made_up", tmp_path).runs
@@ -39,7 +39,7 @@ def test_a_measurement_may_add_figures_to_another_ones_table(tmp_path):
     assert worst[1] > worst[0]
 
 
-def test_a_figure_with_the_name_of_another_is_refused(tmp_path, monkeypatch):
+def test_two_figures_of_one_name_are_refused(tmp_path, monkeypatch):
     class Renamed(WorstSegment):
         table = EXTRAPOLATION
 
@@ -140,7 +140,7 @@ def test_a_section_with_a_name_that_is_no_file_name_is_refused(tmp_path, monkeyp
         write_report("made_up", tmp_path / "runs", tmp_path / "reports")
 
 
-def test_a_line_without_a_number_has_no_figure(tmp_path):
+def test_a_line_without_any_number_is_not_drawn(tmp_path):
     class Lines(WorstSegment):
         table = EXTRAPOLATION
         axis = "segment"

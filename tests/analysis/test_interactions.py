@@ -1,4 +1,4 @@
-"""How the difference of two schemes changes with the settings beside them."""
+"""How the difference of two schemes changes with another setting."""
 
 import math
 from dataclasses import replace
@@ -27,8 +27,8 @@ def four(known: bool = False) -> dict[tuple[str, str], ArmFigures]:
     }
 
 
-def test_its_interval_holds_the_documents_where_records_name_them():
-    """What is hard for all four arms cancels: the noise of documents is that of the sum of all four."""
+def test_the_interval_includes_documents_if_records_name_them():
+    """Text that is hard for all four arms cancels: the noise of documents is that of their signed sum."""
     arms = four(known=True)
     (found,) = interactions([*arms.values()], arms["rope", "layer"], FIGURE)
     signs = {("alibi", "rms"): 1, ("rope", "rms"): -1, ("alibi", "layer"): -1, ("rope", "layer"): 1}
@@ -41,13 +41,13 @@ def test_its_interval_holds_the_documents_where_records_name_them():
     assert found.change.text.variance == pytest.approx(math.fsum(sums**2) * 20 / 19)
 
 
-def test_without_all_four_arms_or_with_several_rates_for_one_there_is_none():
+def test_there_is_none_without_all_four_arms_or_with_several_rates_for_one():
     arms = four()
     reference = arms["rope", "layer"]
     for missing in [("alibi", "layer"), ("rope", "rms"), ("alibi", "rms")]:
         rest = [item for name, item in arms.items() if name != missing]
         assert interactions(rest, reference, FIGURE) == ()
     assert interactions([*arms.values()], reference, None) == ()
-    # A difference of two of the arms can be one of rates.
+    # The difference of two of these arms may come from the learning rate.
     twice = under("alibi", "rms", np.ones((3, len(ONE_EACH))), rate=9.0)
     assert interactions([*arms.values(), twice], reference, FIGURE) == ()

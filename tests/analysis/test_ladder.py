@@ -1,4 +1,4 @@
-"""Several budgets and sizes in one study: gaps at each, crossings, trends, and how often they are right."""
+"""Several budgets and sizes in one study: gaps, crossings and trends, and how often these are right."""
 
 import math
 import shutil
@@ -40,9 +40,9 @@ def study(
     noise: float = 0.001,
     seeds: int = 3,
 ) -> Ladder | None:
-    """The rungs of a study with a loss for each scheme and each (width, steps), with some noise by seed.
+    """Return the rungs of a study with these losses, a scheme at each (width, steps), and some noise by seed.
 
-    None: the scheme was not trained there.
+    None as a loss: the scheme was not trained there.
     """
     random, names = Random(0), []
     for pos, means in losses.items():
@@ -58,7 +58,7 @@ def study(
 
 
 def changed(runs: Path, reference: str | None = None) -> Results:
-    """The study of the runs that are there now."""
+    """Gather the study again from the runs that are left."""
     plan(runs, sorted(path.name for path in (runs / "made_up").glob("*-*")))
     return gather("made_up", runs, reference)
 
@@ -66,7 +66,7 @@ def changed(runs: Path, reference: str | None = None) -> Results:
 BUDGETS = [(64, 400), (64, 1600), (64, 4000)]
 
 
-def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path):
+def test_two_arms_cross_if_both_gaps_exclude_0_with_opposite_signs(tmp_path):
     losses = {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.0, 1.9, 1.9], "none": [2.2] * 3}
     rungs = study(tmp_path / "a", losses, BUDGETS)
     assert (rungs.reference, rungs.contenders) == ("rope", ("rope", "t5", "alibi", "none"))
@@ -75,22 +75,22 @@ def test_two_arms_cross_where_both_gaps_leave_0_out_with_opposite_signs(tmp_path
     assert (cross.arm, cross.against, cross.before.share, cross.after.share) == ("t5", "rope", 6.25, 15.625)
     assert cross.gap_before.mean == pytest.approx(-0.05, abs=0.01)
     assert cross.gap_after.mean == pytest.approx(0.1, abs=0.01)
-    assert looked_at == 6 * 3  # of pairs of arms and of budgets
-    # t5 is below rope at first, and alibi is not: two of six pairs are not as at the end.
+    assert looked_at == 6 * 3  # pairs of arms times pairs of budgets
+    # At first t5 is below rope, but alibi is not: two of six pairs are ordered otherwise than at the end.
     assert rungs.rungs[0].order(LOSS)[0] == "t5"
     first, last = (agreement(rungs, rungs.rungs[end], LOSS) for end in (0, -1))
     assert (first["pairs"], last["same"]) == (6, 6)
     assert first["same"] < 6
-    # An order of means within noise is no crossing.
+    # A changed order of means within noise is not a crossing.
     within = {"rope": [2.0, 1.8, 1.6], "t5": [1.99, 1.81, 1.61]}
     assert not crossings(study(tmp_path / "b", within, BUDGETS, noise=0.02), LOSS)[0]
     apart = gather("made_up", tmp_path / "b", None)
     assert "No two arms" in words(apart)
-    assert "ladder_crossings" not in document(apart).sheets  # pandas reads no file without columns
+    assert "ladder_crossings" not in document(apart).sheets  # pandas cannot read a file without columns
 
 
-def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget_for_each_crossing(tmp_path):
-    """No arm of one budget is ranked, tested or set beside one of another."""
+def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_for_each_crossing(tmp_path):
+    """Arms of different budgets are not ranked, tested or compared with each other."""
     study(tmp_path, {"rope": [2.0, 1.8, 1.6], "t5": [1.9, 1.75, 1.7], "alibi": [2.1] * 3}, BUDGETS)
     page = document(results := gather("made_up", tmp_path, None))
     assert "Against the reference" not in {table.title for part in page.sections for table in part.tables}
@@ -101,7 +101,7 @@ def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget
     (panel,) = answer.chart.panels
     assert [(span.label, span.low, span.high) for span in panel.spans] == [("t5, rope", 6.25, 15.625)]
     lowest = min(point.mean - (point.half_width or 0) for line in panel.series for point in line.points)
-    assert panel.frame[0] < panel.spans[0].y < lowest  # below every line, inside the frame
+    assert panel.frame[0] < panel.spans[0].y < lowest  # below every line but inside the frame
     assert all(f"{span.label} from " in panel.description for span in panel.spans)
     assert not results.ranks
     pairs = [(pair.arm.label, pair.against.label) for pair in results.pairs]
@@ -110,8 +110,8 @@ def test_a_report_begins_with_the_gaps_by_budget_and_a_bar_from_budget_to_budget
     assert {one.partition(" ")[2] == two.partition(" ")[2] for one, two in pairs + tested} == {True}
 
 
-def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(tmp_path):
-    """A trend is said to reach as far as its arm does."""
+def test_orders_are_compared_with_the_last_rung_that_has_all_arms(tmp_path):
+    """The sentence about a trend ends at the last budget of its arm."""
     budgets = [*BUDGETS, (64, 8000)]
     losses = {"rope": [2.0, 1.8, 1.6, 1.5], "t5": [1.9, 1.75, 1.58, 1.55], "alibi": [2.4, 2.0, 1.7, None]}
     rungs = study(tmp_path, losses, budgets)
@@ -122,20 +122,20 @@ def test_a_last_rung_without_some_arms_is_not_what_the_others_are_compared_with(
     assert "; t5, rope, alibi at 16 tokens per parameter; rope, t5 at 31" in words(results)
     trends, *_ = section(results).findings
     assert f"and {quantity(trend(rungs, 'alibi', LOSS).flops_to)} FLOP" in trends
-    # Those without a gap to the reference at their size and budget are named.
+    # Arms without a gap to the reference at their size and budget are named.
     losses = {"rope": [2.0, 1.8, 1.6, None, 1.4], "t5": [1.9, 1.75, 1.5, 1.4, None]}
     study(tmp_path / "apart", losses, [*BUDGETS, (64, 6000), (64, 8000)])
     left_out = "in no order and no trend: rope 8000 steps and t5 6000 steps."
-    told = " ".join(warnings_of(gather("made_up", tmp_path / "apart", None)))
-    assert left_out in told
-    assert "budgets differ" not in told  # gaps are taken at one
+    warnings = " ".join(warnings_of(gather("made_up", tmp_path / "apart", None)))
+    assert left_out in warnings
+    assert "budgets differ" not in warnings  # gaps are taken within one budget
 
 
-SIZES = [(64, 100), (96, 225), (128, 400), (192, 900), (64, 1000)]  # in proportion, and one overtrained
+SIZES = [(64, 100), (96, 225), (128, 400), (192, 900), (64, 1000)]  # in proportion, and one trained longer
 
 
 def plane(sizes: list[tuple[int, int]], at: float, compute: float, share: float) -> list[float]:
-    """Gaps that are `at` in the first of the sizes, with a slope over each tenfold."""
+    """Return gaps that begin with `at` and change by a slope for each tenfold of compute and of share."""
     flops = [width**2 * steps for width, steps in sizes]
     shares = [steps / width**2 for width, steps in sizes]
     return [
@@ -144,7 +144,7 @@ def plane(sizes: list[tuple[int, int]], at: float, compute: float, share: float)
     ]
 
 
-def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(tmp_path):
+def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_per_parameter(tmp_path):
     gaps = plane(SIZES, -0.1, 0.03, -0.01)
     losses = {"rope": [2.0] * 5, "t5": [2 + gap for gap in gaps], "alibi": [2.1] * 5}
     rungs = study(tmp_path / "a", losses, SIZES, noise=1e-4)
@@ -153,7 +153,7 @@ def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(
     assert found.per_tenfold.mean == pytest.approx(0.03, abs=1e-3)
     assert found.per_tenfold_share.mean == pytest.approx(-0.01, abs=1e-3)
     assert (found.reading, flat.reading) == ("shrinks", "no trend seen")
-    # A gap that grows with compute and shrinks with training is said to grow; the last has the most compute.
+    # A gap that grows with compute and shrinks with training is said to grow.
     sizes = [*SIZES[:4], (64, 9000)]
     gaps = plane(sizes, 0.10, 0.03, -0.05)
     rungs = study(tmp_path / "b", {"rope": [2.0] * 5, "t5": [2 + gap for gap in gaps]}, sizes, noise=1e-4)
@@ -163,7 +163,7 @@ def test_a_trend_is_the_least_squares_slope_over_compute_and_tokens_a_parameter(
     assert found.last.mean == pytest.approx(gaps[3], abs=1e-3)
 
 
-def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path):
+def test_few_seeds_are_exploratory_and_arms_without_the_loss_are_named(tmp_path):
     study(tmp_path, {"rope": [2.0, 1.6, 1.4], "t5": [1.9, 1.7, 1.6]}, BUDGETS, seeds=2)
     for steps in (400, 1600):
         for seed in range(2):
@@ -172,7 +172,7 @@ def test_few_seeds_are_exploratory_and_an_arm_without_the_loss_is_named(tmp_path
     first, *rest = document(changed(tmp_path, "rope 400 steps")).answer.sentences
     assert first.startswith("2 seeds, so exploratory: ")
     assert "learned" in first
-    assert any("learned (not defined or not measured there)" in said for said in rest)
+    assert any("learned (not defined or not measured there)" in expected for expected in rest)
     for run in (tmp_path / "made_up").glob("t5-*"):
         shutil.rmtree(run)  # now no arm has a gap past L
     *_, last = document(gather("made_up", tmp_path, "rope 400 steps")).answer.sentences[:3]
@@ -193,8 +193,8 @@ def test_the_section_says_what_its_figures_tables_and_trends_share_once(tmp_path
     assert " ".join([made.about, *captions]).count("paired by seed") == 1
 
 
-def test_what_one_size_makes_is_no_trend_and_what_is_no_line_has_no_slope(tmp_path):
-    """However well each gap is known: noise of seeds alone would give a hundredth of the slope's interval."""
+def test_one_deviating_size_is_no_trend_and_a_curve_has_no_slope(tmp_path):
+    """Even if each gap is precise: noise of seeds only would give a hundredth of the slope's interval."""
     gaps = {"t5": [0.1, 0.1, 0.09, 0.2], "alibi": [0.22, 0.34, 0.13, 0.03]}
     losses = {pos: [2.0 + gap for gap in each] for pos, each in {"rope": [0.0] * 4, **gaps}.items()}
     rungs = study(tmp_path, losses, SIZES[:4], noise=1e-4)
@@ -223,8 +223,8 @@ def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
     assert "from one seed" in page.answer.chart.caption
 
 
-def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
-    """By all of its seeds t5 would be below rope, which lacks one of them."""
+def test_if_seeds_differ_the_order_is_that_of_the_printed_gaps(tmp_path):
+    """Over all its seeds t5 would be below rope, which lacks one of them."""
     study(tmp_path, {"rope": [2.0] * 3, "t5": [2.01] * 3, "alibi": [2.1] * 3}, BUDGETS, noise=0)
     shutil.rmtree(tmp_path / "made_up" / "rope-64-400-2")
     easier = {"sliding": {1.0: 1.0, 2.0: 1.0}, "config": settings(64, 400)}
@@ -235,7 +235,7 @@ def test_an_order_is_that_of_the_printed_gaps_where_seeds_differ(tmp_path):
 
 
 def test_noise_is_named_at_every_budget_and_an_arm_of_another_length_has_its_loss(tmp_path):
-    """t5 is below rope by mean throughout; of the first two budgets its seeds differ by more than that."""
+    """The mean of t5 is below rope throughout; at two budgets its seeds differ by more than that."""
     names = []
     for (width, steps), noise in zip(BUDGETS, (0.5, 0.5, 0.0), strict=True):
         for seed in range(3):
@@ -256,8 +256,8 @@ def test_noise_is_named_at_every_budget_and_an_arm_of_another_length_has_its_los
     assert f"(scored in another way than {rungs.reference})" in order
 
 
-def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_a_parameter(tmp_path):
-    """Of two sizes or more: a line takes two points."""
+def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_per_parameter(tmp_path):
+    """Only numbers with at least two sizes have one, since a line needs two points."""
     sizes = [*SIZES[:2], (96, 2250), (64, 1000), (128, 40000)]
     study(tmp_path, {"rope": [2.0] * 5, "t5": [1.9] * 5}, sizes)
     page = document(gather("made_up", tmp_path, None))
@@ -282,7 +282,7 @@ def test_a_study_of_one_budget_or_of_rates_has_no_rungs(tmp_path, config):
 
 
 def test_intervals_of_a_trend_and_of_what_an_arm_needs_cover_the_truth():
-    """60 ladders of two seeds, and 3; thousands, with other noise, by `python dev/trends.py`."""
+    """60 ladders of two seeds, and 3; `python dev/trends.py` draws thousands, with other noise."""
     covered = coverage(np.random.default_rng(0), ladders=60, seeds=2)
     assert 0.9 <= covered["trend"] <= 0.995
     assert covered["gap"] >= 0.9
@@ -298,7 +298,7 @@ WIDE = [(64, 200), (128, 800), (256, 3200), (512, 12800), (64, 20000), (128, 80)
 
 
 def by_law(k_n: float = 1.0, k_d: float = 1.0) -> list[float]:
-    """The losses of an arm at the budgets WIDE."""
+    """Return the losses of an arm at the budgets WIDE."""
     return [law(width * width, steps * BATCH * L, k_n, k_d) for width, steps in WIDE]
 
 
@@ -317,7 +317,7 @@ def test_the_tokens_and_parameters_that_an_arm_needs_are_those_of_the_law(tmp_pa
     assert row["tokens"] == found.tokens.factor
 
 
-def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path):
+def test_a_fit_to_noise_cannot_tell_and_three_sizes_are_not_fitted(tmp_path):
     losses = {"rope": by_law(), "t5": by_law(k_d=1.1)}
     found = scaling(study(tmp_path / "four", losses, WIDE, noise=0.05), "t5", LOSS)
     assert found.tokens.reading == "cannot tell"
@@ -327,8 +327,8 @@ def test_a_fit_of_noise_cannot_tell_and_one_of_three_sizes_is_not_made(tmp_path)
     assert scaling(few, "t5", LOSS) is None
 
 
-def test_a_law_that_does_not_fit_is_said_not_to_and_a_bound_is_no_estimate(tmp_path):
-    losses = {"rope": [loss - 1.05 for loss in by_law()]}  # E below 0 is not searched
+def test_a_law_that_does_not_fit_is_reported_and_a_bound_is_no_estimate(tmp_path):
+    losses = {"rope": [loss - 1.05 for loss in by_law()]}  # the fit does not search E below 0
     losses["t5"] = [loss + 0.1 * (-1) ** place for place, loss in enumerate(losses["rope"])]
     losses["alibi"] = losses["rope"]
     rungs = study(tmp_path, losses, WIDE, noise=2e-4)
@@ -340,11 +340,11 @@ def test_a_law_that_does_not_fit_is_said_not_to_and_a_bound_is_no_estimate(tmp_p
     losses = {"rope": [*losses["rope"], 0.5], "t5": [*losses["t5"], None], "alibi": [*losses["t5"], 0.6]}
     study(tmp_path / "more", losses, [*WIDE, (320, 2500)], noise=2e-4)
     sections = document(gather("made_up", tmp_path / "more", None)).sections
-    said = "The law fits no arm over 4 to 5 sizes"
-    assert any(said in sentence for section in sections for sentence in section.findings)
+    expected = "The law fits no arm over 4 to 5 sizes"
+    assert any(expected in sentence for section in sections for sentence in section.findings)
 
 
-def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
+def test_a_second_seed_at_one_rung_only_is_too_little_for_a_fit(tmp_path):
     losses = {"rope": [2.5, 2.4, 2.3, 2.2, 2.35], "t5": [2.45, 2.35, 2.25, 2.15, 2.3]}
     study(tmp_path, losses, SIZES, seeds=1)
     study(tmp_path, {pos: means[:1] for pos, means in losses.items()}, SIZES[:1], seeds=2)
@@ -352,16 +352,16 @@ def test_a_second_seed_of_one_rung_alone_is_too_little_for_a_fit(tmp_path):
 
 
 def test_a_sum_of_groups_has_the_interval_of_welch_for_two():
-    """Welch 1947: the variance of each mean, and degrees of freedom from both."""
+    """Welch 1947: the variances of both means, and degrees of freedom from both."""
     first, second = [1.0, 1.2, 1.1, 1.4], [0.2, 0.9, 0.5]
     ours = weighted_sum([(1, first), (-1, second)], None).difference()
     parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 3 + parts[1] ** 2 / 2)
     assert ours.mean == pytest.approx(np.mean(first) - np.mean(second))
     assert ours.half_width == pytest.approx(stdtrit(freedom, 0.975) * math.sqrt(sum(parts)))
-    # One seed has the variance of the groups with more, by their draws, and adds no degree of freedom.
+    # A single seed takes the pooled variance of the other groups, and adds no degree of freedom.
     single = weighted_sum([(1, first), (2, [0.0]), (1, [1.0])], None).difference()
     assert single.half_width == pytest.approx(stdtrit(3, 0.975) * math.sqrt(parts[0] * (1 + 4 * 5)))
-    noise = TextNoise(0.5, 1e9, 31)  # beside which the seeds are nothing
+    noise = TextNoise(0.5, 1e9, 31)  # next to which the noise of seeds is negligible
     text = weighted_sum([(1, first), (1, second)], noise).difference()
     assert text.half_width == pytest.approx(1.96 * math.sqrt(0.5 + sum(parts)), rel=0.01)

@@ -1,4 +1,4 @@
-"""Arms beside the same scheme trained at 8 L: which are compared, on which targets, and how sure it is."""
+"""Arms and the same scheme trained at 8 L: which are compared, on which targets, and with which interval."""
 
 import math
 from pathlib import Path
@@ -21,7 +21,7 @@ DOCUMENTS, TOKENS = 12, 64
 def write(
     runs: Path, pos: str, seed: int, length: int, losses: Any, text: str = "text", **trainer: Any
 ) -> None:
-    """A run whose only windows are of 8 L tokens, with a loss in each document; all on as many tokens."""
+    """Write a run with windows of 8 L only, and a loss in each document; all train on as many tokens."""
     settings = {"max_steps": STEPS, "batch_size": BATCH * 8 * L // length, "learning_rate": 0.002, **trainer}
     data = {"name": text, "fingerprint": text, "vocabulary": 256}
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
@@ -35,8 +35,8 @@ def write(
     ]
     name = f"{text}-{pos}-{length}-{settings['learning_rate']}-{seed}"
     config = {"context_length": length, "trainer": settings, "data": section}
-    made = {"config": config, "data": data, "tables": {EXTRAPOLATION: rows}}
-    write_run(runs, name, pos, seed, sliding=multiples, **made)
+    facts = {"config": config, "data": data, "tables": {EXTRAPOLATION: rows}}
+    write_run(runs, name, pos, seed, sliding=multiples, **facts)
 
 
 def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp_path):
@@ -51,7 +51,7 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
             write(tmp_path, pos, seed, L, at_length)
             write(tmp_path, pos, seed, 8 * L, longer)
     write(tmp_path, "alibi", 0, L, text + 2)
-    write(tmp_path, "alibi", 0, 8 * L, text + 2, batch_size=2 * BATCH)  # on twice the tokens: no control
+    write(tmp_path, "alibi", 0, 8 * L, text + 2, batch_size=2 * BATCH)  # no control: on twice the tokens
     found = controls(results := gather("made_up", tmp_path, f"rope L={L} batch_size=16"))
     assert {(item.arm.arm.pos, item.length) for item in found} == {("rope", 8 * L), ("none", 8 * L)}
     change = np.array([gained["rope", seed] for seed in range(3)])
@@ -65,10 +65,14 @@ def test_a_control_is_the_same_scheme_at_the_longer_length_on_as_many_tokens(tmp
     assert [row["length"] for row in shown.tables[0].records] == [8 * L] * 2
     (sentence,) = shown.findings
     assert sentence.index("rope") < sentence.index("not separated") < sentence.index("none L")
-    assert sentence in tuple(sentences(results))  # the page begins with it, beside the tested figure
+    assert sentence in tuple(sentences(results))  # it is among the first sentences of the page
+    longer = next(run for run in results.finished if (run.pos, run.context_length) == ("rope", 8 * L))
+    scored = longer.segments["non_overlapping", 1.0]
+    scored["0"] = scored["0"]._replace(tokens=TOKENS - 1)  # on other targets, so not compared
+    assert {item.arm.arm.pos: item.difference.n for item in controls(results)} == {"rope": 2, "none": 3}
 
 
-def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path):
+def test_each_arm_has_the_control_with_its_own_rate(tmp_path):
     losses = {(L, 0.001): 2.3, (L, 0.004): 2.1, (8 * L, 0.001): 2.2, (8 * L, 0.004): 1.9}
     for (length, rate), loss in losses.items():
         for seed in range(2):
@@ -77,12 +81,12 @@ def test_of_two_rates_each_arm_has_the_control_of_its_own(tmp_path):
                 write(tmp_path / "one", "rope", seed, length, loss + seed / 100)
     found = controls(gather("made_up", tmp_path / "two", f"rope L={L} lr 0.001"))
     assert [round(item.difference.mean, 2) for item in found] == [0.1, 0.2]
-    # Of one scheme and its control, a page begins with what training there gains.
+    # With one scheme and its control, the page begins with the gain of the longer training.
     alone = gather("made_up", tmp_path / "one", f"rope L={L}")
     assert tuple(sentences(alone))[:1] == findings(alone) != ()
 
 
-def test_seeds_whose_loss_is_no_number_are_counted_out_and_one_seed_is_not_called_noise(tmp_path):
+def test_seeds_without_a_finite_loss_are_left_out_and_one_seed_is_not_called_noise(tmp_path):
     for pos, lost in (("rope", (2,)), ("none", (0, 1, 2)), ("t5", ())):
         for seed in range(3):
             loss = 2.0 + seed + (pos == "t5")
@@ -96,7 +100,7 @@ def test_seeds_whose_loss_is_no_number_are_counted_out_and_one_seed_is_not_calle
     assert f"from one seed for t5 L={L} (+1.00)" in findings(results)[0]
 
 
-def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path):
+def test_with_several_texts_it_counts_those_on_which_the_longer_training_gains(tmp_path):
     gains = {"code": {"rope": 0.3, "t5": -0.2}, "talks": {"rope": 0.5, "t5": -0.1}, "docs": {"rope": -0.2}}
     random = np.random.default_rng(0)
     for text, gained in gains.items():
@@ -105,7 +109,7 @@ def test_of_several_texts_it_says_on_how_many_the_longer_training_gains(tmp_path
                 for length, loss in ((L, 2.3), (8 * L, 2.3 - gain)):
                     write(tmp_path, pos, seed, length, loss + random.normal(0, 0.005, DOCUMENTS), text)
     results = gather("made_up", tmp_path, f"rope L={L}")
-    (said,) = findings(results)
-    assert f"rope L={L} higher on 2 of 3 (the interval excludes 0 on 2) and lower on 1 of 3" in said
-    assert f"t5 L={L} lower on 2 of 2 (the interval excludes 0 on 2), −0.20 to" in said
-    assert said in tuple(sentences(results))
+    (sentence,) = findings(results)
+    assert f"rope L={L} higher on 2 of 3 (the interval excludes 0 on 2) and lower on 1 of 3" in sentence
+    assert f"t5 L={L} lower on 2 of 2 (the interval excludes 0 on 2), −0.20 to" in sentence
+    assert sentence in tuple(sentences(results))

@@ -1,4 +1,4 @@
-"""Signal and noise of a study's figures, against plain sums over its runs."""
+"""Signal and noise of a study's figures, compared with plain sums over its runs."""
 
 import statistics
 from collections.abc import Iterable
@@ -23,10 +23,10 @@ def write(runs: Path, seeds: int = 3, arms: Iterable[str] = LOSSES) -> None:
             write_run(runs, f"{pos}{seed}", pos, seed, sliding={1.0: loss, 2.0: loss}, curve=curve)
 
 
-def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoints(tmp_path):
+def test_signal_is_the_range_of_arms_and_noise_that_of_seeds_and_checkpoints(tmp_path):
     write(tmp_path)
     results = gather("made_up", tmp_path, "rope")
-    found = {one.figure: one for one in signals(results)}
+    found = {row.figure: row for row in signals(results)}
     assert list(found) == ["loss_1x", "sliding_2x", "loss_2x", "context_gain_2x", "validation_loss", "aulc"]
     rows = {item.arm.label: [row["sliding_2x"] for row in item.rows] for item in results.arms}
     means = [statistics.mean(losses) for losses in rows.values()]
@@ -39,23 +39,27 @@ def test_a_figure_has_the_range_of_its_arms_over_the_noise_of_seeds_and_checkpoi
     assert found["validation_loss"].checkpoints == pytest.approx(
         statistics.mean(map(statistics.variance, last)) ** 0.5
     )
-    assert not found["context_gain_2x"].decides  # the loss at 2 L is that at L
+    assert not found["context_gain_2x"].decides  # the loss at 2 L equals that at L
     (table,) = section(results).tables
-    assert "of the text" not in table.caption  # records name no documents
+    assert "of the text" not in table.caption  # these records do not name documents
 
 
 @pytest.mark.parametrize(
-    ("arms", "seeds", "reference", "said"),
+    ("others", "reference", "sentence"),
     [
-        (("rope", "alibi"), 3, "rope", "an arm is separated from the reference in "),
-        (("rope", "none"), 3, "rope", "no arm is separated from the reference in "),
-        (("rope", "alibi"), 3, "t5", "No comparison has two shared seeds"),  # a reference of one seed
+        (("rope", "alibi"), "rope", "an arm is separated from the reference in "),
+        (("rope", "none"), "rope", "no arm is separated from the reference in "),
+        (("rope", "alibi"), "t5", "No comparison has two shared seeds"),  # a reference with one seed
     ],
 )
-def test_the_sentence_says_no_more_than_the_tests(arms, seeds, reference, said, tmp_path):
-    write(tmp_path, seeds, arms)
+def test_the_sentence_says_no_more_than_the_tests(others, reference, sentence, tmp_path):
+    write(tmp_path, arms=others)
     write_run(tmp_path, "t5-0", "t5")
-    results = gather("made_up", tmp_path, reference)
-    assert said in section(results).findings[0]
-    if seeds == 1:
-        assert {(one.seeds, one.apart, one.compared) for one in signals(results)} == {(None, 0, 0)}
+    assert sentence in section(gather("made_up", tmp_path, reference)).findings[0]
+
+
+def test_a_study_with_one_seed_has_no_noise_and_no_section(tmp_path):
+    write(tmp_path, 1)
+    results = gather("made_up", tmp_path, "rope")
+    assert {(row.seeds, row.apart, row.compared) for row in signals(results)} == {(None, 0, 0)}
+    assert section(results) is None

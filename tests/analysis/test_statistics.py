@@ -1,4 +1,4 @@
-"""What the report's statistics promise: intervals are Student's, and claims true over simulated studies."""
+"""The report's statistics: intervals are Student's, and over simulated studies claims are true."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ PRIMARY = "loss_8x"
 
 
 def draws(n: int, effects: list[float], studies: int = STUDIES) -> Iterator[list[dict[int, float]]]:
-    """Studies of one value a seed and arm: what a seed does to all arms, what it does to each, the effect."""
+    """Yield studies of a value per seed and arm: noise of seeds on all arms and on each, and the effect."""
     random = np.random.default_rng(n)
     by_seed = random.normal(0, 1, (studies, 1, n)) + random.normal(0, 1, (studies, len(effects), n))
     for study in by_seed + np.array(effects)[:, None]:
@@ -28,14 +28,14 @@ def draws(n: int, effects: list[float], studies: int = STUDIES) -> Iterator[list
 def judged(
     study: list[dict[int, float]],
 ) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...], Mapping[str, Rank]]:
-    """What the report says of a study: against its first arm, on every pair, and the ranks."""
+    """Return what the report claims: differences from the first arm, differences of all pairs, and ranks."""
     arms = [
         of_rows(f"arm {i}", *({PRIMARY: value} for value in values.values()))
         for i, values in enumerate(study)
     ]
-    asked = arms, arms[0], PRIMARY
-    differences = compare(*asked, (8.0,)), pairs(*asked)
-    _, compared, between = claims(*asked, *differences, (8.0,), 1, [(arms, arms[0])])
+    arguments = arms, arms[0], PRIMARY
+    differences = compare(*arguments, (8.0,)), pairs(*arguments)
+    _, compared, between = claims(*arguments, *differences, (8.0,), 1, [(arms, arms[0])])
     return compared, between, ranks(between)
 
 
@@ -43,31 +43,31 @@ def judged(
 def test_intervals_and_p_are_those_of_scipy(n):
     ((reference, arm),) = draws(n, [2.0, 2.5], 1)
     first, second = list(arm.values()), list(reference.values())
-    plain, theirs = ttest_1samp(first, 0), ttest_rel(first, second)
+    single, relative = ttest_1samp(first, 0), ttest_rel(first, second)
     mean, difference = estimate(first), paired(arm, reference)
     assert (mean.mean - mean.half_width, mean.mean + mean.half_width) == pytest.approx(
-        plain.confidence_interval(0.95)
+        single.confidence_interval(0.95)
     )
     ends = difference.mean - difference.half_width, difference.mean + difference.half_width
-    assert ends == pytest.approx(theirs.confidence_interval(0.95))
-    assert difference.p == pytest.approx(theirs.pvalue)
+    assert ends == pytest.approx(relative.confidence_interval(0.95))
+    assert difference.p == pytest.approx(relative.pvalue)
 
 
-def test_an_array_is_taken_and_a_value_that_is_no_number_leaves_no_interval():
+def test_arrays_are_accepted_and_a_nan_leaves_no_interval():
     assert estimate(np.array([1.0, 2.0, 3.0])) == estimate([1.0, 2.0, 3.0])
     assert estimate(np.array([])) is None
     assert math.isnan(estimate([1.0, math.nan]).half_width)
 
 
-def test_a_rank_that_is_claimed_is_the_right_one():
-    """Arms as far apart as 0, 0, 1, 2, 4 and 8 deviations: a range misses the true place of no arm."""
+def test_a_claimed_rank_is_the_right_one():
+    """Arms at 0, 0, 1, 2, 4 and 8 deviations: the range of each arm contains its true place."""
     effects = [4.0, 0.0, 1.0, 8.0, 0.0, 2.0]
     true = {0: (5, 5), 1: (1, 2), 2: (3, 3), 3: (6, 6), 4: (1, 2), 5: (4, 4)}
     for n in (3, 10):
         wrong, narrow = 0, 0
         for study in draws(n, effects, 400):
             _, _, places = judged(study)
-            # Two arms that are equal share their places: each must be allowed the better and the worse.
+            # Two equal arms share their places, so the range of each must contain both.
             wrong += any(
                 places[f"arm {i}"].best > best or places[f"arm {i}"].worst < worst
                 for i, (best, worst) in true.items()
@@ -78,17 +78,17 @@ def test_a_rank_that_is_claimed_is_the_right_one():
 
 
 def test_three_deviations_are_found_with_five_seeds():
-    """An effect three times the seed noise of a difference, against one arm and among six."""
-    noise = math.sqrt(2)  # of a difference of two arms of noise 1
-    alone = [judged(study) for study in draws(5, [0.0, -3 * noise])]
-    assert sum(found[0][0].reading == "lower" for found in alone) / STUDIES > 0.95
-    assert sum(found[2]["arm 1"] == Rank(1, 1) for found in alone) / STUDIES > 0.95
-    among = [judged(study)[0] for study in draws(5, [0.0, -3 * noise, 0.0, 0.0, 0.0, 0.0], 400)]
-    assert sum(found[0].reading == "lower" for found in among) / 400 > 0.75
+    """An effect of three times the seed noise of a difference, with two arms and with six."""
+    noise = math.sqrt(2)  # of the difference of two arms with noise 1
+    pairs_of_arms = [judged(study) for study in draws(5, [0.0, -3 * noise])]
+    assert sum(found[0][0].reading == "lower" for found in pairs_of_arms) / STUDIES > 0.95
+    assert sum(found[2]["arm 1"] == Rank(1, 1) for found in pairs_of_arms) / STUDIES > 0.95
+    sixes = [judged(study)[0] for study in draws(5, [0.0, -3 * noise, 0.0, 0.0, 0.0, 0.0], 400)]
+    assert sum(found[0].reading == "lower" for found in sixes) / 400 > 0.75
 
 
-def test_two_seeds_of_the_reference_are_no_measure_of_its_spread():
-    """By chance they differ by almost nothing, and a difference would be a million of their deviations."""
+def test_two_seeds_of_the_reference_do_not_measure_its_spread():
+    """By chance they hardly differ, and a difference would be a million of their deviations."""
     reference = {0: 2.0, 1: 2.000001, 2: 2.2}
     arm = {seed: loss + 0.5 for seed, loss in reference.items()}
     found = paired(dict(list(arm.items())[:2]), reference), paired(arm, reference)

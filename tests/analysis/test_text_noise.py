@@ -1,4 +1,4 @@
-"""What intervals over seeds and documents promise, over simulated studies in which both are drawn."""
+"""The coverage of intervals over seeds and documents, in simulated studies that draw both."""
 
 import math
 
@@ -11,27 +11,27 @@ from poslab.analysis.statistics import Difference, paired
 from support.arms import FIGURE, ONE_EACH, arm
 
 STUDIES = 300
-SLACK = 0.025  # of a share near 0.95 over so many studies: two standard errors
+SLACK = 0.025  # two standard errors of a share near 0.95 over STUDIES
 UNEQUAL = [5, 1, 1, 1] * 5
 
 
 def study(
     random: np.random.Generator, seeds: int, noise: tuple[float, float, float], counts: list[int]
 ) -> tuple[Difference, Difference]:
-    """The difference of arms that differ by 0.3 over all seeds and documents, and that over seeds alone.
+    """Return the difference of arms that differ by 0.3, over seeds and documents and over seeds only.
 
-    The noise is of seeds, of documents, and of each seed on each document.
+    `noise` is that of seeds, of documents, and of each seed on each document.
     """
     of_seeds, of_documents, of_both = noise
-    drawn = 0.3 + of_seeds * random.standard_normal((seeds, 1))
-    drawn = drawn + of_documents * math.sqrt(len(counts) / seeds) * random.standard_normal(len(counts))
-    drawn = drawn + of_both * random.standard_normal((seeds, len(counts)))
-    hard = 2 + random.standard_normal((seeds, len(counts)))  # what both arms find hard
-    arms = arm(hard + drawn, counts, "alibi"), arm(hard, counts, "rope")
-    found, alone = difference(*arms, FIGURE), paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
-    assert found is not None
-    assert alone is not None
-    return found, alone
+    effects = 0.3 + of_seeds * random.standard_normal((seeds, 1))
+    effects = effects + of_documents * math.sqrt(len(counts) / seeds) * random.standard_normal(len(counts))
+    effects = effects + of_both * random.standard_normal((seeds, len(counts)))
+    hard = 2 + random.standard_normal((seeds, len(counts)))  # hard for both arms
+    arms = arm(hard + effects, counts, "alibi"), arm(hard, counts, "rope")
+    over_both = difference(*arms, FIGURE)
+    over_seeds = paired(arms[0].by_seed(FIGURE), arms[1].by_seed(FIGURE))
+    assert over_both is not None is not over_seeds
+    return over_both, over_seeds
 
 
 @pytest.mark.parametrize(
@@ -44,29 +44,29 @@ def study(
         (2, (0.1, 1, 3), ONE_EACH),
     ],
 )
-def test_intervals_hold_the_truth_over_seeds_and_documents(seeds, noise, counts):
+def test_intervals_over_seeds_and_documents_cover_the_truth(seeds, noise, counts):
     random, held = np.random.default_rng(0), 0
     for _ in range(STUDIES):
-        found, alone = study(random, seeds, noise, counts)
-        assert found.half_width >= alone.half_width
+        found, over_seeds = study(random, seeds, noise, counts)
+        assert found.half_width >= over_seeds.half_width
         assert (found.p < 0.05) == (abs(found.mean) > found.half_width)
         held += abs(found.mean - 0.3) <= found.half_width
     assert held / STUDIES >= 0.95 - SLACK
 
 
-def test_where_text_decides_seeds_alone_would_be_too_sure():
-    """And the interval over both is no wider than it has to be."""
+def test_if_documents_vary_intervals_over_seeds_only_are_too_narrow():
+    """And the interval over both is no wider than necessary."""
     random, held, held_alone = np.random.default_rng(0), 0, 0
     for _ in range(STUDIES):
-        found, alone = study(random, 5, (0.3, 1, 0), ONE_EACH)
+        found, over_seeds = study(random, 5, (0.3, 1, 0), ONE_EACH)
         held += abs(found.mean - 0.3) <= found.half_width
-        held_alone += abs(alone.mean - 0.3) <= alone.half_width
+        held_alone += abs(over_seeds.mean - 0.3) <= over_seeds.half_width
     assert held / STUDIES == pytest.approx(0.95, abs=SLACK)
     assert held_alone / STUDIES < 0.6
 
 
-def test_without_noise_of_seeds_it_is_the_interval_over_documents():
-    """Of equal documents the t interval of their differences; of unequal ones the error of a ratio."""
+def test_without_seed_noise_it_is_the_interval_over_documents():
+    """For equal documents that is the t interval of their differences, else the error of a ratio."""
     by_document = 3 + np.random.default_rng(1).standard_normal((1, 20)).repeat(2, axis=0)
     zero = np.zeros_like(by_document)
     found = difference(arm(by_document, ONE_EACH, "alibi"), arm(zero, ONE_EACH, "rope"), FIGURE)
@@ -80,7 +80,7 @@ def test_without_noise_of_seeds_it_is_the_interval_over_documents():
     ]
     jackknife = 19 / 20 * ((np.array(without) - np.mean(without)) ** 2).sum()
     assert uneven.text.variance == pytest.approx(jackknife, rel=0.2)
-    effective = sum(UNEQUAL) ** 2 / sum(count**2 for count in UNEQUAL)  # Kish's number of documents
+    effective = sum(UNEQUAL) ** 2 / sum(count**2 for count in UNEQUAL)  # Kish's effective number of documents
     assert uneven.text.freedom == pytest.approx(effective - 1)
 
 
@@ -94,8 +94,8 @@ def test_the_gain_at_the_training_length_is_0_on_any_text():
     assert (found.mean, found.half_width, found.p) == (0, 0, None)
 
 
-def test_the_variance_is_right_on_average_where_documents_vary_alike():
-    """Summed over noise of 1 in each document alone it is that of the mean, the squared shares."""
+def test_the_variance_is_right_on_average_if_documents_vary_equally():
+    """With noise of 1 in one document at a time, variances sum to that of the mean: the squared shares."""
     shares = np.array(UNEQUAL) / sum(UNEQUAL)
     apart = [shares * (unit - unit @ shares) for unit in np.eye(len(shares))]
     summed = sum(noise_of_draws(list(added), list(shares)).variance for added in apart)
@@ -106,15 +106,15 @@ def test_the_variance_is_right_on_average_where_documents_vary_alike():
     ("counts", "figure", "known"),
     [
         ([3], FIGURE, (True, True)),  # one document
-        ([40, 1], FIGURE, (True, True)),  # two of which one is all
+        ([40, 1], FIGURE, (True, True)),  # two documents, but one has nearly all tokens
         (ONE_EACH, FIGURE, (False, False)),
-        (ONE_EACH, FIGURE, (True, False)),  # beside an older record
+        (ONE_EACH, FIGURE, (True, False)),  # next to an older record
         (ONE_EACH, "aulc", (True, True)),
     ],
 )
-def test_what_does_not_tell_documents_apart_keeps_the_interval_over_seeds(counts, figure, known):
+def test_without_known_documents_the_interval_is_that_over_seeds(counts, figure, known):
     losses = np.random.default_rng(2).standard_normal((2, 3, len(counts)))
     mine, theirs = (arm(each, counts, "alibi", says) for each, says in zip(losses, known, strict=True))
     assert difference(mine, theirs, figure) == paired(mine.by_seed(figure), theirs.by_seed(figure))
-    alone = difference(*(arm(each[:1], counts, "alibi") for each in losses), figure)
-    assert (alone.half_width, alone.p) == (None, None)  # of one seed
+    over_seeds = difference(*(arm(each[:1], counts, "alibi") for each in losses), figure)
+    assert (over_seeds.half_width, over_seeds.p) == (None, None)  # one seed

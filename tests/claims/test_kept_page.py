@@ -1,4 +1,4 @@
-"""The README shows the verdicts of the page, and what the command refuses."""
+"""The README shows the verdicts of the page; the command refuses wrong arguments."""
 
 import re
 
@@ -11,26 +11,24 @@ KEPT = ROOT / "reports" / "claims"
 
 def test_the_readme_shows_the_verdicts_of_the_page():
     shown = re.search(r"<!-- claims -->\n(.*?)<!-- /claims -->", (ROOT / "README.md").read_text(), re.DOTALL)
-    asked = re.search(
-        r"## What people ask first\n\n.*?\n.*?\n(.*?)\n\n", (KEPT / "claims.md").read_text(), re.DOTALL
-    )
-    expected = [tuple(line.strip("| ").split(" | ")[:3:2]) for line in asked[1].splitlines()]
+    table = re.search(r"\| Question .*?\n.*?\n(.*?)\n\n", (KEPT / "claims.md").read_text(), re.DOTALL)
+    expected = [tuple(line.strip("| ").split(" | ")[:3:2]) for line in table[1].splitlines()]
     cells = [cell for line in shown[1].splitlines()[2:] for cell in line.strip("| ").split(" | ")]
     assert list(zip(cells[::2], cells[1::2], strict=True)) == expected
 
 
-def test_the_report_of_a_study_called_claims_is_not_written_over_and_arguments_are_checked(tmp_path, capsys):
+def test_the_report_of_a_study_named_claims_is_not_overwritten_and_arguments_are_checked(tmp_path, capsys):
     report = tmp_path / "claims" / "facts.csv"
     report.parent.mkdir()
     report.write_text("key,value\n")
-    for wrong, said in (
-        (f"reports={tmp_path}", "is the report of a study"),
+    for wrong, message in (
+        (f"reports={tmp_path}", "a study named claims"),
         ("claim=3", "claims: "),
         ("reports=no/such/folder", "claims: "),
     ):
         assert main([wrong]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert said in line
+        assert message in line
     assert [path.name for path in report.parent.iterdir()] == ["facts.csv"]
 
 

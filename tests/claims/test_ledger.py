@@ -1,4 +1,4 @@
-"""Every claim has a verdict or says what it waits for; a study decides no more than its intervals do."""
+"""Every claim has a verdict or names the missing study; a study decides no more than its intervals do."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from poslab.measures.task import Task
 from support.records import FLAT, STEEP, plan, reaches, write_run, write_scheme
 
 CLAIMS = {claim.number: claim for claim in ledger()}
-NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # of the seeds; each arm has it in another order
+NOISE = (0.0, 0.01, -0.01, 0.004, -0.004)  # by seed; each arm has it in another order
 ARMS = ("rope", "alibi", "t5", "learned", "sinusoidal")
-READ = [28, 26, 36, 30, 37, 43]  # by the study extrapolation
+READ = [28, 26, 36, 30, 37, 43]  # judged by the study extrapolation
 
 
 def judged(folder: Path, study: str, number: int, reference: str = "rope") -> Judgement:
-    """A claim by the runs that are there of one study."""
+    """Judge a claim by the runs of one study."""
     names = sorted(path.name for path in (folder / "runs" / study).iterdir())
     plan(folder / "runs", names, reference, study=study)
     return judge(CLAIMS[number], Studies(folder / "runs", folder / "reports"))
@@ -33,7 +33,7 @@ def write_study(
     arms: Sequence[str] = ARMS,
     **manifest: object,
 ) -> Studies:
-    """A study with the sliding losses of each arm; arms that are left out are flat."""
+    """Write a study with these sliding losses; the other arms are flat."""
     for place, pos in enumerate(arms):
         for seed in range(seeds):
             noise = NOISE[(seed + place) % len(NOISE)]
@@ -57,7 +57,7 @@ def write_study(
         ((Verdict.NOT_TESTED, Verdict.UNDECIDED), Verdict.UNDECIDED, "undecided"),
     ],
 )
-def test_a_claim_of_parts_says_no_more_than_they_do(parts, whole, answer):
+def test_the_verdict_of_a_claim_follows_from_its_parts(parts, whole, answer):
     judgement = in_parts(*(Part("It does.", verdict, "3") for verdict in parts), why="")
     assert judgement.verdict is whole
     assert judgement.answer == answer
@@ -88,7 +88,7 @@ def test_a_clear_study_decides_either_way(tmp_path):
     ("later", "verdict"),
     [(1.7, Verdict.HOLDS_HERE), (2.0, Verdict.UNDECIDED), (2.3, Verdict.UNDECIDED)],
 )
-def test_what_wins_at_equal_steps_has_to_win_at_each_budget(later, verdict, tmp_path):
+def test_a_win_at_equal_steps_takes_a_win_at_each_budget(later, verdict, tmp_path):
     for steps, rope in ((1000, 1.7), (4000, later)):
         for place, pos in enumerate(("rope", "learned", "t5")):
             for seed, noise in enumerate(NOISE[place:] + NOISE[:place]):
@@ -100,7 +100,7 @@ def test_what_wins_at_equal_steps_has_to_win_at_each_budget(later, verdict, tmp_
 
 
 @pytest.mark.parametrize(("half", "verdict"), [(2.1, Verdict.HOLDS_HERE), (2.004, Verdict.UNDECIDED)])
-def test_a_scheme_that_needs_no_context_is_not_said_to_extrapolate(half, verdict, tmp_path):
+def test_a_scheme_that_uses_no_context_does_not_extrapolate(half, verdict, tmp_path):
     studies = write_study(tmp_path, {"alibi": {0.5: half, 1.0: 2.0, 8.0: 2.0}})
     assert judge(CLAIMS[37], studies).part("a").verdict is verdict
 
@@ -122,7 +122,7 @@ def test_claims_on_layers_are_decided_either_way_and_part_by_part(tmp_path):
     assert (up[53].verdict, down[53].verdict) == (Verdict.HOLDS_HERE, Verdict.REFUTED_HERE)
     flat = on_layers("flat", {"rope": FLAT})
     assert flat[47].verdict is Verdict.UNDECIDED
-    assert flat[53].part("a").verdict is Verdict.HOLDS_HERE  # no gain of 0.02 nats
+    assert flat[53].part("a").verdict is Verdict.HOLDS_HERE  # the gain is below 0.02 nats
     assert flat[53].part("b").verdict is Verdict.UNDECIDED
 
 
@@ -146,10 +146,10 @@ def test_roformer_against_bert_is_decided_by_tokens_to_the_loss_of_learned(tmp_p
         (2.6, 0.3, Verdict.REFUTED_HERE, "refuted refuted refuted"),
     ],
 )
-def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
+def test_recurrent_mixers_are_compared_with_attention_with_and_without_positions(
     loss, past, verdict, parts, tmp_path
 ):
-    """Attention has 2.0 with RoPE and 2.4 without; the mixers `loss` at L, and `past` more at 8 L."""
+    """Attention has 2.0 with RoPE and 2.4 without; mixers have `loss` at L and `past` more at 8 L."""
     arms = {("rope", "flash"): 2.0, ("none", "flash"): 2.4}
     arms |= {("none", mixer): loss for mixer in ("gated_linear", "gated_delta")}
     for place, ((pos, attention), at_length) in enumerate(arms.items()):
@@ -170,8 +170,8 @@ def test_recurrent_mixers_are_held_against_attention_with_and_without_positions(
 @pytest.mark.parametrize(
     ("none", "verdict"), [(48, Verdict.HOLDS_HERE), (16, Verdict.REFUTED_HERE), (0, Verdict.UNDECIDED)]
 )
-def test_models_without_positions_are_held_against_others_on_tasks(none, verdict, tmp_path):
-    """Eight seeds: rope answers up to 32, none up to `none`, 0 being that it has not learned the task."""
+def test_models_without_positions_are_compared_with_others_on_tasks(none, verdict, tmp_path):
+    """Over eight seeds rope answers up to 32, and none up to `none`; 0: it has not learned the task."""
     for pos, upto in (("rope", 32), ("none", none), ("learned", 16)):
         sizes = [16] if pos == "learned" else [16, 32, 48, 64]  # undefined past it
         counts = {"task": "copy", "longest": 16, "samples": 100, "tokens": 100, "nll": 1.0}
@@ -188,7 +188,7 @@ def test_models_without_positions_are_held_against_others_on_tasks(none, verdict
     assert "learned 1.00" not in judgement.numbers
 
 
-def test_every_length_and_budget_of_the_reference_stands_beside_a_verdict(tmp_path):
+def test_a_verdict_names_every_length_and_budget_of_the_reference(tmp_path):
     for length in (8, 16):
         config = {"context_length": length}
         write_run(tmp_path / "runs", f"rope-{length}", study=TASKS.study, config=config)
@@ -197,7 +197,7 @@ def test_every_length_and_budget_of_the_reference_stands_beside_a_verdict(tmp_pa
     assert "L = 8 to 16, 1.6 k, 3.2 k tokens (1.6, 3.2 per parameter)" in setting(results)
 
 
-def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path):
+def test_a_study_with_too_few_seeds_decides_nothing_and_is_listed_as_missing(tmp_path):
     judgements = verdicts(write_study(tmp_path, {"rope": STEEP}, seeds=3))
     for number in (28, 26, 30):
         assert judgements[number].verdict is Verdict.UNDECIDED
@@ -205,7 +205,7 @@ def test_a_study_of_too_few_seeds_decides_nothing_and_is_missing(tmp_path):
         assert "3 seeds" in judgements[number].value
 
 
-def test_what_a_record_says_is_escaped_on_the_page(tmp_path):
+def test_text_of_records_is_escaped_on_the_page(tmp_path):
     hostile = "<img src=x onerror=alert(1)>|`[x](javascript:alert(1))"
     data = {"name": hostile, "fingerprint": "f", "vocabulary": 256}
     studies = write_study(tmp_path, {"rope": STEEP}, data=data)
@@ -214,11 +214,11 @@ def test_what_a_record_says_is_escaped_on_the_page(tmp_path):
     page, text = html(entries, drawn, {"x": hostile}), markdown(entries, {"x": hostile})
     assert "&lt;img src=x" in page
     assert "<img src=x" not in page + text
-    assert not re.search(r"(?<!\\)\]\(javascript", text)  # \] ends no link
+    assert not re.search(r"(?<!\\)\]\(javascript", text)  # \] does not end a link
     assert hostile in table(entries)
 
 
-def test_a_damaged_study_is_named_and_judges_nothing(tmp_path):
+def test_a_damaged_study_is_named_and_decides_nothing(tmp_path):
     folder = tmp_path / "reports" / EXTRAPOLATION.study
     folder.mkdir(parents=True)
     (folder / "records.tar.xz").write_bytes(b"nothing of the kind")
@@ -227,7 +227,7 @@ def test_a_damaged_study_is_named_and_judges_nothing(tmp_path):
     assert "damaged" in studies.unreadable[EXTRAPOLATION.study]
 
 
-def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_path):
+def test_denominators_of_trained_models_are_printed_with_the_chosen_example(tmp_path):
     def head(layer: int, vanished: int, lowest: float) -> dict[str, float]:
         sums = {"queries": 200, "vanished": vanished, "lowest": lowest, "weights": 1000, "negative": 30}
         return {"layer": layer, "head": 0, **sums}
@@ -242,7 +242,7 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
     assert judgement.verdict is without.verdict is Verdict.HOLDS
     assert not judgement.missing
     # 7 of the 400 queries of layer 1, none of layer 0's; 120 of 4,000 weights.
-    assert "400 queries a layer: at or below 0 in 0 to 1.8 % by layer, the lowest −0.25" in judgement.numbers
+    assert "queries per layer: at or below 0 in 0 to 1.8 % by layer, the lowest −0.25" in judgement.numbers
     assert "; 3 % of the weights are below 0 (" in judgement.numbers
     assert "2 seeds" in judgement.numbers
     assert "up to 1.8 %" in judgement.why
@@ -257,7 +257,7 @@ def test_what_trained_models_divide_by_stands_beside_the_made_up_example(tmp_pat
         ((0.07, 0.08, 0.06, 0.09, 0.07), False, Verdict.NOT_TESTED),
     ],
 )
-def test_whether_rope_loses_the_position_takes_a_probe_with_a_control(shares, control, verdict, tmp_path):
+def test_claim_38_takes_a_probe_with_a_control(shares, control, verdict, tmp_path):
     sums = {"tokens": 80, "squared_deviation": 1.0}
     if control:
         sums |= {"fitted_windows": 1000, "penalty": 0.01, "shuffled_error": 1.0}

@@ -1,4 +1,4 @@
-"""A fault in the code under a computed claim changes the claim's verdict: a claim tests the code, too."""
+"""A fault planted in the code under a computed claim changes its verdict, so a claim also tests the code."""
 
 from collections.abc import Callable
 
@@ -14,19 +14,19 @@ from poslab.model.positions.rope import RoPE
 
 CLAIMS = {claim.number: claim for claim in ledger()}
 COMPUTED = [number for number, claim in CLAIMS.items() if claim.exact]
-OPEN = 4  # waits for the digits that its note prints: only its numbers can be lost
-# The part under which the fault of a claim lies, where others keep their verdicts.
+OPEN = 4  # the printed digits are missing, so only its numbers can change
+# The part that the fault changes, for claims with other parts that keep their verdicts.
 PARTS = {5: "b", 6: "a", 12: "a", 13: "b", 14: "a", 17: "a", 20: "b", 23: "b"}
 
 Fault = Callable[[pytest.MonkeyPatch], None]
 
 
 def replaced(owner: object, name: str, change: Callable[..., object]) -> Fault:
-    """The function `name` of `owner` replaced by `change`, which is given the old one first."""
+    """Return a fault: `change` in place of `owner.name`, with the old function as its first argument."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         old = getattr(owner, name)
-        patch.setattr(owner, name, lambda *given, **named: change(old, *given, **named))
+        patch.setattr(owner, name, lambda *arguments, **named: change(old, *arguments, **named))
 
     return plant
 
@@ -40,7 +40,7 @@ def frequencies(change: Callable[[torch.Tensor], torch.Tensor]) -> Fault:
 
 
 def turned(change: Callable[[torch.Tensor, str], torch.Tensor]) -> Fault:
-    """RoPE with other phases, which may depend on how channels are paired."""
+    """Return a fault: RoPE with other phases, which may depend on the pairing of channels."""
     return replaced(rope, "turn", lambda old, x, phase, pairing: old(x, change(phase, pairing), pairing))
 
 
@@ -62,7 +62,7 @@ NO_BIAS = replaced(
     lambda old, site, dtype, *tokens: torch.zeros(1, 1, 1, 1, dtype=dtype),
 )
 
-# The fault under each claim, and the verdict that it gives; 19.1 is a second one under claim 19.
+# The fault under each claim and the verdict that it leads to; 19.1 is a second one under claim 19.
 FAULTS: dict[float, tuple[Fault, Verdict]] = {
     1: (TWICE_AS_FAST, Verdict.REFUTED),
     2: (TWICE_AS_FAST, Verdict.UNDECIDED),
@@ -103,7 +103,7 @@ FAULTS: dict[float, tuple[Fault, Verdict]] = {
 
 @pytest.fixture(scope="module")
 def nothing(tmp_path_factory):
-    """No study at all."""
+    """Studies in an empty folder."""
     empty = tmp_path_factory.mktemp("empty")
     return Studies(empty / "runs", empty / "reports")
 

@@ -1,6 +1,6 @@
-"""Arguments that have their effect, and how a command ends whose output nobody takes.
+"""Arguments that take effect, and the end of a command whose output is not read.
 
-What is refused instead is in config/test_mistakes.py.
+Arguments that are refused: config/test_mistakes.py.
 """
 
 import os
@@ -17,7 +17,7 @@ from support.forks import Forked
 from support.texts import words
 
 
-def test_a_word_after_an_option_is_no_command(tmp_path):
+def test_a_word_after_an_option_is_not_a_command(tmp_path):
     told = called("train", "--help", "evaluate", cwd=tmp_path, script="poslab").stdout
     assert "evaluate.validation_windows" in told
     (tmp_path / "report").mkdir()
@@ -36,12 +36,12 @@ def test_a_word_after_an_option_is_no_command(tmp_path):
         ["-m", "hydra/launcher=poslab", "hydra/sweeper=poslab"],
     ],
 )
-def test_arguments_of_hydra_that_have_their_effect_are_taken(arguments):
+def test_arguments_of_hydra_that_take_effect_are_accepted(arguments):
     check_hydra_arguments(arguments)
     read_arguments(arguments, installed_conf())
 
 
-def test_a_path_in_the_users_home_is_that_path(tmp_path):
+def test_a_path_may_begin_with_the_users_home(tmp_path):
     (tmp_path / "text.txt").write_text(words(20_000, 0))
     of_any_text = [
         item for item in tiny(trainer__max_steps=2) if not item.startswith(("data", "evaluate.val"))
@@ -59,7 +59,7 @@ def test_a_path_in_the_users_home_is_that_path(tmp_path):
 
 
 def status_of_help(topic, output, folder):
-    """The exit status of `--help TOPIC` in a process of its own, and what it complains of."""
+    """Return the exit status and stderr of `--help TOPIC` in a process of its own."""
     with (folder / "error.txt").open("w+b") as error:
         arguments = [str(ROOT / "train.py"), "--help", topic]
         buffered = {**environment(folder), "PYTHONUNBUFFERED": ""}
@@ -69,8 +69,8 @@ def status_of_help(topic, output, folder):
 
 
 @pytest.mark.parametrize(("topic", "status"), [("seed", 0), ("settings", 128 + signal.SIGPIPE)])
-def test_output_that_nobody_reads_on_is_not_complained_of(topic, status, tmp_path):
-    """As behind `| head -1`; one setting is written at the end of the process, all of them while it works."""
+def test_a_closed_pipe_is_not_an_error(topic, status, tmp_path):
+    """As with `| head -1`. One setting is written when the process ends, all of them before that."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:
@@ -78,14 +78,14 @@ def test_output_that_nobody_reads_on_is_not_complained_of(topic, status, tmp_pat
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_output_that_a_full_disk_does_not_take_is_an_error(tmp_path):
+def test_output_to_a_full_disk_is_an_error(tmp_path):
     with open("/dev/full", "wb") as full:
         assert status_of_help("settings", full, tmp_path)[0] == 1
 
 
 @pytest.mark.parametrize("end", ["commands.command_line import _leave", "study.run.worker import exit_with"])
 def test_a_process_that_ends_at_once_leaves_no_temporary_folder(end, tmp_path):
-    """W&B's client makes some for every run."""
+    """W&B's client creates some for every run."""
     script = f"import tempfile; folder = tempfile.TemporaryDirectory(); from poslab.{end} as leave; leave(3)"
     python("-c", script, cwd=tmp_path, status=3)
     assert not [*(tmp_path / "tmp").iterdir()]

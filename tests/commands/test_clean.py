@@ -1,4 +1,4 @@
-"""`clean`: what is left of a study's unfinished runs is shown and removed, and nothing else is."""
+"""`clean` lists and removes the unfinished runs of a study, and nothing else."""
 
 import fcntl
 import io
@@ -26,14 +26,14 @@ RUNS = {
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A study with a run of each kind; two have not begun, and a living command has one of them."""
+    """A study with a run in each state; two have not begun, and a running command has one of them."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "mixed"
     for name, status in RUNS.items():
         record = RunRecord(folder / name)
         record.update(format=FORMAT, study="mixed", run=name, status=status, pos="rope", attention="flash")
         record.write_table(METRICS, [])
-        for log in ("log.txt", "log.rank1.txt", ".progress.json"):  # the last of a kill, or of a full disk
+        for log in ("log.txt", "log.rank1.txt", ".progress.json"):  # left by a kill or a full disk
             (folder / name / log).write_text("what it printed")
         (folder / name / "checkpoints").mkdir()
         (folder / name / "checkpoints" / "00000400-5f2b1c0d9e8a7766.pt").write_text("a state")
@@ -43,8 +43,8 @@ def place(tmp_path, monkeypatch):
         yield folder
 
 
-def test_unfinished_runs_are_shown_and_removed_and_all_others_stay(place, capsys):
-    assert main(["study=mixed"]) == 2  # nobody is there to answer
+def test_unfinished_runs_are_listed_and_removed_and_all_others_stay(place, capsys):
+    assert main(["study=mixed"]) == 2  # no terminal to confirm at
     shown = capsys.readouterr()
     assert [line.split()[0] for line in shown.out.splitlines()] == [
         f"runs/mixed/{name}" for name in ("rope-failed", "rope-stopped", "rope-killed", "rope-never")
@@ -60,7 +60,7 @@ def test_unfinished_runs_are_shown_and_removed_and_all_others_stay(place, capsys
     assert capsys.readouterr().out == "mixed has no run that failed, was stopped or never began\n"
 
 
-def test_a_finished_run_is_removed_where_it_is_named(place, capsys):
+def test_a_finished_run_is_removed_if_it_is_named(place, capsys):
     assert main(["study=mixed", "run=rope-done", "yes=true"]) == 0
     assert not (place / "rope-done").exists()
     assert (place / "rope-failed").exists()
@@ -74,8 +74,8 @@ def test_a_finished_run_is_removed_where_it_is_named(place, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_commands_go_with_the_last_run_of_a_study(tmp_path, monkeypatch):
-    """A report names them as the commands of its runs."""
+def test_the_list_of_commands_is_removed_with_the_last_run(tmp_path, monkeypatch):
+    """The report names the commands of its runs."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "runs" / "small"
     write_study_list(folder, StudyList("small", ("a", "b"), question="Which?", commands=("train",)))
@@ -88,7 +88,7 @@ def test_commands_go_with_the_last_run_of_a_study(tmp_path, monkeypatch):
 EVENTS = "events.out.tfevents.1764150000.machine.17.0"  # of TensorBoard
 
 
-def test_what_poslab_has_not_written_stays(place, tmp_path, capsys):
+def test_files_that_poslab_did_not_write_stay(place, tmp_path, capsys):
     failed, stopped = place / "rope-failed", place / "rope-stopped"
     outside = tmp_path / "mine"
     (outside / "checkpoints").mkdir(parents=True)
@@ -124,7 +124,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("answer", "status"), [("n\n", 2), ("y\n", 0)])
-def test_somebody_at_a_terminal_is_asked(answer, status, place, monkeypatch):
+def test_in_a_terminal_the_user_confirms(answer, status, place, monkeypatch):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys, "stdout", shown := Terminal())
     assert main(["study=mixed"]) == status

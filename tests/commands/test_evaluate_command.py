@@ -1,4 +1,4 @@
-"""`train.py evaluate`: the run's own numbers where nothing is changed, and nothing changed without a word."""
+"""`train.py evaluate` gives the run's own numbers if nothing is changed, and names every change."""
 
 import math
 import shutil
@@ -24,7 +24,7 @@ TEXT = b"def position(token, length):\n    return token % length  # of the windo
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Finished runs by name: rope with all that a run can be measured for, a trial, three of a text."""
+    """Finished runs by name: rope with all measurements, a trial, and three runs on a text."""
     folder = tmp_path_factory.mktemp("evaluate")
     (folder / "text.txt").write_bytes(TEXT)
     text = {"source": "text", "path": str(folder / "text.txt")}
@@ -52,8 +52,8 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def said(runs, tmp_path, monkeypatch, capsys):
-    """Runs the command in a directory of its own, on runs without W&B; its status and what it printed."""
+def run_command(runs, tmp_path, monkeypatch, capsys):
+    """Call the command in a separate directory, without W&B; its status and output."""
     shutil.copy(runs["bytes"].parent.parent.parent / "text.txt", tmp_path)
     monkeypatch.chdir(tmp_path)
 
@@ -65,37 +65,37 @@ def said(runs, tmp_path, monkeypatch, capsys):
     return call
 
 
-def made(folder):
-    """The only evaluation there."""
+def only_evaluation(folder):
+    """Return the only evaluation in the folder."""
     (directory,) = (folder / "evaluations").glob("[!.]*")
     return directory
 
 
 @pytest.mark.parametrize("name", ["rope", "alibi", "bytes", "entries", "file"])
-def test_without_a_change_it_gives_the_numbers_of_the_run(runs, said, tmp_path, name):
-    torch.set_num_threads(2)  # the run had one, and the evaluation has as many
-    status, out, _ = said(runs[name])
+def test_without_changes_it_gives_the_numbers_of_the_run(runs, run_command, tmp_path, name):
+    torch.set_num_threads(2)  # the run had one thread, and the evaluation uses as many
+    status, out, _ = run_command(runs[name])
     assert (status, torch.get_num_threads()) == (0, 2)
-    record = read_manifest(made(tmp_path))
+    record = read_manifest(only_evaluation(tmp_path))
     assert record.threads == 1
-    assert not (made(tmp_path) / "wandb").exists()
+    assert not (only_evaluation(tmp_path) / "wandb").exists()
     tables = set(read_manifest(runs[name]).tables) - {"metrics.csv"}
     assert tables == set(record.files) - {"metrics.csv"}
     for file in tables:
-        assert read(made(tmp_path) / file) == read(runs[name] / file), file
+        assert read(only_evaluation(tmp_path) / file) == read(runs[name] / file), file
     assert "the same numbers, to the last digit, as the run's own record" in out
     assert (record.changed, record.kernel) == ({}, read_manifest(runs[name]).kernel)
 
 
-def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
-    _, out, _ = said(runs["bytes"], "evaluate.rescale=[none,ntk]")
+def test_the_table_has_the_recorded_numbers(runs, run_command, tmp_path):
+    _, out, _ = run_command(runs["bytes"], "evaluate.rescale=[none,ntk]")
     sums = {}
     for file, name in (("extrapolation.csv", "rope / flash"), ("rescaled.csv", "rope, ntk")):
-        for row in read(made(tmp_path) / file):
+        for row in read(only_evaluation(tmp_path) / file):
             total = sums.setdefault((name, row["protocol"]), {}).setdefault(row["multiple"], [0.0, 0])
             total[0] += float(row["nll"])
             total[1] += int(row["tokens"])
-    assert not [line for line in out.splitlines() if line != line.rstrip()]  # no blanks at their ends
+    assert not [line for line in out.splitlines() if line != line.rstrip()]  # without trailing blanks
     lines = [line.split() for line in out.splitlines()]
     assert lines[1] == ["scheme", "windows", "L/2", "L", "2", "L", "4", "L"]
     expected = [
@@ -107,11 +107,11 @@ def test_the_table_holds_what_is_recorded(runs, said, tmp_path):
     assert lines[3:7] == expected
 
 
-def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, said, tmp_path):
+def test_other_code_is_named_and_whether_the_numbers_are_the_same(runs, run_command, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(runs["alibi"], copy)
     write_sealed(copy / "manifest.json", {**read_manifest(copy, anywhere=True).as_json(), "code": "0" * 16})
-    status, out, _ = said(copy)
+    status, out, _ = run_command(copy)
     assert status == 0
     assert "note: evaluated by other code than the run" in out
     assert "note: the same numbers, to the last digit, as the run's own record" in out
@@ -130,10 +130,10 @@ def test_other_code_is_said_and_whether_the_numbers_are_still_the_same(runs, sai
         ("alibi", "data=text data.path=text.txt"),
     ],
 )
-def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, setting):
-    status, out, err = said(runs[name], *setting.split())
+def test_every_setting_changes_the_recorded_numbers(runs, run_command, tmp_path, name, setting):
+    status, out, err = run_command(runs[name], *setting.split())
     assert status == 0, err
-    record = read_manifest(made(tmp_path))
+    record = read_manifest(only_evaluation(tmp_path))
     own = read_manifest(runs[name]).files
     assert any(own.get(name) != digest for name, digest in record.files.items())
     key, value = setting.split()[-1].split("=", 1)
@@ -144,23 +144,23 @@ def test_every_setting_changes_what_is_recorded(runs, said, tmp_path, name, sett
     assert noted is (key in ("evaluate.longest", "evaluate.segments"))
 
 
-def test_an_evaluation_is_shown_again_while_record_and_code_are_the_same(runs, said, tmp_path, monkeypatch):
-    _, first, _ = said(runs["bytes"], "evaluate.longest=2", f"data.path={tmp_path}/text.txt")
-    table = made(tmp_path) / "extrapolation.csv"
+def test_an_evaluation_is_reused_if_record_and_code_are_unchanged(runs, run_command, tmp_path, monkeypatch):
+    _, first, _ = run_command(runs["bytes"], "evaluate.longest=2", f"data.path={tmp_path}/text.txt")
+    table = only_evaluation(tmp_path) / "extrapolation.csv"
     before = table.stat().st_mtime_ns
-    status, again, err = said(runs["bytes"] / "checkpoint.pt", "evaluate.longest=2")
-    assert (status, again) == (0, first)  # wherever the text lies
+    status, again, err = run_command(runs["bytes"] / "checkpoint.pt", "evaluate.longest=2")
+    assert (status, again) == (0, first)  # wherever the text is stored
     assert "has the same evaluation, which is shown" in err
     assert table.stat().st_mtime_ns == before
     content = table.read_text()
     table.write_text(content.replace("nll", "nII"))
-    status, again, err = said(runs["bytes"], "evaluate.longest=2")
+    status, again, err = run_command(runs["bytes"], "evaluate.longest=2")
     assert (status, again) == (0, first)
     assert "extrapolation.csv is damaged" in err
     assert table.read_text() == content
     own = plan.code_fingerprints
     monkeypatch.setattr(plan, "code_fingerprints", lambda run: replace(own(run), evaluation="0" * 16))
-    status, _, err = said(runs["bytes"], "evaluate.longest=2")
+    status, _, err = run_command(runs["bytes"], "evaluate.longest=2")
     assert (status, "has the same evaluation" in err) == (0, False)
 
 
@@ -179,17 +179,17 @@ OF_AN_OPTION = ["--config-dir", "mine", "data=another"]
         ("entries", OF_AN_OPTION),
     ],
 )
-def test_other_text_is_said_and_cut_by_the_runs_own_tokenizer(runs, said, tmp_path, name, settings):
-    """A text that has changed where it lies, another file, or that of an option of the user's own."""
+def test_other_text_is_named_and_tokenized_as_in_the_run(runs, run_command, tmp_path, name, settings):
+    """A text that has changed on disk, another file, or the text of a user's option."""
     for file in ("text.txt", "other.txt"):
         (tmp_path / file).write_bytes(OTHER)
     option = tmp_path / "mine" / "data" / "another.yaml"
     option.parent.mkdir(parents=True)
     shutil.copy(CONF / "data" / "copy.yaml", option)
-    assert not (tmp_path / "mine.json").exists()  # the tokenizer's file is gone
-    status, out, err = said(runs[name], *settings)
+    assert not (tmp_path / "mine.json").exists()  # the tokenizer's file was removed
+    status, out, err = run_command(runs[name], *settings)
     assert status == 0, err
-    record, trained = read_manifest(made(tmp_path)), read_manifest(runs[name])
+    record, trained = read_manifest(only_evaluation(tmp_path)), read_manifest(runs[name])
     assert record.config["data"]["vocabulary"] == trained.config["data"]["vocabulary"]
     assert record.data.vocabulary == trained.data.vocabulary
     if settings is OF_A_FILE:
@@ -200,34 +200,34 @@ def test_other_text_is_said_and_cut_by_the_runs_own_tokenizer(runs, said, tmp_pa
     assert "may be a part of the training text" in note
     for each in (trained, record):
         assert each.data.fingerprint[:12] in note
-    if name == "bytes":  # of which nats per byte are shown
+    if name == "bytes":  # for which nats per byte are printed
         return
     if settings is not OF_AN_OPTION:
         own = {"path": str(tmp_path / "other.txt"), "vocabulary": str(runs[name] / "tokenizer.json")}
         assert record.data.fingerprint == prepare({**options("text"), **own}).fingerprint
-    table = read(made(tmp_path) / "extrapolation.csv")
+    table = read(only_evaluation(tmp_path) / "extrapolation.csv")
     sliding = [one for one in table if (one["protocol"], one["multiple"]) == ("sliding", "1")]
     nats, size = (sum(float(one[key]) for one in sliding) for key in ("nll", "bytes"))
     (line,) = (line for line in out.splitlines() if line.startswith("Bits per byte"))
     assert f"{nats / math.log(2) / size:.3f} at L," in line
 
 
-def test_the_same_tokenizer_may_be_named_and_no_other(runs, said, tmp_path):
+def test_only_the_runs_own_tokenizer_may_be_named(runs, run_command, tmp_path):
     (tmp_path / "other.txt").write_bytes(OTHER)
     other = ["data=text", "data.path=other.txt"]
     shutil.copy(runs["file"] / "tokenizer.json", tmp_path / "same.json")
     (tmp_path / "another.json").write_bytes((runs["entries"] / "tokenizer.json").read_bytes())
-    assert said(runs["file"], *other, "data.vocabulary=same.json")[0] == 0
+    assert run_command(runs["file"], *other, "data.vocabulary=same.json")[0] == 0
     for name, file, expected in (
         ("file", "another.json", "another.json is not the tokenizer that the model was trained with"),
         ("file", "gone.json", "gone.json cannot be read"),
         ("bytes", "same.json", "the model reads bytes: leave data.vocabulary out"),
         ("entries", "same.json", "the model reads its own BPE of 300 tokens"),
     ):
-        assert_refused(said(runs[name], *other, f"data.vocabulary={file}"), expected)
+        assert_refused(run_command(runs[name], *other, f"data.vocabulary={file}"), expected)
 
 
-def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, said, tmp_path):
+def test_a_missing_or_changed_tokenizer_is_refused_in_one_line(runs, run_command, tmp_path):
     (tmp_path / "other.txt").write_bytes(OTHER)
     copy = tmp_path / "copy"
     shutil.copytree(runs["file"], copy)
@@ -235,14 +235,14 @@ def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, s
     content = kept.read_bytes()
     for word in ("damaged", "missing"):
         kept.write_bytes(content + b" ") if word == "damaged" else kept.unlink()
-        assert_refused(said(copy, "data=text", "data.path=other.txt"), f"tokenizer.json is {word}")
-    # A record of an earlier version has none: its own text is all that it can be evaluated on.
+        assert_refused(run_command(copy, "data=text", "data.path=other.txt"), f"tokenizer.json is {word}")
+    # A record of an earlier version has no tokenizer, so it can be evaluated only on its own text.
     manifest = read_manifest(copy, anywhere=True).as_json()
     del manifest["files"]["tokenizer.json"]
     write_sealed(copy / "manifest.json", manifest)
     (tmp_path / "mine.json").write_bytes(content)
-    assert_refused(said(copy, "data=text", "data.path=other.txt"), "record has no tokenizer.json")
-    assert said(copy)[0] == 0
+    assert_refused(run_command(copy, "data=text", "data.path=other.txt"), "record has no tokenizer.json")
+    assert run_command(copy)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -259,25 +259,25 @@ def test_a_kept_tokenizer_that_is_gone_or_changed_is_refused_in_one_line(runs, s
         ("logger.project=x", "has no project"),
     ],
 )
-def test_what_cannot_be_set_is_refused_in_one_line(runs, said, tmp_path, settings, expected):
-    assert_refused(said(runs["alibi"], *settings.split()), expected)
+def test_settings_without_effect_are_refused_in_one_line(runs, run_command, tmp_path, settings, expected):
+    assert_refused(run_command(runs["alibi"], *settings.split()), expected)
     assert not (tmp_path / "evaluations").exists()
 
 
-def test_what_is_no_finished_run_is_refused_in_one_line(runs, said, tmp_path):
+def test_unfinished_runs_and_other_folders_are_refused_in_one_line(runs, run_command, tmp_path):
     copy = tmp_path / "copy"
     checkpoint = copy / "checkpoint.pt"
-    assert_refused(said(tmp_path / "gone"), "does not exist: name a run directory")
+    assert_refused(run_command(tmp_path / "gone"), "does not exist: name a run directory")
     shutil.copytree(runs["alibi"], copy)
     another = shutil.copytree(copy, tmp_path / "alibi-flash-seed0-0123456789ab")
-    assert_refused(said(another), f"is the record of {runs['alibi'].name} ")
+    assert_refused(run_command(another), f"is the record of {runs['alibi'].name} ")
     content = checkpoint.read_bytes()
     checkpoint.unlink()
-    assert_refused(said(copy), "checkpoint.pt is missing")
+    assert_refused(run_command(copy), "checkpoint.pt is missing")
     checkpoint.write_bytes(content)
     manifest = read_manifest(copy, anywhere=True).as_json()
     write_sealed(copy / "manifest.json", {**manifest, "status": "running"})
-    assert_refused(said(copy), "the run is running, not done")
+    assert_refused(run_command(copy), "the run is running, not done")
     write_sealed(copy / "manifest.json", {**manifest, "run": "../elsewhere"})
-    assert_refused(said(copy), "cannot be the name of a directory")
+    assert_refused(run_command(copy), "cannot be the name of a directory")
     assert not (tmp_path / "evaluations").exists()

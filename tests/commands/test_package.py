@@ -1,6 +1,6 @@
-"""The package as it is installed: the command works anywhere, and another package's parts are trained.
+"""The installed package: its command works anywhere, also with parts of another package.
 
-Commands of the wheel are fresh processes; what needs no wheel is done in this one.
+Commands of the wheel are fresh processes; tests that need no wheel run in this one.
 """
 
 import re
@@ -23,12 +23,12 @@ from poslab.record.reader import load_run
 from support.commands import called, environment, read, tiny
 from support.packages import installed_wheel, write_package
 
-FOUND_ONCE = (declared_modules, package_folders, measurements, references)  # what a process looks for once
+FOUND_ONCE = (declared_modules, package_folders, measurements, references)  # what a process looks up once
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Gives commands of the wheel in an empty directory, with another package on the path."""
+    """Call commands of the wheel in an empty directory, with another package on the path."""
     poslab = installed_wheel(tmp_path_factory.mktemp("wheel"))
     cwd = tmp_path_factory.mktemp("empty")
     path = write_package(tmp_path_factory.mktemp("mine"))
@@ -51,9 +51,9 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def beside(run, monkeypatch):
-    """Gives commands in this process, where the other package is found anew and then forgotten."""
+    """Call commands in this process, where the other package is found anew and then forgotten."""
     monkeypatch.syspath_prepend(run.path)
-    mine = [name for name in sys.modules if name.partition(".")[0] == "mine"]  # of another test's folder
+    mine = [name for name in sys.modules if name.partition(".")[0] == "mine"]  # from another test's folder
     for name in mine:
         monkeypatch.delitem(sys.modules, name)
     for found in FOUND_ONCE:
@@ -71,7 +71,7 @@ SETTINGS += ["runs=elsewhere/runs", "reports=elsewhere/reports"]
 
 @pytest.fixture(scope="module")
 def study(run):
-    """Two arms of parts that are not poslab's: the second has no matrix of weights."""
+    """Two arms with another package's parts; the second has no matrix of weights."""
     ended = run("train", "-m", "pos=slope", "attention=sharp,mean", *SETTINGS)
     assert ended.returncode == 0, ended.stderr
     return run.cwd / "elsewhere" / "reports" / "ablation"
@@ -82,7 +82,7 @@ def made(run, attention):
     return directory
 
 
-def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, run):
+def test_a_study_with_another_packages_parts_is_written_to_the_requested_folder(study, run):
     arms = [(row["pos"], row["attention"], row["status"]) for row in read(study / "summary.csv")]
     assert sorted(arms) == [("slope", "mean", "done"), ("slope", "sharp", "done")]
     page = (study / "report.md").read_text()
@@ -100,7 +100,7 @@ def test_a_study_with_another_packages_parts_lies_where_it_is_asked_for(study, r
     assert not {"runs", "reports"} & manifest.config.keys()
 
 
-def test_a_measurement_is_one_file_and_shows_in_csv_summary_page_paper_and_tracker(study, run, beside):
+def test_a_measurement_is_one_file_and_appears_in_csv_summary_page_paper_and_tracker(study, run, beside):
     for row in read(study / "summary.csv"):
         folder = run.cwd / "elsewhere" / "runs" / "ablation" / row["run"]
         table = read(folder / "surprise.csv")
@@ -132,7 +132,7 @@ def test_the_other_commands_find_the_study(study, run, beside):
     assert len(list((run.cwd / "measured").glob("*/manifest.json"))) == 1
 
 
-def test_a_change_of_the_packages_source_is_seen(study, run, beside):
+def test_a_change_of_the_packages_source_is_detected(study, run, beside):
     asked = ("train", "pos=slope", "attention=sharp", *SETTINGS, "plan=true")
     assert "1 already finished" in beside(*asked).stdout
     helper = run.path / "mine" / "helper.py"
@@ -140,7 +140,7 @@ def test_a_change_of_the_packages_source_is_seen(study, run, beside):
     assert "1 to start" in beside(*asked).stdout
 
 
-def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(beside):
+def test_parts_of_another_package_are_checked_and_in_the_grid(beside):
     checked = beside("check-scheme", "slope")  # by its file, mine/conf/pos/slope.yaml
     assert "FAILED" not in checked.stdout
     assert "under attention=sharp: causal" in checked.stdout
@@ -148,10 +148,10 @@ def test_a_scheme_and_mixers_of_another_package_are_checked_and_in_the_grid(besi
     grid = beside("grid").stdout
     assert "| `slope` |" in grid
     assert "`mean`" in grid
-    assert not re.search(r"the (scheme|mixer)\.", grid)  # nothing is left of a module's name
+    assert not re.search(r"the (scheme|mixer)\.", grid)  # and not the name of the module
 
 
-def test_help_has_the_settings_of_another_package(beside):
+def test_help_lists_the_settings_of_another_package(beside):
     told = beside("train", "--help", "settings").stdout
     for setting in ("pos.slope=0.5 [slope]", "attention.sharpness=2 [mine.sharp]", "data.lines=3000 [verse]"):
         assert f"\n{setting}\n" in told
@@ -183,7 +183,7 @@ def test_a_scheme_is_checked_by_its_module(run, beside):
     assert "later tokens change what embed returns" in refused.stdout
 
 
-def test_help_names_the_command_as_it_was_typed(run, tmp_path):
+def test_help_names_the_command_as_typed(run, tmp_path):
     def told(*arguments):
         return called(*arguments, cwd=tmp_path, script="poslab").stdout
 

@@ -1,4 +1,4 @@
-"""What a reader of the README and of docs/ follows leads somewhere: links, settings, commands."""
+"""Links, settings and commands in the README and docs/ are valid."""
 
 import re
 import shlex
@@ -29,22 +29,22 @@ PAGES = {
         *sorted(ROOT.glob("*/README.md")),
     )
 }
-# Arguments of train.py with which it trains nothing.
+# Arguments with which train.py does not train.
 OTHERS = {"--help", "--cfg", "sweep=NAME"}
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^|`)(?:uv run (?:--extra \w+ )*|python )(train|report)\.py\b(.*)", re.MULTILINE)
 
 
 def anchors(text):
-    """What GitHub calls the headings of a page."""
+    """Return the anchors that GitHub gives the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", BLOCK.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def commands():
-    """Every command on the pages: the page, its name and its arguments, without the words beside it."""
+    """Yield every command on the pages: the page, its name and its arguments, without comments."""
     for page, text in PAGES.items():
-        if page.startswith("docs/schemes/"):  # made from the option files
+        if page.startswith("docs/schemes/"):  # generated from the option files
             continue
         for script, rest in COMMAND.findall(text.replace("\\\n", " ")):
             in_line = re.split(r"`|\s#|(?<=\S)\s{3,}(?=\S)", rest)[0]
@@ -54,7 +54,7 @@ def commands():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_within_the_project_leads_to_a_file_and_a_heading(page):
+def test_every_link_within_the_project_leads_to_a_file_and_heading(page):
     targets = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", PAGES[page]))
     for target in targets:
         if "://" in target:
@@ -66,7 +66,7 @@ def test_every_link_within_the_project_leads_to_a_file_and_a_heading(page):
             assert anchor in anchors(file.read_text()), target
 
 
-def test_every_setting_that_a_page_names_is_one():
+def test_every_setting_on_a_page_exists():
     sections = {group.name: arms(group).values() for group in CONF.iterdir() if group.is_dir()}
     known = {
         key
@@ -78,7 +78,7 @@ def test_every_setting_that_a_page_names_is_one():
     known |= set(flat_settings({name: value for name, value in shared.items() if value}))
     groups = "|".join(sorted(sections))
     for page, text in PAGES.items():
-        if page == "docs/settings.md":  # made from the schemas: study/test_settings.py
+        if page == "docs/settings.md":  # generated from the schemas: study/test_settings.py
             continue
         named = set(re.findall(rf"(?<![\w./+])((?:{groups})\.[a-z_]+)(?=[=`])", text))
         assert {
@@ -86,7 +86,7 @@ def test_every_setting_that_a_page_names_is_one():
         } <= known, page
 
 
-def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
+def test_every_training_command_on_a_page_is_valid():
     tried = 0
     parser = OverridesParser.create()
     with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -106,14 +106,14 @@ def test_every_training_command_on_a_page_asks_for_runs_that_there_are():
             assert "-m" in arguments or most == 1, (page, overrides)
             for place in range(most):  # every value once, not every combination
                 composed = composer.composed([values[place % len(values)] for values in swept])
-                # A page's from=RUN stands for a run that a reader has.
+                # from=RUN on a page is a placeholder for a run of the reader.
                 settings = {key: value for key, value in composed.settings.items() if key != "from"}
-                request_from(settings, composed.choices, composed.conf)  # raises where a setting is wrong
+                request_from(settings, composed.choices, composed.conf)  # raises if a setting is wrong
             tried += 1
     assert tried > 20
 
 
-def test_every_other_command_on_a_page_has_arguments_that_it_takes():
+def test_every_other_command_on_a_page_has_valid_arguments():
     keys = {"report": REPORT, "dashboard": DASHBOARD}
     tried = set()
     for _, name, arguments in commands():

@@ -1,4 +1,4 @@
-"""What others read by form: hashes of pinned versions, CITATION.cff, CHANGELOG.md, and names in the code."""
+"""The form of project files: hashes of pinned versions, CITATION.cff, CHANGELOG.md, names in the code."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ LINE = re.compile(
 
 
 def pins(name: str) -> dict[str, list[str]]:
-    """The hashes of each version in a file; every line is one of these, and no option or address."""
+    """Return the hashes of each version in a file, which may have no other lines such as options."""
     found: dict[str, list[str]] = {}
     for line in (FOLDER / name).read_text().splitlines():
         match = LINE.fullmatch(line)
@@ -39,14 +39,14 @@ def pins(name: str) -> dict[str, list[str]]:
     ],
 )
 def test_every_pinned_version_has_its_hashes(files, versions):
-    """`.ci/hashes` writes them anew."""
+    """`.ci/hashes` rewrites them."""
     hashes = {pin: found for name in files for pin, found in pins(name).items()}
     assert set(hashes) == {version.partition(" ;")[0] for version in versions}
     assert all(hashes.values())
     assert all(len(set(found)) == len(found) for found in hashes.values())
 
 
-def test_pytorch_without_cuda_is_of_the_same_version():
+def test_pytorch_without_cuda_has_the_same_version():
     ((version, hashes),) = pins("cpu.txt").items()
     assert len(hashes) == 1
     assert version in pins("all.txt")
@@ -55,7 +55,7 @@ def test_pytorch_without_cuda_is_of_the_same_version():
         assert "\n-r base.txt\n" in (FOLDER / name).read_text()
 
 
-def test_what_builds_and_what_installs_is_pinned():
+def test_build_and_install_tools_are_pinned():
     (backend,) = PROJECT["build-system"]["requires"]
     assert backend in pins("build.txt")
     (installer,) = pins("uv.txt")
@@ -63,7 +63,7 @@ def test_what_builds_and_what_installs_is_pinned():
     assert "pip install --quiet --require-hashes -r requirements/uv.txt" in (ROOT / ".ci/run").read_text()
 
 
-def test_the_citation_has_what_its_format_needs_and_the_projects_version():
+def test_the_citation_is_valid_and_has_the_projects_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
     assert citation["message"]
@@ -80,6 +80,6 @@ def test_the_changelog_begins_with_the_projects_version():
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d|Unreleased", date) for _, date in headings)
 
 
-def test_names_in_the_code_are_no_pronouns():
-    """`python dev/words.py src` finds their files."""
+def test_names_in_the_code_are_not_pronouns():
+    """`python dev/words.py src` lists their files."""
     assert not {name for path in files(["src"], ".py") for name in pronouns(path.read_text())}

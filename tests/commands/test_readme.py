@@ -1,4 +1,4 @@
-"""What the pages promise of the code, tried: the table of pairs, the example of a new scheme, the map."""
+"""The table of pairs, the example of a new scheme and the map on the pages agree with the code."""
 
 import importlib
 import re
@@ -21,12 +21,12 @@ SCHEMES = (ROOT / "docs" / "schemes.md").read_text()
 EXAMPLE = ("src/poslab/model/positions/logarithmic.py", "conf/pos/logarithmic.yaml")
 
 
-def test_the_table_of_pairs_is_what_the_code_does():
+def test_the_table_of_pairs_agrees_with_the_code():
     table = re.search(r"<!-- grid -->\n(.*?)<!-- /grid -->", SCHEMES, re.DOTALL)[1]
     assert table == grid(Conf((CONF,)))
 
 
-def test_a_new_scheme_follows_the_formula_and_is_refused_where_it_has_none(tmp_path, monkeypatch):
+def test_the_example_of_a_scheme_follows_its_formula_and_is_refused_elsewhere(tmp_path, monkeypatch):
     (tmp_path / "logarithmic.py").write_text(documented(EXAMPLE[0]))
     monkeypatch.setattr(poslab.model.positions, "__path__", [*poslab.model.positions.__path__, str(tmp_path)])
     arm = yaml.safe_load(documented(EXAMPLE[1]))
@@ -50,7 +50,7 @@ def test_the_example_of_a_mixer_refuses_every_scheme_that_would_act_inside_it(tm
     assert served == ["learned", "none", "sinusoidal"]
 
 
-def test_the_map_says_of_each_folder_what_its_own_first_sentence_says():
+def test_the_map_has_the_first_sentence_of_each_folders_docstring():
     folders = sorted(path.parent.name for path in (ROOT / "src" / "poslab").glob("*/__init__.py"))
     shown = dict(re.findall(r"^  (\w+)/ +(.+)$", EXTENDING[EXTENDING.index("## Map") :], re.MULTILINE))
     own = {

@@ -1,4 +1,4 @@
-"""What a study is given and must not tell: no secret is in a file that it writes, and none is sent."""
+"""No secret that a study receives is in a file that it writes, and none is sent."""
 
 import base64
 import os
@@ -26,12 +26,12 @@ from support.runs import own_cache
 from support.wandb_server.server import serve
 
 VARIABLES = ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "SOME_PASSWORD")
-ELSEWHERE = Path("/tmp")  # where a program may write that ignores TMPDIR
+ELSEWHERE = Path("/tmp")  # where a program that ignores TMPDIR may write
 
 
 @pytest.fixture(scope="module", params=["offline", "online"])
 def study(request, tmp_path_factory):
-    """A run offline, or a study online and then a command that is refused, with secrets around them."""
+    """An offline run, or an online study and a refused command, with secrets in their environment."""
     cwd = tmp_path_factory.mktemp(request.param)
     hidden = {name: secrets.token_hex(20) for name in (*VARIABLES, "history", "netrc", "command", "question")}
     (cwd / ".bash_history").write_text(f"export HF_TOKEN={hidden['history']}\npython train.py\n")
@@ -62,7 +62,7 @@ def study(request, tmp_path_factory):
 
 
 def told(cwd: Path, known: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, with a cache of its own: a variable that Hydra sets counts in both kinds of command."""
+    """Call the command with its own cache, since a variable set by Hydra counts in both kinds of command."""
     cache = f"+hydra.job.env_set.POSLAB_CACHE={cwd / 'cache'}"
     copied = "hydra.job.env_copy=[SOME_PASSWORD]"
     asked = [str(ROOT / "train.py"), *arguments, cache, copied, "study=hidden", *TINY]
@@ -71,7 +71,7 @@ def told(cwd: Path, known: dict[str, str], *arguments: str) -> subprocess.Comple
 
 def files(*places: Path) -> Iterator[tuple[Path, bytes]]:
     for place in places:
-        # W&B's own process may still remove a folder of its own, which os.walk passes over.
+        # W&B's process may still be removing a folder, which os.walk skips.
         inside = (Path(above, name) for above, _, names in os.walk(place) for name in names)
         for path in (place, *inside):
             if path.is_file():
@@ -79,7 +79,7 @@ def files(*places: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def forms(hidden: dict[str, str]) -> dict[str, bytes]:
-    """As they are, and as W&B's client gives its key."""
+    """Return the secrets as they are, and the key as W&B's client encodes it."""
     basic = base64.b64encode(f"api:{hidden['WANDB_API_KEY']}".encode())
     return {**{name: secret.encode() for name, secret in hidden.items()}, "basic": basic}
 
@@ -91,7 +91,7 @@ def test_no_secret_is_written(study):
         found = [name for name, secret in forms(study.hidden).items() if secret in content]
         assert not found, path
     kinds = {path.suffix for path, content in written.items() if b"hidden" in content}
-    assert kinds >= {".json", ".md", ".html", ".wandb", ".log"}  # the study's name is where it may be
+    assert kinds >= {".json", ".md", ".html", ".wandb", ".log"}  # these have the study's name
     assert list((study.cwd / "cache" / "data").iterdir())
 
 
@@ -105,7 +105,7 @@ def test_no_secret_and_no_path_of_the_user_is_sent(study):
     assert any(b"hidden" in seen.body for seen in requests) == bool(study.server)
 
 
-def test_no_path_is_in_a_record_that_is_sent(tmp_path):
+def test_no_path_is_in_a_sent_record(tmp_path):
     opened = SimpleNamespace(dir=str(tmp_path), save=lambda path, **options: sent.append(Path(path)))
     sent: list[Path] = []
     facts = {"notes": ["/home/somebody/runs/a/checkpoints/1.pt is damaged"], "reason": "no /etc/there/x"}
@@ -134,12 +134,12 @@ def test_no_path_is_in_a_record_that_is_sent(tmp_path):
         ("data.tokens=60000", "data.tokens=60000"),
     ],
 )
-def test_a_kept_command_names_a_secret_and_not_its_value(setting, shown):
+def test_a_stored_command_names_a_secret_without_its_value(setting, shown):
     assert override_text(setting) == shown
     assert command_line([setting], multirun=False) == shlex.join(["python", "train.py", shown])
 
 
-def test_a_secret_that_a_record_would_hold_is_refused():
+def test_a_secret_that_a_record_would_store_is_refused():
     stop = "pytorch_lightning.callbacks.EarlyStopping"
     mine = f"+callbacks.mine={{_target_: {stop}, monitor: x, deep: {{KEY: abc}}}}"
     with pytest.raises(ConfigError, match=r"callbacks\.mine\.deep\.api_key .* environment variable"):
@@ -164,13 +164,13 @@ SIGNED = "https://host/file?X-Amz-Credential=abc/s3&X-Amz-Signature=abc"
         ("does RoPE bear a longer context? See https://host/a@b", None),
     ],
 )
-def test_a_text_tells_no_secret(text, shown):
+def test_secrets_are_removed_from_texts(text, shown):
     assert without_secrets(text) == (text if shown is None else shown)
     assert error_text(OSError(5, text)) == without_secrets(text)
 
 
 def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
-    """Where its folder cannot be made: nothing else would print the command either."""
+    """Its folder cannot be created, so the error is the only output that could contain the command."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "ablation").write_text("no folder")
     ended = called("+hydra.job.env_set.MY_TOKEN=abcdef", *tiny(logger="local"), cwd=tmp_path, status=1)
@@ -179,15 +179,15 @@ def test_a_command_that_fails_does_not_print_its_secrets(tmp_path):
     assert "abcdef" not in ended.stderr
 
 
-def test_bytes_that_are_no_text_are_question_marks():
-    """As Python reads them from a command line: no record could hold them."""
+def test_bytes_that_are_not_text_become_question_marks():
+    """As Python reads them from a command line; no record could store them."""
     assert command_line(["question=caf\udce9"], multirun=False) == "python train.py 'question=caf?'"
     assert without_secrets("caf\udce9 \ud83d") == "caf? ?"
     assert plain("caf\udce9") == "caf"
 
 
-def test_no_setting_counts_as_a_secret():
-    """Whose kept value could not be given again."""
+def test_no_setting_is_mistaken_for_a_secret():
+    """Their stored values could not be used again."""
     for path in CONF.rglob("*.yaml"):
         section = {} if path.parent == CONF else OmegaConf.to_container(OmegaConf.load(path))
         for key, value in section.items():

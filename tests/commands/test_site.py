@@ -1,4 +1,4 @@
-"""The site has every page of docs/ with the files that they link to; its own command looks links up again."""
+"""The site has every page of docs/ and the files that they link to; its command checks the links."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def test_a_notebook_becomes_a_page_with_its_code():
     assert notebook(json.dumps({"cells": cells})) == "# A\n\n```python\na = 1\n```\n"
 
 
-def test_a_dead_link_is_found(tmp_path):
+def test_a_dead_link_is_reported(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "a.html").write_text(
         '<a href="b.html"></a><a href="c.html#no"></a><a href="b/"></a><img src="d.png">'

@@ -1,4 +1,4 @@
-"""A study from end to end as a user types it, and where its runs compute in which precision."""
+"""A study from start to end as a user types it, and the precision of its runs by device."""
 
 from dataclasses import replace
 
@@ -36,11 +36,11 @@ def test_a_study_leaves_records_and_a_report(study):
     assert [row["status"] for row in summary.values()] == ["done", "done"]
     assert float(summary["rope"]["loss_8x"]) > 0
     assert summary["learned"]["loss_1x"]
-    assert summary["learned"]["loss_2x"] == ""  # undefined past L: a gap, never a number
+    assert summary["learned"]["loss_2x"] == ""  # undefined past L: an empty cell
     assert summary["learned"]["sliding_8x"] == ""
 
 
-def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, monkeypatch):
+def test_bfloat16_takes_a_cpu_that_has_it_and_is_never_the_default_there(tmp_path, monkeypatch):
     wanted = request(trainer__accelerator="cpu", trainer__precision="bfloat16")
     elsewhere = request(
         trainer__accelerator="cpu", trainer__precision="bfloat16", launcher=arms(CONF / "launcher")["slurm"]
@@ -48,7 +48,7 @@ def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, mo
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False})
     with pytest.raises(ConfigError, match="CPU has no instructions for it"):
         plan(wanted, tmp_path)
-    assert plan(elsewhere, tmp_path, local=False).config.trainer.precision == "bfloat16"  # checked over there
+    assert plan(elsewhere, tmp_path, local=False).config.trainer.precision == "bfloat16"  # checked there
     for has in ({"avx512_f": True, "avx512_bf16": True}, {"neon": True, "bf16": True}):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: has)
         assert plan(wanted, tmp_path).config.trainer.precision == "bfloat16"
@@ -57,7 +57,7 @@ def test_bfloat16_is_for_cpus_that_have_it_and_never_chosen_for_one(tmp_path, mo
 
 
 @pytest.mark.parametrize("gpu", [None, "without bfloat16", "with bfloat16"])
-def test_a_run_on_a_cluster_is_the_same_from_wherever_its_command_is_given(gpu, tmp_path, monkeypatch):
+def test_a_run_on_a_cluster_is_the_same_wherever_its_command_runs(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "cuda_available", lambda: gpu is not None)
     monkeypatch.setattr(planning, "bfloat16_available", lambda: gpu == "with bfloat16")
     asked = request(
@@ -65,7 +65,7 @@ def test_a_run_on_a_cluster_is_the_same_from_wherever_its_command_is_given(gpu, 
     )
     job = plan(asked, tmp_path, local=False)
     assert (job.config.trainer.accelerator, job.config.trainer.precision) == ("cuda", "bfloat16")
-    # On the node its process plans the run again from what has become of `auto`.
+    # On the node its process plans the run again with the resolved value of `auto`.
     told = replace(asked, config=job.config)
     if gpu == "with bfloat16":
         assert plan(told, tmp_path).identity == job.identity

@@ -1,4 +1,4 @@
-"""Wrong commands of every kind, and what Hydra would ignore: refused in one line that says what to write."""
+"""Wrong commands, and those that Hydra would ignore, are refused in one line that says what to write."""
 
 import re
 
@@ -15,7 +15,7 @@ from support.models import CONF
 from support.runs import inline
 from support.texts import words
 
-# What is typed, and a part of the answer: first names, to be answered with the nearest.
+# Arguments and a part of the message: first, wrong names and the nearest one.
 REFUSED = {
     "pos.share=0": "`python train.py --help pos` lists those of pos",
     "data=words.txt": "for your own text write data=text data.path=FILE",
@@ -40,7 +40,7 @@ REFUSED = {
     "evaluate.rescale=yarn": "write [none,yarn]",
     "logger.tags=[a,1]": "write '\"1\"' in the list",
     "study=${foo}": "Interpolation key 'foo' not found",
-    # What cannot be read, or has another meaning than it seems to.
+    # Arguments that cannot be parsed, or that mean something else than they seem to.
     "pos=rope pos=alibi": "pos appears twice",
     "pos=": "pos= names no option",
     "pos=[rope,alibi]": "write -m pos=rope,alibi",
@@ -63,8 +63,8 @@ REFUSED = {
     "-m trainer.learning_rate=interval(0,1)": "trainer.learning_rate=A,B",
     "logger=[wandb,local]": "in place of local",
     "logger=wandb,tensorboard": "write a list, logger=[wandb,tensorboard]",
-    "-m logger=local,tensorboard": "write logger=[NAME,NAME]",
-    # Settings that do not go together, and what fits no machine.
+    "-m logger=local,tensorboard": "to use both, set logger=[NAME,NAME]",
+    # Incompatible settings, and settings that fit no machine.
     "-m pos=rope,alibi seed=0,-1": "seed=-1",
     "task=copy evaluate.longest=4 evaluate.segments=9": (
         "evaluate.longest and evaluate.segments cannot be set under a task"
@@ -79,7 +79,7 @@ REFUSED = {
     "-m branches=true trainer.schedule=wsd trainer.max_steps=10,20": "warmup_steps as a number",
     "-m plan=true,false": "only one plan",
     "plan=true primary=sliding_8x evaluate.longest=4": "is evaluated up to 4 L",
-    # Arguments of Hydra that would not have their effect.
+    # Arguments of Hydra that would have no effect.
     "-m +hydra.sweep.subdir=here": "runs=DIR",
     "-m hydra/launcher=joblib": "launcher=local",
     "hydra={}": "has no effect here",
@@ -88,7 +88,7 @@ REFUSED = {
     "--shell-completion": "install=bash",
     "--resolve": "--cfg job --resolve",
     "-p pos": "--cfg job --package pos",
-    # Loggers that cannot be made.
+    # Loggers that cannot be created.
     "logger=local +logger.csv={save_dir:here}": "csv names no class",
     "logger=local +logger.csv._target_=nowhere.Logger": "logger.csv: ",
     "logger=local +logger.csv={_target_:pytorch_lightning.loggers.CSVLogger,save_dir:x,names:mine}": (
@@ -105,15 +105,15 @@ REFUSED = {
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",
     "train.py report runs=nowhere": "no records in nowhere; train a study first",
     "train.py status study=x runs=nowhere": "no study 'x' in nowhere; there are none",
-    "train.py status runs=nowhere": "no studies in nowhere; begin one",
-    "train.py status pos=rope": "'pos=rope' is not understood; the arguments are study=..., runs=...",
+    "train.py status runs=nowhere": "no studies in nowhere; start one",
+    "train.py status pos=rope": "'pos=rope' is not a known argument; the arguments are study=..., runs=...",
     "train.py status study=": "study= has no value",
     "train.py evaluate": "checkpoint=",
     "train.py evaluate --config-dir": "--config-dir has no value",
     "train.py export checkpiont=x": "did you mean checkpoint=...?",
     "train.py export checkpoint=x format=gguf": "format=gguf: choose safetensors or transformers",
 }
-# Settings of one run, which a command answers in the same way, as it does those of `context_length` above.
+# Settings of one run; a command handles them in the same way, as for `context_length` above.
 UNFIT = {
     # Values of a wrong type or range.
     "pos.scheme=ropes": "pos.scheme='ropes' is unknown (did you mean rope",
@@ -185,7 +185,7 @@ UNFIT = {
     "plan=measure launcher=slurm": "plan=true",
     "launcher=local trainer.nodes=2 trainer.batch_size=8": "choose launcher=slurm for several nodes",
     "launcher=local launcher.runs_per_gpu=2": "launcher.runs_per_gpu=2 is for runs on GPUs",
-    # What no machine has memory for, with a way out.
+    # Runs that no machine has memory for, with a remedy.
     "trainer.batch_size=1000000": "or raise trainer.accumulate",
     "context_length=32768 evaluate.longest=16 attention=softmax trainer.batch_size=1": "evaluate.longest",
     "pos=t5 pos.max_distance=1000000000000": "lower the numbers of pos and attention",
@@ -201,7 +201,7 @@ UNFIT = {
 }
 
 
-def test_the_place_of_a_flag_among_the_settings_does_not_matter():
+def test_a_flag_may_stand_anywhere_among_the_settings():
     conf = Conf((CONF,))
     settings = ["reference=rope", "pos=rope,alibi", "study=x"]
     for place in range(len(settings) + 1):
@@ -210,7 +210,7 @@ def test_the_place_of_a_flag_among_the_settings_does_not_matter():
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_wrong_command_is_answered_in_one_line_that_says_what_to_write(line, tmp_path):
+def test_a_wrong_command_is_refused_in_one_line_that_says_what_to_write(line, tmp_path):
     script, *rest = line.split(" ")
     if script not in ("train.py", "poslab"):
         script, rest = "train.py", [script, *rest]
@@ -222,7 +222,7 @@ def test_a_wrong_command_is_answered_in_one_line_that_says_what_to_write(line, t
 
 
 @pytest.mark.parametrize("line", UNFIT)
-def test_a_run_that_cannot_be_is_refused_in_one_line_that_says_what_to_choose(line, tmp_path, monkeypatch):
+def test_an_impossible_run_is_refused_in_one_line_that_says_what_to_choose(line, tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text("short")
     (tmp_path / "words.txt").write_text(words(2000, 0))
     (tmp_path / "folder").mkdir()
@@ -252,7 +252,7 @@ def test_a_run_that_cannot_be_is_refused_in_one_line_that_says_what_to_choose(li
         ("pos", "base: 1000.0", "pos.scheme is missing; the choices are alibi"),
     ],
 )
-def test_a_mistake_in_a_file_of_the_users_own_is_answered_in_one_line(group, content, answer, tmp_path):
+def test_a_mistake_in_a_users_file_is_refused_in_one_line(group, content, answer, tmp_path):
     (tmp_path / group).mkdir()
     (tmp_path / group / "mine.yaml").write_text(content)
     ended = called("--config-dir", ".", "-m", f"{group}=mine", cwd=tmp_path, status=2)

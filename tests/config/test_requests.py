@@ -1,4 +1,4 @@
-"""What can be asked for on the command line, and what the files of sweeps and sizes ask for."""
+"""The files of sweeps and model sizes."""
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -22,7 +22,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path):
         made = compose("config", [f"sweep={sweep}", "model=micro"], return_hydra_config=True)
     assert (made.study, made.hydra.mode) == (path.stem, RunMode.MULTIRUN)
     if path.stem != "recall":  # which has the size of its task
-        steps = 520 if path.stem == "bpe" else 5000  # its own budget; else that of the size for a GPU
+        steps = 520 if path.stem == "bpe" else 5000  # its own budget, or that of the size for a GPU
         assert (made.trainer.max_steps, made.context_length) == (steps, 512)
     swept = made.hydra.sweeper.params
     for name in ("model", "trainer", "context_length", "trainer.max_steps"):  # only as the question
@@ -31,7 +31,7 @@ def test_a_sweep_names_its_study_and_what_it_varies(path):
 
 @pytest.mark.parametrize("size", [name for name in arms(CONF / "model") if name.startswith("ladder")])
 def test_sizes_of_the_ladder_are_in_proportion(size):
-    """8 tokens per parameter, 80 for one; the block grows evenly, and the rate falls with the width."""
+    """8 tokens per parameter, 80 for one size; depth grows with width, and the rate falls with it."""
     config = poslab.compose(f"model={size}", "evaluate.longest=8").config
     cost = cost_of(config.result_settings(), vocabulary=128)
     assert cost.tokens / cost.parameters == pytest.approx(80 if size.endswith("long") else 8, rel=0.05)

@@ -1,4 +1,4 @@
-"""Runs of a sweep that are composed together are what Hydra composes for each of them alone."""
+"""Runs of a sweep, which poslab composes together, equal those that Hydra composes one by one."""
 
 import shutil
 
@@ -56,7 +56,7 @@ def test_every_run_is_as_hydra_composes_it(hydra):
 
 
 def test_an_option_file_has_what_it_inherits(tmp_path):
-    """A user's file, from poslab's own and from one beside it."""
+    """A user's file that inherits from poslab's and from another file of the user."""
     (tmp_path / "pos").mkdir()
     near, far = tmp_path / "pos/near.yaml", tmp_path / "pos/far.yaml"
     near.write_text("defaults: [rope, _self_]\nbase: 500.0\n")
@@ -75,7 +75,7 @@ def test_runs_that_differ_in_their_seed_are_composed_once(hydra):
     assert asked == runs[:2]
 
 
-def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
+def test_a_setting_that_refers_to_another_is_left_to_hydra(tmp_path):
     (tmp_path / "config.yaml").write_text("seed: 0\nother: ${seed}\nboth: [1]\n")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
@@ -90,8 +90,8 @@ def test_a_setting_that_takes_another_ones_value_is_left_to_hydra(tmp_path):
     ("study", "rate"),
     [("pos=fire,kerple", "choice(1.0)"), ("sweep=extrapolation", "choice(1.0)"), ("pos=t5", "1.0")],
 )
-def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_it_was_typed(study, rate):
-    """Hydra composes the study itself with pos=rope, which has no rate."""
+def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_typed(study, rate):
+    """For the study itself Hydra composes pos=rope, which has no rate."""
     given = [study, "pos.rate=1.0", "pos.decay=0.5,0.25", "seed=3"]
     left = [study, f"pos.rate={rate}", "pos.decay=0.5,0.25", "seed=3"]
     assert for_each_run(["-m", *given], installed_conf()) == ["-m", *left]
@@ -99,12 +99,12 @@ def test_a_setting_of_swept_options_is_left_to_the_runs_and_shown_as_it_was_type
 
 
 def test_a_setting_of_swept_tasks_is_left_to_the_runs():
-    """Hydra composes the study itself without a task."""
+    """For the study itself Hydra composes no task."""
     given = ["-m", "task=copy,sort", "objective.samples=4"]
     assert for_each_run(given, installed_conf()) == [*given[:2], "objective.samples=choice(4)"]
 
 
-def test_a_label_in_an_option_s_file_names_the_arm_and_decides_no_result(tmp_path):
+def test_a_label_in_an_option_file_names_the_arm_and_changes_no_result(tmp_path):
     folder = shutil.copytree(CONF, tmp_path / "conf")
     rope = (folder / "pos/rope.yaml").read_text()
     (folder / "pos/pressed.yaml").write_text(f"{rope}label: rope as drawn\n")

@@ -1,4 +1,4 @@
-"""A cache of its own for each test, and twenty short documents."""
+"""A separate cache for each test, and twenty short documents."""
 
 import pytest
 

@@ -28,7 +28,7 @@ def flip(path):
 
 
 def unreadable(path):
-    """A file whose reading fails, not its opening; where there is no such file, a link to none."""
+    """Replace the file by one that can be opened but not read, or by a dangling link."""
     path.unlink()
     path.symlink_to("/proc/self/mem")
 
@@ -48,7 +48,7 @@ def resealed(**facts):
         ("manifest.json", resealed(key="0" * 64)),  # of another text
     ],
 )
-def test_prepared_data_that_are_not_as_written_are_named_and_made_again(data, name, damage, capsys):
+def test_changed_prepared_data_are_named_and_written_again(data, name, damage, capsys):
     first = prepare(data)
     content = first.decode(first.train)
     assert capsys.readouterr().err == ""
@@ -71,7 +71,7 @@ def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(data, mon
     path = first.directory / "train.bin"
 
     def replaced():
-        """Another inode, the same bytes."""
+        """Replace the file by a copy: another inode, the same bytes."""
         shutil.copy2(path, path.with_suffix(".new"))
         path.with_suffix(".new").rename(path)
 
@@ -88,7 +88,7 @@ def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(data, mon
         verified.clear()
 
 
-def test_only_folders_that_were_left_unfinished_are_removed(data, tmp_path):
+def test_only_unfinished_folders_are_removed(data, tmp_path):
     root = tmp_path / "cache" / "data"
     mine = root / f"{'0' * 32}.{'1' * 8}.unfinished"
     others = [root / "notes.unfinished", root / ".unfinished", tmp_path / "linked"]
@@ -103,14 +103,14 @@ def test_only_folders_that_were_left_unfinished_are_removed(data, tmp_path):
     assert all((path / "train.bin").exists() for path in (*others, linked))
 
 
-def test_several_may_prepare_the_same_at_once(data):
+def test_processes_may_prepare_the_same_text_at_once(data):
     with ThreadPoolExecutor(6) as pool:
         corpora = list(pool.map(prepare, [data] * 6))
     assert len({(corpus.fingerprint, bytes(corpus.train)) for corpus in corpora}) == 1
     assert not list(corpora[0].directory.parent.glob("*.unfinished"))
 
 
-def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(data, monkeypatch):
+def test_without_shared_locks_the_first_machine_to_finish_counts(data, monkeypatch):
     def second(*arguments: Any) -> None:
         monkeypatch.setattr("poslab.data.unfinished.build", build)
         with monkeypatch.context() as patched:
@@ -124,7 +124,7 @@ def test_of_two_machines_whose_locks_do_not_meet_the_first_to_end_counts(data, m
     assert not list(corpus.directory.parent.glob("*.unfinished"))
 
 
-def test_a_cache_that_cannot_be_locked_or_written_is_told(data, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_locked_or_written_is_named(data, tmp_path, monkeypatch):
     def refuse(file: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

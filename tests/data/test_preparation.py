@@ -1,4 +1,4 @@
-"""Texts that are prepared on all cores, in bounded memory, and resumed where the process was killed."""
+"""Texts are prepared on all cores, in bounded memory, and resumed after a kill."""
 
 import itertools
 import json
@@ -20,13 +20,13 @@ from support.commands import python
 from support.records import contents
 from support.texts import ODD, options, trained_tokenizer, words, write_documents
 
-SMALL = 2_000  # bytes of a shard, of which a text then has several
+SMALL = 2_000  # bytes per shard, so that a text has several
 
 
 def killed_after(shards: int, data: dict[str, Any]) -> Path:
-    """Prepare a text in a process that is killed when it has written so many shards; what it leaves."""
+    """Prepare a text in a process that is killed after so many shards; return the files that it leaves."""
     if (child := os.fork()) == 0:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the library's threads are not in this process
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # this process has no threads of the library
         written, append = itertools.count(1), build.Parts.append
 
         def append_and_die(self: build.Parts, *arguments: Any) -> None:
@@ -49,10 +49,10 @@ def killed_after(shards: int, data: dict[str, Any]) -> Path:
     ("source", "vocabulary"),
     [("files", 300), ("one file", "mine"), ("one file", "bytes"), ("pinned", "bytes")],
 )
-def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
+def test_a_killed_preparation_resumes_to_the_same_fingerprint(
     source, vocabulary, tmp_path, novels, monkeypatch
 ):
-    """It is written in shards, and the one that it is compared with at once."""
+    """It is written in shards; the text that it is compared with is written at once."""
     (novels / "odd.txt").write_text(ODD * 30)
     path = novels
     if source == "one file":
@@ -65,7 +65,7 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     data = options("text", path=str(path), vocabulary=vocabulary)
     whole = prepare(data)
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
-    for _ in range(2):  # killed again while it resumes
+    for _ in range(2):  # killed again while resuming
         left = killed_after(3, data)
     monkeypatch.setattr(build, "SHARD", SMALL)
     written, append = [], build.Parts.append
@@ -78,7 +78,7 @@ def test_a_text_that_was_killed_is_resumed_to_the_same_fingerprint(
     resumed = prepare(data)
     assert resumed.fingerprint == whole.fingerprint
     total = sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
-    assert sum(written) <= total - 6 * SMALL  # what was written before is not encoded again
+    assert sum(written) <= total - 6 * SMALL  # finished shards are not encoded again
     assert contents(resumed.directory).keys() == contents(whole.directory).keys()
     assert not left.exists()
 
@@ -97,7 +97,7 @@ def cut(content: bytes) -> bytes:
         ("written.json", lambda content: content.replace(b"[", b"[1")),
     ],
 )
-def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(name, damage, tmp_path, data, monkeypatch):
+def test_undamaged_files_are_used_after_a_kill(name, damage, tmp_path, data, monkeypatch):
     monkeypatch.setattr(text.Source, "pinned", name == "text")
     whole = prepare(data).fingerprint
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
@@ -108,9 +108,7 @@ def test_what_a_kill_has_left_is_used_as_far_as_it_is_sound(name, damage, tmp_pa
     assert prepare(data).fingerprint == whole
 
 
-def test_what_encoding_or_training_raises_is_the_error_and_leaves_nothing(
-    tmp_path, novels, data, monkeypatch
-):
+def test_an_error_of_encoding_or_training_is_raised_and_leaves_no_files(tmp_path, novels, data, monkeypatch):
     (novels / "00.txt").write_text("The Whale " * 99)
     monkeypatch.setattr(build, "SHARD", SMALL)
     path = trained_tokenizer(tmp_path / "lower.json", [words(300, 1)])
@@ -136,7 +134,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in other units")
 @pytest.mark.parametrize("form", ["one document", "rows"])
-def test_memory_does_not_grow_with_the_text(form, tmp_path):
+def test_memory_is_bounded_for_any_text(form, tmp_path):
     block = words(20_000, 1)
     path = tmp_path / ("text.txt" if form == "one document" else "text.jsonl")
     with path.open("w") as file:
@@ -149,18 +147,18 @@ def test_memory_does_not_grow_with_the_text(form, tmp_path):
     assert int(ended.stdout) * 1024 < 0.8 * size
 
 
-# What is remembered of files
+# Remembered files
 
 
 @pytest.fixture
 def _settled(monkeypatch):
-    """Have files of this moment count as old enough for a change to show."""
+    """Treat files of this moment as old enough for a change to be noticed."""
     monkeypatch.setattr(verification, "SETTLED", -1.0)
 
 
 @pytest.mark.usefixtures("_settled")
 @pytest.mark.parametrize("form", ["folder", "file", "rows"])
-def test_a_text_in_files_is_found_again_without_reading_them(form, tmp_path, novels, monkeypatch):
+def test_prepared_files_are_recognised_without_reading_them(form, tmp_path, novels, monkeypatch):
     if form == "rows":
         (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": words(90, n)}) for n in range(30)))
     path = {"folder": novels, "file": novels / "00.txt", "rows": tmp_path / "rows.jsonl"}[form]
@@ -182,14 +180,14 @@ def test_a_file_that_changed_is_read_again(change, novels, data):
         (novels / "added.txt").write_text("another document")
     elif change == "removed":
         path.unlink()
-    else:  # of the same size, and as if at the same time
+    else:  # of the same size, with the same time stamp
         state = path.stat()
         path.write_bytes(b"!" + path.read_bytes()[1:])
         os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert prepare(data).fingerprint != first
 
 
-def test_files_of_this_moment_are_not_trusted(data, monkeypatch):
+def test_files_written_just_now_are_read_again(data, monkeypatch):
     monkeypatch.setattr(verification, "SETTLED", 3600.0)
     prepare(data)
     reads, read = [], text.Source.read
@@ -210,7 +208,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(novels, data, monkeyp
         prepare(data)
 
 
-def test_a_large_file_gives_the_tokens_of_one_that_is_read_at_once(tmp_path, monkeypatch):
+def test_a_large_file_gives_the_same_tokens_as_read_at_once(tmp_path, monkeypatch):
     path = tmp_path / "one.txt"
     path.write_bytes(b"\xef\xbb\xbf" + f"{ODD}字\n".encode() * 40)
     data = options("text", path=str(path), vocabulary=300)
@@ -231,24 +229,24 @@ def test_a_large_file_gives_the_tokens_of_one_that_is_read_at_once(tmp_path, mon
         assert str(large.value) == str(whole.value)
 
 
-# The share that is held out
+# The held-out share
 
 
 @pytest.mark.parametrize("held_out", [0.3, "3kB", "0.003MB"])
-def test_as_much_is_held_out_as_was_asked(held_out, tmp_path):
+def test_the_requested_share_is_held_out(held_out, tmp_path):
     path = write_documents(tmp_path / "texts", 200, size=60)
     corpus = prepare(options("text", path=str(path), held_out=held_out))
     total = len(corpus.train) + len(corpus.validation)
     wanted = 3_000 if isinstance(held_out, str) else held_out * total
     held = int(corpus.token_bytes[corpus.validation].sum()) - len(corpus.validation_documents) + 1
-    assert wanted <= held <= wanted + 1_000  # whole documents of some 300 bytes
+    assert wanted <= held <= wanted + 1_000  # whole documents of about 300 bytes
     assert corpus.documents == 200
 
 
-def test_the_default_is_no_part_of_a_text_and_another_share_is_another_text(data):
+def test_another_held_out_share_is_another_text_but_the_default_is_not(data):
     default, another = prepare(data), prepare({**data, "held_out": 0.3})
     assert prepare({**data, "held_out": 0.1}).directory == default.directory
-    assert prepare({**data, "windows": "within"}).directory == default.directory  # where windows lie
+    assert prepare({**data, "windows": "within"}).directory == default.directory  # the places of windows
     assert another.fingerprint != default.fingerprint
     assert "held_out" not in json.dumps(read_sealed(default.directory / "manifest.json"))
 

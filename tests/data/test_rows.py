@@ -1,4 +1,4 @@
-"""Documents in rows: the same tokens as the same documents in files, and errors that name the row."""
+"""Documents in rows give the same tokens as in files, and errors name the row."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ TEXTS = [f"document {index}\n{words(300, index)}\n" for index in range(19)] + [O
 
 
 def write(path, field):
-    """The documents as rows, in the form that the name stands for."""
+    """Write the documents as rows, in the format of the file name."""
     rows = [{"id": index, field: text} for index, text in enumerate(TEXTS)]
     lines = [json.dumps(row) + "\n" for row in rows]
     match path.name:
@@ -60,7 +60,7 @@ def test_rows_give_the_tokens_of_the_same_documents_in_files(name, field, tmp_pa
     assert by_rows.name == name
 
 
-def test_a_directory_of_both_is_read_for_what_is_asked(tmp_path):
+def test_from_a_directory_with_both_the_requested_kind_is_read(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"text": "of a row"}')
     (tmp_path / "file.txt").write_text("of a file")
     for field, expected in ((None, b"of a file"), ("text", b"of a row")):
@@ -91,7 +91,7 @@ def test_a_directory_of_both_is_read_for_what_is_asked(tmp_path):
         ("file", gzip.compress(b"text" * 99, mtime=0)[:-12], "is a damaged gzip file"),
     ],
 )
-def test_what_holds_no_text_is_named(name, content, message, tmp_path):
+def test_files_and_rows_without_text_are_named(name, content, message, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=message) as raised:
         prepare(options("text", path=str(tmp_path / name)))
@@ -99,7 +99,7 @@ def test_what_holds_no_text_is_named(name, content, message, tmp_path):
     assert str(tmp_path / name) in str(raised.value)
 
 
-def test_saved_splits_and_fields_that_nothing_has_are_refused(tmp_path):
+def test_missing_splits_and_fields_are_refused(tmp_path):
     part = datasets.Dataset.from_list([{"text": text} for text in TEXTS])
     datasets.DatasetDict({"train": part, "test": part}).save_to_disk(str(tmp_path / "both"))
     with pytest.raises(

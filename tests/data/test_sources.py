@@ -1,4 +1,4 @@
-"""Sources of text: files, the standard library, the hub; the same each time, and errors say what to do."""
+"""Sources of text: files, the standard library and the hub give the same text each time; errors help."""
 
 import contextlib
 import gzip
@@ -21,10 +21,10 @@ def test_standard_library_is_real_python_without_tests():
     assert not any(b"class TestCase(unittest" in document for document in read)
 
 
-def test_gzip_is_told_by_content_and_same_content_has_the_same_fingerprint(tmp_path):
+def test_gzip_is_recognised_by_content_and_equal_content_has_one_fingerprint(tmp_path):
     text = words(3000, seed=1).encode()
     (tmp_path / "plain.txt").write_bytes(text)
-    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf" + text)  # a byte order mark is no text
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf" + text)  # a byte order mark is not text
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "zipped").write_bytes(gzip.compress(text))
     paths = [tmp_path / name for name in ("plain.txt", "marked.txt", "elsewhere/zipped")]
@@ -82,7 +82,7 @@ def test_copy_repeats_each_string_and_each_option_changes_it():
 
 @pytest.fixture
 def local_hub(tmp_path, monkeypatch):
-    """A data set on disk in the hub's place; the arguments of the last `load_dataset`."""
+    """Use a data set on disk in place of the hub; the arguments of the last `load_dataset`."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
@@ -131,7 +131,7 @@ def test_hub_rows_are_joined_to_articles(local_hub):
         ({"path": "../.."}, r"data\.path"),
     ],
 )
-def test_what_the_hub_does_not_have_as_it_is_named_is_told(local_hub, change, message):
+def test_names_that_the_hub_does_not_have_are_refused(local_hub, change, message):
     with pytest.raises(ConfigError, match=message) as raised:
         list(sources.find(options("wikitext103", **change)).read())
     assert "\n" not in str(raised.value)
@@ -145,14 +145,14 @@ def test_prepared_hub_data_need_no_hub(local_hub, monkeypatch):
     assert not local_hub
 
 
-def test_unreachable_hub_is_one_line_with_what_works_offline(monkeypatch, tmp_path):
+def test_an_unreachable_hub_is_one_line_that_says_what_works_offline(monkeypatch, tmp_path):
     import datasets
     import huggingface_hub
 
     def offline(*_: Any, **__: Any) -> None:
         raise huggingface_hub.errors.OfflineModeIsEnabled("offline mode is enabled")
 
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # read as the libraries are imported, which may be past
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # read when the libraries are imported, which may have happened
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")

@@ -1,4 +1,4 @@
-"""What is held out for validation, and what tokens it becomes."""
+"""The text held out for validation, and its tokens."""
 
 import json
 
@@ -22,7 +22,7 @@ def test_whole_documents_are_held_out_by_content(novels, data):
     begins = corpus.validation_documents[:, 0]
     assert [corpus.decode(corpus.validation[a:b]) for a, b in corpus.validation_documents] == validation
     assert (corpus.validation[begins[1:] - 1] == corpus.separator).all()
-    # Whether another document is there does not move those that stay from one part to the other.
+    # Removing a document does not move the others from one part to the other.
     (novels / "00.txt").unlink()
     assert {document[:11] for document in validation} & {
         d[:11] for d in documents(prepare(data), "validation")
@@ -49,7 +49,7 @@ def test_no_long_document_decides_the_validation_loss(tmp_path):
 
 
 @pytest.mark.parametrize(("held_out", "size"), [(0.1, 100), (0.02, 20), ("300B", 100)])
-def test_few_documents_give_the_end_of_each_between_characters(tmp_path, held_out, size):
+def test_of_few_documents_the_end_of_each_is_held_out(tmp_path, held_out, size):
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(name + "字" * 333, encoding="utf-8")
     corpus = prepare(options("text", path=str(tmp_path), held_out=held_out))
@@ -65,8 +65,8 @@ def test_few_documents_give_the_end_of_each_between_characters(tmp_path, held_ou
 
 
 @pytest.mark.parametrize(("entries", "dtype"), [("bytes", "uint8"), (300, "uint16")])
-def test_tokens_are_lossless_and_know_their_bytes(tmp_path, monkeypatch, entries, dtype):
-    monkeypatch.setattr("poslab.data.tokens.CHUNK", 100)  # cuts within the odd text too
+def test_tokens_are_lossless_and_have_their_bytes(tmp_path, monkeypatch, entries, dtype):
+    monkeypatch.setattr("poslab.data.tokens.CHUNK", 100)  # also cuts inside the unusual text
     texts = [f"{index}{ODD}{words(100, index)}".encode() for index in range(12)]
     for index, text in enumerate(texts):
         (tmp_path / f"{index:02}.txt").write_bytes(text)
@@ -82,10 +82,10 @@ def test_tokens_are_lossless_and_know_their_bytes(tmp_path, monkeypatch, entries
         assert len(corpus.train) < corpus.token_bytes[corpus.train].sum() / 1.3
 
 
-def test_large_vocabularies_take_four_bytes_a_token(tmp_path):
+def test_large_vocabularies_take_four_bytes_per_token(tmp_path):
     path = trained_tokenizer(tmp_path / "tokenizer.json", [words(100, 1)])
     content = json.loads(path.read_text())
-    unused = {f"x{number}": number for number in range(66_000)}  # before those that the text has
+    unused = {f"x{number}": number for number in range(66_000)}  # before those of the text
     vocabulary = content["model"]["vocab"].items()
     content["model"]["vocab"] = unused | {token: 66_000 + number for token, number in vocabulary}
     for token in content["added_tokens"]:

@@ -1,4 +1,4 @@
-"""The tokenizer that a run stores gives the run's own tokens of its own text, and so of any other."""
+"""The tokenizer stored by a run gives the run's tokens for its own text, and encodes any other."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from poslab.data.cache import prepare
 from support.texts import ODD, words
 
 
-def test_a_bpe_made_from_a_text_is_kept_and_cuts_any_text(tmp_path, novels, data):
+def test_a_bpe_of_a_text_is_stored_and_encodes_any_text(tmp_path, novels, data):
     (novels / "odd.txt").write_text(ODD)
     made = prepare({**data, "vocabulary": 310})
     content = made.tokenizer()
@@ -16,8 +16,8 @@ def test_a_bpe_made_from_a_text_is_kept_and_cuts_any_text(tmp_path, novels, data
     again = prepare(stored)
     assert again.directory != made.directory
     assert again.fingerprint == made.fingerprint  # of all tokens
-    assert again.tokenizer() == content + b"\n"  # as it is
-    # Another text is cut by it as well, though its own BPE would be another one.
+    assert again.tokenizer() == content + b"\n"  # unchanged
+    # It also encodes another text, which would have another BPE of its own.
     other = tmp_path / "other.txt"
     other.write_text(words(3000, 77).upper())
     cut = prepare({**stored, "path": str(other)})

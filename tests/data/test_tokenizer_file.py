@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: every byte comes back, special tokens are text, other kinds are refused."""
+"""A user's tokenizer: every byte is restored, special tokens are text, other kinds are refused."""
 
 import json
 
@@ -15,7 +15,7 @@ from support.texts import ODD, documents, options, trained_in_characters, traine
 TEXTS = [words(300, seed) for seed in range(5)]
 
 
-def test_the_tokens_follow_the_file_and_not_its_place(tmp_path, data):
+def test_the_tokens_depend_on_the_file_and_not_on_its_path(tmp_path, data):
     def fingerprint(name, entries):
         file = trained_tokenizer(tmp_path / name, TEXTS, entries)
         return prepare({**data, "vocabulary": str(file)}).fingerprint
@@ -25,8 +25,8 @@ def test_the_tokens_follow_the_file_and_not_its_place(tmp_path, data):
 
 
 @pytest.mark.parametrize("kind", ["byte-level", "normalizer", "pre_tokenizer", "none"])
-def test_every_byte_comes_back_and_the_tokens_are_the_tokenizers_own(kind, tmp_path, novels, data):
-    """Of GPT-2's kind, and of those in characters: Llama 2's, Mistral's and Gemma's.
+def test_every_byte_is_restored_and_the_tokens_are_the_tokenizers_own(kind, tmp_path, novels, data):
+    """For tokenizers of bytes (GPT-2) and of characters (Llama 2, Mistral and Gemma).
 
     Special tokens are text. The space that two of them put before a text is left out.
     """
@@ -38,7 +38,7 @@ def test_every_byte_comes_back_and_the_tokens_are_the_tokenizers_own(kind, tmp_p
         trained_in_characters(file, TEXTS, kind)
     corpus = prepare({**data, "vocabulary": str(file)})
     theirs = Tokenizer.from_file(str(file))
-    assert corpus.vocabulary == theirs.get_vocab_size() + 1  # one more separates documents
+    assert corpus.vocabulary == theirs.get_vocab_size() + 1  # one more token separates documents
     read = {text for part in ("train", "validation") for text in documents(corpus, part)}
     assert read == {path.read_bytes() for path in novels.iterdir()}
     text = f"\n{words(300, 3)} {ODD if kind != 'byte-level' else ''}"
@@ -48,13 +48,13 @@ def test_every_byte_comes_back_and_the_tokens_are_the_tokenizers_own(kind, tmp_p
     assert len(cut) < len(text.encode()) / 2  # its merges are used
 
 
-def test_a_record_has_the_names_of_files_alone():
+def test_a_record_has_only_the_names_of_files():
     files = {"path": "/home/someone/text.txt", "vocabulary": "/home/someone/mine.json"}
     recorded = request(data=options("text", **files)).config.result_settings()["data"]
     assert (recorded["path"], recorded["vocabulary"]) == ("text.txt", "mine.json")
 
 
-def test_an_evaluation_may_say_where_the_file_is_now():
+def test_an_evaluation_may_name_the_new_place_of_the_file():
     assert evaluation_overrides(["data.vocabulary=there/mine.json"]) == {"data.vocabulary": "there/mine.json"}
     with pytest.raises(ConfigError, match="cannot be set for an evaluation"):
         evaluation_overrides(["data.vocabulary=512"])
@@ -68,7 +68,7 @@ def test_an_evaluation_may_say_where_the_file_is_now():
         (json.dumps({"model": {"vocab": {"a": 0}}}), "cannot be read as a tokenizer"),
     ],
 )
-def test_a_file_that_is_no_such_tokenizer_is_refused(content, message, tmp_path, data):
+def test_a_file_that_is_not_such_a_tokenizer_is_refused(content, message, tmp_path, data):
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(ConfigError, match=message) as raised:
         prepare({**data, "vocabulary": str(tmp_path / "x.json")})

@@ -1,4 +1,4 @@
-"""Windows of text: for training by seed and step, for evaluation without a target twice."""
+"""Windows of text: in training they depend on seed and step, in evaluation no target occurs twice."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from support.texts import options, write_documents, write_short_documents
 
 
 def of_places(corpus: Corpus) -> Corpus:
-    """The text with its tokens replaced by their places, so that a window says where it lies."""
+    """Return the text with each token replaced by its position, so that a window shows its place."""
     return replace(corpus, validation=np.arange(len(corpus.validation)))
 
 
@@ -33,7 +33,7 @@ def test_training_batches_are_a_function_of_seed_and_step(data):
     assert all(corpus.decode(window) in text for window in batch)
 
 
-def test_training_windows_reach_both_ends_of_the_text_or_of_each_document_and_then_cross_none(tmp_path):
+def test_training_windows_reach_both_ends_of_the_text_or_of_each_document(tmp_path):
     for number, text in enumerate(["abcdefghij", "kl", "mnopqrstuvwxyz", "", "0123"]):
         (tmp_path / f"{number}.txt").write_text(text)
     corpus = prepare(options("text", path=str(tmp_path)))
@@ -72,7 +72,7 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path, count):
         assert np.flatnonzero(inside).tolist() == [document]
     targets = segments[:, -longest:].ravel()
     assert len(set(targets)) == len(targets)
-    if count == 10_000:  # as many as there is room for
+    if count == 10_000:  # as many as fit
         room = np.diff(corpus.validation_documents)[:, 0] - longest - 1
         assert len(segments) == (np.maximum(room, 0) // longest).sum()
     windows = validation_windows(places, count, 50)
@@ -83,16 +83,16 @@ def test_segments_lie_in_one_document_and_share_no_target(tmp_path, count):
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
-        (2, [0, 1, 0, 1, 0]),  # as far apart as may be
+        (2, [0, 1, 0, 1, 0]),  # as far apart as possible
         (4, [1, 1, 1, 1, 0]),
         (5, [1, 1, 1, 2, 0]),
         (8, [1, 3, 1, 3, 0]),
-        (100, [1, 6, 1, 3, 0]),  # all that there is room for
+        (100, [1, 6, 1, 3, 0]),  # all that fit
     ],
 )
-def test_no_document_gives_a_second_segment_before_each_has_given_one(tmp_path, count, expected):
+def test_no_document_has_a_second_segment_before_each_has_one(tmp_path, count, expected):
     corpus = prepare(options("copy", tokens=50_000))
-    sizes = np.array([30, 80, 30, 50, 20])  # of which 2 x 10 + 1 tokens make a segment
+    sizes = np.array([30, 80, 30, 50, 20])  # 2 x 10 + 1 tokens make a segment
     ends = np.cumsum(sizes)
     cut = np.stack([ends - sizes, ends], axis=1)
     _, document = extrapolation_segments(replace(corpus, validation_documents=cut), count, 10)
@@ -100,8 +100,8 @@ def test_no_document_gives_a_second_segment_before_each_has_given_one(tmp_path, 
 
 
 @pytest.mark.parametrize("count", [5, 10_000])
-def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path, count):
-    """Where no document has room: the tokens of the text as they follow each other, separators included."""
+def test_joined_documents_give_segments_of_disjoint_groups(tmp_path, count):
+    """If no document has room: consecutive tokens of the text, with separators."""
     corpus = prepare(options("text", path=str(write_short_documents(tmp_path / "short"))))
     longest = 100
     with pytest.raises(ConfigError, match=r"evaluate\.documents=joined"):
@@ -114,7 +114,7 @@ def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path, c
     assert (np.diff(segments) == 1).all()
     targets = segments[:, -longest:].ravel()
     assert len(set(targets)) == len(targets)
-    for group in set(groups):  # a group begins with a document, and no other group has a token of it
+    for group in set(groups):  # a group begins with a document and shares no token with another group
         first = segments[groups == group].min()
         assert (segments[groups < group] < first).all()
     text = corpus.validation[segments]
@@ -122,7 +122,7 @@ def test_joined_documents_give_segments_of_groups_that_share_nothing(tmp_path, c
     assert (extrapolation_segments(corpus, count, longest, "joined")[0] == text).all()
 
 
-def test_groups_of_documents_are_as_small_as_they_can_be_and_hold_every_document():
+def test_groups_of_documents_are_minimal_and_contain_every_document():
     documents = np.array([[0, 10], [11, 15], [16, 40], [41, 43], [44, 47]])
     assert joined(documents, 10).tolist() == [[0, 10], [11, 47]]
     assert joined(documents, 15).tolist() == [[0, 15], [16, 47]]
@@ -151,8 +151,8 @@ def test_fixed_windows_are_spread_over_all_of_the_text():
     assert (np.abs(np.diff(starts) - 974) <= 256).all()
 
 
-def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path):
-    def told(tokens: int, context_length: int, longest: int) -> str:
+def test_the_error_for_a_short_text_has_sizes_and_remedies(tmp_path):
+    def message(tokens: int, context_length: int, longest: int) -> str:
         (tmp_path / "short.txt").write_text("x" * tokens)
         corpus = prepare(options("text", path=str(tmp_path / "short.txt")))
         with pytest.raises(ConfigError) as raised:
@@ -167,7 +167,7 @@ def test_texts_too_short_are_told_with_sizes_and_remedies(tmp_path):
         ((1000, 128, 128), "validation part (100)", ["context_length=32"]),
         ((9, 1, 1), "validation part (0)", []),
     ):
-        text = told(*asked)
+        text = message(*asked)
         assert part in text
         assert re.findall(r"[a-z._]+=\d+", text) == remedies
     check_lengths(prepare(options("copy")), 128, 2048)

@@ -1,4 +1,4 @@
-"""How much context a model uses: by the plain sums of one window a target block, and what a report says."""
+"""How much context a model uses, compared with plain sums over windows, and what a report says."""
 
 from pathlib import Path
 
@@ -60,14 +60,14 @@ def test_every_target_is_scored_once_at_any_length(length):
 
 
 def test_used_is_the_shortest_context_within_the_tolerance():
-    table = pandas.DataFrame(
-        [
-            {"run": run, "context": context, "nll": 10 * loss, "tokens": 10}
-            for run, losses in {"a": (2.2, 2.009, 2.0), "b": (1.0, 1.3, 1.1)}.items()
-            for context, loss in zip((32, 64, 128), losses, strict=True)
-        ]
-    )
-    assert dict(ContextUsed().summarise(table).context_used) == {"a": 64, "b": 32}
+    losses = {"a": {32: 2.011, 64: 2.009, 128: 2.0}, "b": {8: 1.0, 16: 1.3, 32: 1.1}}
+    rows = [
+        {"run": run, "context": context, "nll": 10 * loss, "tokens": 10}
+        for run, by_context in losses.items()
+        for context, loss in by_context.items()
+    ]
+    table = pandas.DataFrame(rows)
+    assert dict(ContextUsed().summarise(table).context_used) == {"a": 64, "b": 8}
 
 
 def study(
@@ -78,9 +78,9 @@ def study(
     without: str = "",
     context: int = 4,
 ) -> Results:
-    """Arms that lose so many nats with L/2 in place of L tokens, and use `context` by their own tables.
+    """Write arms that lose `lost` nats with L/2 instead of L tokens; by their own tables they use `context`.
 
-    One arm `without` has no loss in half of the length.
+    The arm `without` has no loss at half of the length.
     """
     names = []
     for pos, more in lost.items():
@@ -117,18 +117,10 @@ KEEP = (
         ),
         (FEW, {"context": 1}, ["a context of 1 token is enough"], []),
         (FEW, {"short": 2.5}, [], ["is enough"]),
-        (
-            FEW,
-            {"measured": False},
-            ["No arm is seen to need a context of L:"],
-            [],
-        ),  # by its losses at L/2
-        (
-            FEW,
-            {"without": "none"},
-            ["The arms rope and alibi are not seen to need"],  # of none it is not known
-            ["stays within"],
-        ),
+        # By its losses at L/2.
+        (FEW, {"measured": False}, ["No arm is seen to need a context of L:"], []),
+        # For none it is not known.
+        (FEW, {"without": "none"}, ["The arms rope and alibi are not seen to need"], ["stays within"]),
         (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
         (MOST | {"none": 0.001}, {}, [KEEP, "The arm none is not seen to need"], []),
         (FEW | {"rope": 0.1, "none": 0.001}, {}, ["Only rope is seen to need"], []),
@@ -140,7 +132,7 @@ KEEP = (
         ),
     ],
 )
-def test_only_arms_that_use_their_context_are_said_to_keep_their_loss(lost, how, said, not_said, tmp_path):
+def test_only_arms_that_use_their_context_can_keep_their_loss(lost, how, said, not_said, tmp_path):
     text = " ".join(sentences(study(tmp_path, lost, **how)))
     assert [part for part in said if part not in text] == []
     assert [part for part in not_said if part in text] == []
@@ -155,7 +147,7 @@ def test_records_without_half_the_length_are_judged_as_before(tmp_path):
     assert StudyTables(results).table(ContextUsed()) is None
 
 
-def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_length(tmp_path):
+def test_fewer_tokens_are_enough_only_if_each_arm_uses_less_than_its_length(tmp_path):
     for length, used in ((L, L), (8 * L, 4 * L)):
         for seed in range(2):
             rows = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((used, 2.0), (used - 1, 3.0))]
@@ -170,7 +162,7 @@ def test_fewer_tokens_are_enough_only_where_each_arm_uses_less_than_its_own_leng
     assert "less than 0.02 nats. For" in context_used([gather("made_up", tmp_path, f"rope L={L}")])
 
 
-def test_the_section_has_what_each_arm_loses_with_less(tmp_path):
+def test_the_section_has_the_loss_of_each_arm_with_less_context(tmp_path):
     section = ContextUsed().section(StudyTables(study(tmp_path, {"rope": 0.1, "none": 0.001})))
     (table,) = section.tables
     assert [column.title for column in table.columns] == ["Arm", "Context used", "L/2"]

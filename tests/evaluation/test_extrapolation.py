@@ -1,4 +1,4 @@
-"""Extrapolation: which targets are scored, in batches of any size. Their losses: test_sharing.py."""
+"""The targets scored in extrapolation, in batches of any size. Their losses: test_sharing.py."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def segments(count=3, vocabulary=50):
         ("model.kernels.cross_entropy.LOGITS", 1000, [192]),
     ],
 )
-def test_batches_have_no_effect(monkeypatch, limit, value, sizes):
+def test_the_batch_size_has_no_effect(monkeypatch, limit, value, sizes):
     gpt = make_gpt(SCHEMES["t5"], ATTENTIONS["softmax"])
     windows = segments()[:, :65]
     whole = token_losses(gpt, *examples(windows))
@@ -44,4 +44,4 @@ def test_sliding_targets_are_distinct_and_spread(count):
     assert len(pairs) == len(segment) >= 0.7 * min(count, 4096)
     if count >= 256:
         assert len(set(segment.tolist())) == 64  # every segment
-        assert abs(block.mean() - 31.5) < 2  # and every place in them alike
+        assert abs(block.mean() - 31.5) < 2  # and every place in them equally often

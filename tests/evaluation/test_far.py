@@ -14,7 +14,7 @@ PAIRS = LONGEST * LONGEST
 
 
 def largest(scheme: str, attention: str, length: int) -> int:
-    """Of the evaluation of one segment of twice `length` tokens."""
+    """Return the size of the largest tensor when a segment of twice `length` tokens is evaluated."""
     sizes = {"width": 16, "heads": 2, "context_length": CONTEXT, "dtype": torch.float32}
     layers = 4 if scheme == "as_command_a" else 1
     gpt = make_gpt(POSITIONS[scheme], ATTENTIONS[attention], layers=layers, **sizes)
@@ -31,10 +31,10 @@ def largest(scheme: str, attention: str, length: int) -> int:
     ("scheme", "attention"),
     [("rope", "flash"), ("t5", "flash"), ("as_command_a", "flash"), ("alibi", "linear"), ("t5", "linear")],
 )
-def test_attention_at_64_times_the_training_length_is_in_blocks(scheme, attention):
+def test_attention_far_past_the_training_length_is_in_blocks(scheme, attention):
     assert largest(scheme, attention, LONGEST) < PAIRS / 2
 
 
-def test_plain_softmax_would_be_seen():
-    """At a quarter of the length, since it takes so much memory."""
+def test_the_largest_tensor_of_plain_softmax_is_detected():
+    """At a quarter of the length, since it takes much memory."""
     assert largest("rope", "softmax", LONGEST // 4) >= PAIRS // 16

@@ -1,4 +1,4 @@
-"""What is recorded of a scheme in a trained model is what the scheme does to its logits."""
+"""The recorded effects of a scheme in a trained model are its effects on the logits."""
 
 import cmath
 import math
@@ -14,7 +14,7 @@ from poslab.model.positions import Geometry, Scheme, build_scheme
 from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES, make_gpt
 
 L = 32
-DISTANCE = torch.arange(L)  # at the training length: past it dynamic scaling changes frequencies
+DISTANCE = torch.arange(L)  # at the training length; past it dynamic scaling changes the frequencies
 
 
 def windows(count=3, length=L):
@@ -28,8 +28,8 @@ def looked_at(pos, attention="softmax", longest=4 * L, **changes):
 
 
 @pytest.mark.parametrize("pos", SCHEMES)
-def test_relative_turns_are_those_of_queries_and_keys(pos):
-    """Vectors of ones: their product at a distance is the sum of all turns' real parts, over that at 0."""
+def test_relative_rotations_are_those_of_queries_and_keys(pos):
+    """For vectors of ones, products over that at distance 0 are means of the real parts of all rotations."""
     scheme = build_scheme(SCHEMES[pos], Geometry(64, 4, L, layers=4)).double()
     turns = scheme.relative_rotation(DISTANCE)
     if turns is None:
@@ -41,7 +41,7 @@ def test_relative_turns_are_those_of_queries_and_keys(pos):
     torch.testing.assert_close(products / products[0], told / told[0])
 
 
-def test_a_scheme_that_rotates_by_the_distance_alone_says_how():
+def test_a_scheme_that_rotates_by_the_distance_only_has_a_relative_rotation():
     for pos in SCHEMES:
         scheme = build_scheme(SCHEMES[pos], Geometry(64, 4, L, layers=4))
         layer = scheme.layer(0)
@@ -52,7 +52,7 @@ def test_a_scheme_that_rotates_by_the_distance_alone_says_how():
             assert layer.relative_rotation(DISTANCE) is not None, pos
 
 
-def test_the_upper_bound_bounds_and_is_ropes_formula():
+def test_the_upper_bound_holds_and_is_ropes_formula():
     theta = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
     turns = torch.polar(torch.ones(8, L, dtype=torch.float64), theta[:, None] * DISTANCE)
     by_hand = [
@@ -74,7 +74,7 @@ def test_distances_are_spaced_and_end_below_the_limit():
     assert found == sorted(set(found))
 
 
-def test_bias_by_distance_is_the_schemes_own():
+def test_recorded_biases_are_those_of_the_scheme():
     gpt, (bias, rotation, bound, *_) = looked_at("alibi")
     slopes = gpt.scheme.bias(torch.tensor([1]))[:, 0]
     assert rotation == bound == []
@@ -84,7 +84,7 @@ def test_bias_by_distance_is_the_schemes_own():
     _, (bias, *_) = looked_at("fire")
     assert {row["distance"] for row in bias} == set(spaced(4 * L))
     assert looked_at("none")[1][:3] == ([], [], [])
-    assert looked_at("rope_randomised")[1][:3] == ([], [], [])  # distances there are none of tokens
+    assert looked_at("rope_randomised")[1][:3] == ([], [], [])  # no two tokens are that far apart
     assert {row["distance"] for row in looked_at("learned")[1][3]} != set()
 
 
@@ -99,7 +99,7 @@ def test_wavelengths_are_two_pi_over_the_frequency():
 
 
 @pytest.mark.parametrize("pos", ["fox", "inkling"])
-def test_what_content_adds_to_logits_is_recorded_as_it_is_on_average(pos):
+def test_biases_by_content_are_recorded_as_their_mean(pos):
     gpt, (bias, rotation, *_) = looked_at(pos)
     assert rotation == []
     assert {row["layer"] for row in bias} == {0, 1, 2, 3}
@@ -121,8 +121,8 @@ def test_a_bias_by_content_is_recorded_up_to_its_end():
     assert all(row["bias"] != 0 for row in bias if row["distance"] < L // 4)
 
 
-def test_attention_distance_is_the_mean_over_what_is_attended_to():
-    """Without queries every score is 0, so that each query attends alike to all before it: i / 2 back."""
+def test_attention_distance_is_the_mean_over_attended_keys():
+    """With queries of 0 every score is 0, so query i attends equally to all before it: i / 2 back."""
     gpt = make_gpt(SCHEMES["none"], ATTENTIONS["softmax"], context_length=L)
     with torch.no_grad():
         for block in gpt.blocks:
@@ -135,7 +135,7 @@ def test_attention_distance_is_the_mean_over_what_is_attended_to():
 
 
 @pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
-def test_a_model_is_looked_at_and_left_as_it_was(pos, attention):
+def test_inspection_leaves_the_model_unchanged(pos, attention):
     sizes = {"context_length": L, "layers": 4 if "schedule" in str(SCHEMES[pos]) else 2}
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], **sizes)
     tokens = torch.from_numpy(windows()[:, :-1])
@@ -158,7 +158,7 @@ def test_a_mixer_without_a_matrix_of_weights_is_left_out():
 
 
 class Still(Mixer):
-    """Each token keeps what it is."""
+    """A mixer that returns each token unchanged."""
 
     form = "O(L)"
 
@@ -166,8 +166,8 @@ class Still(Mixer):
         return x if site.last is None else x[:, -site.last :]
 
 
-def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):
-    """As on a GPU: tensors that stay elsewhere, such as a scheme's buffers, would stop the run."""
+def test_a_scheme_is_inspected_on_the_models_device(monkeypatch):
+    """As on a GPU, where tensors left on the CPU, such as a scheme's buffers, would raise an error."""
     gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=L).to("meta")
     layer = gpt.scheme.layer(0)
     asked = []
@@ -176,7 +176,7 @@ def test_a_scheme_is_looked_at_where_the_model_is(monkeypatch):
     assert all(each.device.type == "meta" for pair in asked for each in pair)
 
 
-def test_rotated_denominators_are_what_the_weights_sum_to():
+def test_rotated_denominators_are_the_sums_of_the_weights():
     gpt, seen = looked_at("rope", "linear", seed=7)
     assert len(seen.denominators) == 4 * 4
     weights = []
@@ -197,5 +197,5 @@ def test_rotated_denominators_are_what_the_weights_sum_to():
 
 
 @pytest.mark.parametrize(("pos", "attention"), [("rope", "softmax"), ("alibi", "linear"), ("none", "linear")])
-def test_without_a_rotated_linear_attention_there_are_no_such_denominators(pos, attention):
+def test_other_models_have_no_rotated_denominators(pos, attention):
     assert looked_at(pos, attention)[1].denominators == []

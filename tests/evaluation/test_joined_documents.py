@@ -1,4 +1,4 @@
-"""Documents that are shorter than the longest window, joined for the evaluation."""
+"""Documents shorter than the longest window are joined for the evaluation."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def text(tmp_path):
 
 
 def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_path, monkeypatch, capsys):
-    """Trained with them joined, then evaluated inside of single ones at a shorter length."""
+    """Trained on joined documents, then evaluated inside single ones at a shorter length."""
     monkeypatch.chdir(tmp_path)
     asked = {"data": text, "evaluate__segments": 5, **SHORT}
     with pytest.raises(ConfigError, match=r"evaluate\.documents=joined"):
@@ -35,7 +35,7 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_pa
     directory = tmp_path / "runs" / "test" / str(manifest.run)
     lengths = [row for row in read(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
     assert {row["segment"] for row in lengths} == {"0", "1", "2", "3", "4"}
-    assert len({row["document"] for row in lengths}) == 5  # a group each, since there are more groups
+    assert len({row["document"] for row in lengths}) == 5  # one per group, since there are more groups
     capsys.readouterr()
     single = ["evaluate.documents=single", "evaluate.longest=1", "evaluate.segments=500"]
     assert main([f"checkpoint={directory}", "logger=local", *single]) == 0
@@ -49,7 +49,7 @@ def test_a_run_on_short_documents_is_refused_unless_they_are_joined(text, tmp_pa
 
 
 @pytest.mark.parametrize("documents", ["single", "joined"])
-def test_page_and_terminal_say_how_many_segments_were_found(documents, tmp_path, capsys):
+def test_page_and_terminal_name_the_number_of_segments(documents, tmp_path, capsys):
     config = {"evaluate": {"segments": 64, "documents": documents}}
     write_run(tmp_path / "runs", "rope-0", config=config)  # whose record has three segments
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")

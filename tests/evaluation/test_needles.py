@@ -1,4 +1,4 @@
-"""Facts in the text of models that never trained on questions: where they stand, what counts as found."""
+"""Facts hidden in the text for models not trained on questions: their places, and what counts as found."""
 
 import re
 from types import SimpleNamespace
@@ -51,14 +51,14 @@ def test_the_text_has_one_right_answer_and_it_is_the_same_at_every_depth_and_len
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_likes_some_digits_and_reads_nothing_is_right_as_often_as_guessing(kind):
+def test_a_model_that_prefers_some_digits_is_right_as_often_as_guessing(kind):
     liked = np.random.default_rng(0).normal(size=256)
     likely = np.array([liked[needle.answers].sum(axis=-1) for needle in needles(kind, 32, Bytes())])
     assert (likely[:, 0] > likely[:, 1:].max(axis=1)).sum() == 8
 
 
 class Reader(nn.Module):
-    """Expects what followed the last `reach` bytes where they stood before, else anything."""
+    """Predicts the byte that followed an earlier occurrence of the last `reach` bytes, else any byte."""
 
     def __init__(self, reach, masked=False):
         super().__init__()
@@ -71,7 +71,7 @@ class Reader(nn.Module):
             for end in range(len(window) - last, len(window)):
                 seen = window[: end if self.masked else end + 1]
                 back = seen[-self.reach :]
-                if self.masked:  # the first hidden token follows what is known; the others are anything
+                if self.masked:  # the first masked token follows known text; the others can be anything
                     back = [] if seen[-1] == 256 else back
                 for start in range(len(seen) - self.reach if back and self.reach else 0):
                     if window[start : start + self.reach] == back:
@@ -90,7 +90,7 @@ class Reader(nn.Module):
 def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
     reach, masked, right, monkeypatch
 ):
-    """Without any preference all answers are equally likely, and a draw counts as wrong."""
+    """Without a preference all answers are equally likely, and a tie counts as wrong."""
     monkeypatch.setattr(
         "poslab.objectives.build_objective", lambda section: SimpleNamespace(causal=not masked)
     )
@@ -104,7 +104,7 @@ def test_a_model_that_reads_finds_every_fact_and_one_that_does_not_finds_none(
         assert (first < np.min(wrong, axis=0)).sum() == right[kind]
 
 
-def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_path):
+def test_the_report_says_whether_a_run_is_above_guessing(tmp_path):
     settings = {"context_length": 128, "data__tokens": 200_000}
     settings |= {
         "trainer__max_steps": 2,
@@ -128,12 +128,12 @@ def test_a_run_is_asked_and_the_report_says_whether_it_is_above_guessing(tmp_pat
 @pytest.mark.parametrize(
     ("shares", "asked", "above"),
     [
-        ((1.0, 1.0, 1.0), 8, True),  # seeds alike, and more than guessing by its questions
+        ((1.0, 1.0, 1.0), 8, True),  # equal seeds, and above guessing by the number of questions
         ((0.5, 0.5, 0.5), 4, False),  # two of four are right by chance
         ((0.5, 0.5, 0.5), 64, True),
         ((0.3, 0.6, 0.9), 64, False),  # seeds differ
         ((1.0,), 64, False),
     ],
 )
-def test_more_than_guessing_is_more_than_seeds_and_questions_explain(shares, asked, above):
+def test_above_guessing_means_more_than_seeds_and_questions_explain(shares, asked, above):
     assert measure.is_above_guessing(estimate(shares), asked) == above

@@ -1,4 +1,4 @@
-"""A linear probe finds a position where hidden states hold it, and nothing where they do not."""
+"""A linear probe finds the position if hidden states contain it, and nothing otherwise."""
 
 import numpy as np
 import pytest
@@ -33,14 +33,14 @@ def test_positions_along_one_direction_are_read_and_shuffled_ones_are_not():
     assert abs(explained(row, "shuffled_error")) < 0.05
 
 
-def test_nothing_is_read_where_every_token_is_the_same():
-    """Without a scheme, from states that hold no position, on as few windows as overfit least squares."""
+def test_nothing_is_read_if_every_token_is_the_same():
+    """Without a scheme, from states without positions, on so few windows that least squares overfits."""
     for row in read_positions(model("none"), np.zeros((10, L + 1), int)):
         assert -0.1 < explained(row) < 0.1
 
 
 @pytest.mark.parametrize("count", [3, 13, 40])
-def test_the_probe_is_ridge_regression_on_windows_that_it_is_not_read_on(count):
+def test_the_probe_is_ridge_regression_evaluated_on_other_windows(count):
     gpt = model("rope")
     x = gpt.embedding(torch.from_numpy(windows(count)[:, :-1]))
     for block in gpt.blocks[:2]:
@@ -52,7 +52,7 @@ def test_the_probe_is_ridge_regression_on_windows_that_it_is_not_read_on(count):
     chosen = max(1, fitted // 5)
 
     def error(fit, read, penalty):
-        """By least squares on the features, standardised, and a row more for the penalty of each."""
+        """Return the error by least squares on standardised features, with a row for the penalty of each."""
         flat, places = fit.reshape(-1, 32), np.tile(np.arange(L), len(fit))
         middle, scale = flat.mean(axis=0), flat.std(axis=0) * len(flat) ** 0.5
         a = np.concatenate([(flat - middle) / scale, penalty**0.5 * np.eye(32)])
@@ -68,7 +68,7 @@ def test_the_probe_is_ridge_regression_on_windows_that_it_is_not_read_on(count):
     assert row["squared_error"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_batches_have_no_effect_on_it(monkeypatch):
+def test_the_batch_size_has_no_effect(monkeypatch):
     gpt = model("rope")
     whole = read_positions(gpt, windows(20))
     monkeypatch.setattr("poslab.evaluation.losses.TOKENS_A_BATCH", {"cpu": 3 * L})
@@ -76,7 +76,7 @@ def test_batches_have_no_effect_on_it(monkeypatch):
         assert row["squared_error"] == pytest.approx(expected["squared_error"], rel=1e-5)
 
 
-def test_too_few_windows_and_states_that_are_no_numbers_have_no_row():
+def test_too_few_windows_and_states_that_are_not_finite_have_no_row():
     assert read_positions(model("rope"), windows(2)) == []
     gpt = model("rope")
     with torch.no_grad():

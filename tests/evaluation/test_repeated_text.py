@@ -1,4 +1,4 @@
-"""Repeated text by distance: against plain windows, models that copy and that cannot, and its intervals."""
+"""Repeated text by distance: compared with plain windows, for models that copy or cannot; its intervals."""
 
 import math
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def measured(gpt: object) -> pandas.DataFrame:
 
 
 class Model(nn.Module):
-    """A model of the interface that evaluation calls; `logits` of the tokens decides what it is."""
+    """A model with the interface that evaluation calls; subclasses define its `logits`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Model(nn.Module):
 
 
 class Copyist(Model):
-    """What followed the last time that the CUE tokens before a target stood there; else any token alike."""
+    """Predicts the token after the last earlier occurrence of the CUE tokens, else all tokens equally."""
 
     def logits(self, tokens: Tensor) -> Tensor:
         logits = torch.zeros(*tokens.shape, VOCABULARY)
@@ -63,7 +63,7 @@ class Copyist(Model):
         return logits
 
 
-def test_windows_of_l_have_the_near_distances_and_each_longer_one_half_of_it():
+def test_windows_of_l_have_the_near_distances_and_longer_ones_half_their_length():
     assert windows(128, 512) == [(128, [64, 32]), (256, [128]), (512, [256])]
     assert windows(16, 128) == [(64, [32]), (128, [64])]
     assert windows(128, 100) == []  # positions that end before L
@@ -75,7 +75,7 @@ def test_losses_are_those_of_windows_with_and_without_a_copy():
     assert [*table.distance.unique()] == [32, 64, 128]
     for row in table.itertuples():
         begin, end = DOCUMENTS[row.document]
-        text = TEXT[begin:end]  # a segment is the whole document
+        text = TEXT[begin:end]  # a segment is a whole document
         passage = text[-PASSAGE:]
         before = text[: len(text) - row.distance]
         with_copy = np.concatenate([before[:-PASSAGE], passage, text[len(text) - row.distance :]])
@@ -95,7 +95,7 @@ def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_not
 
 
 def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) -> pandas.DataFrame:
-    """A table of one distance: a change of -0.2 nats, with noise of seeds, documents and of both."""
+    """Return a table with one distance and a change of -0.2 nats, with noise of seeds, documents and both."""
     of_seed, of_document = random.normal(0, 0.05, (seeds, 1)), random.normal(0, 0.2, documents)
     change = -0.2 + of_seed + of_document + random.normal(0, 0.1, (seeds, documents))
     return pandas.DataFrame(
@@ -119,13 +119,13 @@ def test_the_interval_is_over_seeds_and_documents():
     assert point.half_width == pytest.approx(max(wide, stdtrit(2, 0.975) * math.sqrt(parts[0])))
 
 
-def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path):
+def test_the_report_has_a_line_for_each_arm_and_names_those_that_read_the_copy(tmp_path):
     for pos, shift in (("rope", 0.0), ("none", 0.2)):
         for seed in range(3):
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
             table.nll += shift * table.tokens
             rows = [table.assign(multiple=k, distance=int(64 * k), window=64) for k in (0.5, 2.0)]
-            rows[1][["nll", "nll_without"]] += 24.0  # a nat a token
+            rows[1][["nll", "nll_without"]] += 24.0  # one nat per token
             tables = {RepeatedText.table: pandas.concat(rows).to_dict("records")}
             write_run(tmp_path, f"{pos}-{seed}", pos, seed, tables=tables)
     section = RepeatedText().section(StudyTables(gather("made_up", tmp_path, "rope")))
@@ -141,7 +141,7 @@ def test_the_report_has_a_line_for_each_arm_and_says_who_reads_the_copy(tmp_path
     assert floors == ["−2.00", "−3.00"]
 
 
-def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path):
+def test_runs_without_finite_losses_are_left_out_and_counted(tmp_path):
     for pos in ("rope", "none"):
         for seed in range(3):
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")
@@ -157,7 +157,7 @@ def test_runs_whose_losses_are_no_numbers_are_left_out_and_counted(tmp_path):
     assert changes.isna().sum() == 4
 
 
-def test_at_a_distance_of_one_seed_it_says_so(tmp_path):
+def test_a_distance_with_one_seed_is_named(tmp_path):
     for pos, seeds, distances in (("learned", 2, [0.5]), ("rope", 1, [0.5, 2.0])):
         for seed in range(seeds):
             table = made_up(np.random.default_rng(seed), 1, 20).drop(columns="seed")

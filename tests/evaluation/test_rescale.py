@@ -1,4 +1,4 @@
-"""A trained rotation under other frequencies: lines of the same run, the run itself untouched."""
+"""A trained rotation under other frequencies gives further lines of the same run, which is unchanged."""
 
 import copy
 
@@ -20,7 +20,7 @@ from support.runs import Told, make, request, trained
 RESCALE = ["none", *METHODS]
 
 
-# Trained with these a model's losses past L depend on the rotation in more than their last digit.
+# With these settings the losses past L depend on the rotation in more than their last digit.
 READS_POSITIONS = {"trainer__max_steps": 60, "trainer__learning_rate": 5e-2}
 
 
@@ -36,7 +36,7 @@ def rescaled(tmp_path_factory):
 
 
 def losses(table, rescale=None):
-    """Mean loss by protocol and multiple."""
+    """Return the mean loss by protocol and multiple."""
     sums = {}
     for row in table:
         if row.get("rescale") == rescale:
@@ -74,8 +74,8 @@ def test_the_run_itself_is_the_same_with_and_without(rescaled, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["pi", "ntk", "dynamic", "yarn"])
-def test_a_rescaled_rotation_is_the_scheme_of_that_name(rescaled, method):
-    """The weights trained under rope, evaluated as rope_pi, rope_ntk, rope_yarn, and rope_dynamic."""
+def test_a_rescaled_rotation_equals_the_scheme_of_that_name(rescaled, method):
+    """Weights trained under rope, evaluated as rope_pi, rope_ntk, rope_yarn and rope_dynamic."""
     config = rescaled.config
     section = {**POSITIONS[f"rope_{method}"], "factor": 1.0 if method == "dynamic" else 4.0}
     other = build(config.model_copy(update={"pos": section}), rescaled.corpus.vocabulary)

@@ -1,4 +1,4 @@
-"""Questions among the text: where they are put, what counts as an answer. A run of them: golden/."""
+"""Questions in the text: their places, and what counts as an answer. A run with them: golden/."""
 
 import re
 
@@ -36,7 +36,7 @@ def test_a_question_is_answered_by_the_one_statement_before_it(name):
     assert min(ends) < L / 2  # and not only the last ones
 
 
-def test_questions_are_a_function_of_seed_and_step_and_come_in_the_share_asked_for():
+def test_questions_depend_on_seed_and_step_and_have_the_requested_share():
     plain = text(2000)
     asked = with_questions(plain, ["passkey", "copy"], 0.25, seed=1, step=7)
     assert (asked == with_questions(plain, ["passkey", "copy"], 0.25, seed=1, step=7)).all()
@@ -45,13 +45,13 @@ def test_questions_are_a_function_of_seed_and_step_and_come_in_the_share_asked_f
     assert 0.22 < changed.mean() < 0.28
     both = [b"pass key" in bytes(window.astype(np.uint8)) for window in asked[changed]]
     assert 0.4 < np.mean(both) < 0.6
-    assert (plain == text(2000)).all()  # the text itself stays
+    assert (plain == text(2000)).all()  # the text itself is unchanged
     shortest = with_questions(text(50, ROOM), ["passkey", "copy"], 0.9, seed=0, step=0)
     assert shortest.shape == (50, ROOM)
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_depth_is_where_the_statement_stands_and_keys_do_not_depend_on_it(name):
+def test_depth_is_the_place_of_the_statement_and_keys_do_not_depend_on_it(name):
     task = TASKS[name]
     found = {}
     for size in (ROOM, L + 1, 4 * L + 1):
@@ -65,13 +65,13 @@ def test_depth_is_where_the_statement_stands_and_keys_do_not_depend_on_it(name):
     assert len(set(found.values())) == 1
 
 
-def test_answers_are_what_the_model_would_say():
+def test_answers_are_the_models_predictions():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], vocabulary=256, context_length=L)
     windows = questions(text(5), TASKS["copy"], 0.3)
     with torch.no_grad():
         logits = gpt(torch.from_numpy(windows[:, :-1]))[:, -8:]
     said = logits.argmax(dim=-1).numpy()
-    windows[0, -8:] = said[0]  # a model that is right in one sample; its context is left as it is
+    windows[0, -8:] = said[0]  # a model that is right in one sample; the context is unchanged
     windows[1, -1] = said[1, -1]
     losses, likeliest = answers(gpt, windows, 8)
     with torch.no_grad():

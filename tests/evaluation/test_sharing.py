@@ -1,4 +1,4 @@
-"""Evaluation that runs no window twice, and in the last block scored tokens alone, against the plain way."""
+"""Evaluation with shared windows, and only scored tokens in the last block, equals the plain way."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 
 @pytest.fixture(autouse=True)
 def several_chunks(monkeypatch):
-    """Of linear attention, in windows as short as here."""
+    """Let linear attention use several chunks in windows as short as here."""
     monkeypatch.setitem(CHUNK, "cpu", 12)
 
 
@@ -33,7 +33,7 @@ def model(pos, attention, dtype=torch.float64):
 
 
 def assert_plain(gpt, tolerance, sliding_windows=8):
-    """Every row of extrapolation.csv and of position.csv is that of the plain way."""
+    """Check that every row of extrapolation.csv and position.csv equals that of the plain way."""
     result = extrapolate(gpt, *examples(segments()), CONTEXT, sliding_windows, TOKEN_BYTES)
     reference, windows = plain_extrapolation(gpt, segments(), CONTEXT, sliding_windows, TOKEN_BYTES)
     mine = {(row["protocol"], row["multiple"], row["segment"]): row for row in result.lengths}
@@ -72,7 +72,7 @@ def test_every_scheme_and_attention_has_the_losses_of_the_plain_way(pos, attenti
     ],
 )
 def test_a_rescaled_rotation_has_the_losses_of_the_plain_way(pos, method):
-    """Which windows are run for others depends on the method, and through a schedule on its schemes."""
+    """Which windows stand for others depends on the method, and in a schedule on its schemes."""
     gpt = model(SCHEMES[pos], "softmax")
     gpt.scheme.rescale(Rescaling(method, 8.0))
     assert_plain(gpt, 1e-9)
@@ -80,12 +80,12 @@ def test_a_rescaled_rotation_has_the_losses_of_the_plain_way(pos, method):
 
 @pytest.mark.parametrize("sliding_windows", [1, 7, 5000])
 def test_any_sample_of_sliding_windows_has_the_losses_of_the_plain_way(sliding_windows):
-    """With 5000 every target is scored: whatever ends where a tile ends is not run."""
+    """With 5000 every target is scored: windows that end with a tile are not run."""
     assert_plain(model(SCHEMES["rope"], "softmax"), 1e-9, sliding_windows)
 
 
-def test_windows_that_all_are_tiles_are_not_run():
-    """At L = 2 the shortest window is one token long, and so is the stride."""
+def test_sliding_windows_that_are_tiles_are_not_run():
+    """At L = 2 the shortest window and the stride are one token long."""
     gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=2)
     result = extrapolate(gpt, *examples(segments()[:, :9]), 2, 6, TOKEN_BYTES)
     shortest = {row["protocol"]: row["nll"] for row in result.lengths if row["multiple"] == "0.5"}
@@ -93,8 +93,8 @@ def test_windows_that_all_are_tiles_are_not_run():
 
 
 @pytest.mark.parametrize("pos", SCHEMES)
-def test_a_scheme_says_whether_its_logits_depend_on_the_length(pos):
-    """Where it says they do not, more tokens change no logits before them; where it says they do, some."""
+def test_length_dependent_is_true_of_the_schemes_that_set_it(pos):
+    """If it says no, more tokens change no earlier logits; if it says yes, they change some."""
     layers = 4 if "schedule" in str(SCHEMES[pos]) else 1
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS["softmax"], layers=layers, context_length=CONTEXT)
     tokens = torch.from_numpy(segments()[:, : gpt.scheme.max_length or LONGEST])
@@ -117,21 +117,21 @@ def test_a_scheme_says_whether_its_logits_depend_on_the_length(pos):
 @pytest.mark.parametrize(
     ("pos", "tiles"), [("rope", 2 * LONGEST + 2 * LONGEST), ("rope_randomised", 2 * LONGEST * 3)]
 )
-def test_no_tile_is_run_that_begins_another_one(pos, tiles):
-    """Of each two only the second one, but for the longest: 1 + 2 / 2 times the targets are run, not 3."""
+def test_a_tile_that_begins_a_longer_one_is_not_run(pos, tiles):
+    """Only the second of each two, except for the longest: 1 + 2 / 2 times the targets are run, not 3."""
     gpt, seen, shares = model(SCHEMES[pos], "softmax"), [], []
     for block in gpt.blocks:
         block.norm_attention.register_forward_pre_hook(
             lambda _, arguments: seen.append(arguments[0].shape[:2].numel())
         )
     extrapolate(gpt, *examples(segments()), CONTEXT, 1, TOKEN_BYTES, shares.append)
-    alone = 8 + 16 + 32  # the one sliding window of each length, which ends at the second target
+    alone = 8 + 16 + 32  # the only sliding window of each length, which ends at the second target
     assert sum(seen) == len(gpt.blocks) * (tiles + alone)
     assert shares == sorted(shares)
     assert shares[-1] == 1
 
 
-def test_the_last_block_projects_scored_tokens_alone():
+def test_the_last_block_projects_only_scored_tokens():
     gpt, seen = model(SCHEMES["rope"], "flash"), []
     for block in gpt.blocks:
         block.perceptron.expand.register_forward_pre_hook(

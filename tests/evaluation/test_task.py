@@ -1,4 +1,4 @@
-"""What is measured of a task: exact answers by size, and how far they reach."""
+"""Measurements of a task: exact answers by size, and how far they reach."""
 
 from types import SimpleNamespace
 
@@ -35,11 +35,11 @@ OPTION = arms(CONF / "task")["copy"]
         ({16: 0.99}, 1.0),
     ],
 )
-def test_l50_is_the_last_size_before_less_than_half_is_exact(exact, expected):
+def test_l50_is_the_largest_size_up_to_which_half_is_exact(exact, expected):
     assert l50(exact, 16) == expected
 
 
-def test_sizes_have_the_ends_and_twice_the_longest_of_training():
+def test_sizes_include_the_ends_and_twice_the_longest_of_training():
     assert sizes_of(1, 16, 64)[0] == 1
     assert {16, 32, 64} <= set(sizes_of(1, 16, 64))
     assert sizes_of(1, 8, 10) == list(range(1, 11))
@@ -53,7 +53,7 @@ def test_wilsons_interval_is_the_published_one():
 
 
 class Copier(nn.Module):
-    """Knows how to copy, up to so many letters; the last letter of longer ones is another."""
+    """A model that copies up to `upto` letters and gets the last letter of longer ones wrong."""
 
     def __init__(self, upto):
         super().__init__()
@@ -82,7 +82,7 @@ def test_a_model_that_copies_up_to_a_size_is_exact_up_to_it(upto):
     shown = SimpleNamespace(phase=lambda name: torch.no_grad(), share=lambda name, share: None)
     trained = SimpleNamespace(gpt=Copier(upto), config=config, progress=shown)
     rows = list(Task().measure(trained))
-    assert max(row["size"] for row in rows) == 49  # of 99 tokens: more are past max_length
+    assert max(row["size"] for row in rows) == 49  # 99 tokens; longer ones are past max_length
     for row in rows:
         assert row["exact"] == (5 if row["size"] <= upto else 0)
         assert row["correct"] == row["tokens"] - 5 + row["exact"]
@@ -98,7 +98,7 @@ def test_a_model_that_copies_up_to_a_size_is_exact_up_to_it(upto):
 
 
 def asked_for(task, longest, context_length, **more):
-    """A run on a task of samples up to a size, asked up to 8."""
+    """Return a run on a task with samples up to a size, tested up to 8."""
     return request(
         "made_up",
         objective={**arms(CONF / "task")[task]["objective"], "samples": 4, "longest": longest, "tested": 8},
@@ -112,7 +112,7 @@ def asked_for(task, longest, context_length, **more):
     )
 
 
-def test_a_study_of_a_task_is_reported_by_what_is_solved(tmp_path):
+def test_a_study_of_a_task_is_reported_by_solved_sizes(tmp_path):
     for pos in ("rope", "none"):
         for seed in (0, 1):
             asked = asked_for("copy", 4, 33, pos=POSITIONS[pos], seed=seed)
@@ -148,14 +148,14 @@ def test_a_task_whose_reference_has_no_finished_run_is_reported(tmp_path):
     assert "task" in [section.name for section in sections]
 
 
-def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_path):
+def test_a_study_of_several_tasks_begins_with_a_table_of_all(tmp_path):
     for task, length in (("copy", 9), ("sort", 7)):
         for pos in ("rope", "none"):
             asked = asked_for(task, (length - 1) // 2, length, pos=POSITIONS[pos])
             assert make(asked, tmp_path).status == "done"
     results = gather("made_up", tmp_path, None)
     page = document(results)
-    assert page.summary.partition(".")[0].count(" 0 of 2") == 2  # runs of each arm that learned their task
+    assert page.summary.partition(".")[0].count(" 0 of 2") == 2  # runs of each arm that learned the task
     assert [panel.title for panel in page.answer.chart.panels] == ["Copy", "Sort"]
     drawn = [{(line.arm, line.label) for line in panel.series} for panel in page.answer.chart.panels]
     assert drawn == [set(page.answer.chart.legend)] * 2
@@ -165,16 +165,16 @@ def test_a_study_of_several_tasks_begins_with_all_of_them_beside_each_other(tmp_
     assert len({row["reference"] for row in section.tables[0].records}) == 1
     copying, sorting = (item.arm for item in (results.arms[0], results.arms[-1]))
     assert unlike(sorting.finished[0], copying) == "trained for another objective"
-    # Their losses do not compare, and their lengths and budgets differ as they must.
+    # Their losses do not compare, and lengths and budgets differ as they have to.
     assert not {"arms", "convergence"} & {part.name for part in page.sections if part.tables or part.charts}
     assert not any(word in warning for warning in page.warnings for word in ("lengths", "budgets"))
-    assert page.chapters[-1].findings == ()  # on no targets of losses
+    assert page.chapters[-1].findings == ()  # without targets for losses
 
 
 def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp_path):
     options = {"kind": "copy", "longest": 6, "shortest": 1, "tested": 24, "samples": 100}
     config = {"data": {"source": "none"}, "objective": options}
-    # Of 5 seeds rope learns it in all, none in two that reach further; learned is undefined past 6.
+    # rope learns it in all 5 seeds, none in two that reach further; learned is undefined past 6.
     learned = {"rope": 5, "none": 2, "learned": 5}
     for pos, seeds in learned.items():
         for seed in range(5):
@@ -202,7 +202,7 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     assert {point.half_width for line in page.answer.chart.series for point in line.points} == {None}
 
 
-def test_one_task_of_two_sizes_is_two_tasks(tmp_path):
+def test_a_task_with_two_sizes_counts_as_two_tasks(tmp_path):
     for longest in (3, 4):
         assert make(asked_for("copy", longest, 9), tmp_path).status == "done"
     summary = document(gather("made_up", tmp_path, None)).summary

@@ -1,6 +1,6 @@
-"""Every arm trains to the losses that are stored: what a rewriting of the code must not change.
+"""Every arm trains to the stored losses, which refactoring must not change.
 
-The stored ones are right only as far as other tests say that the formulas are. Where a change is meant to
+Whether the stored losses are right is tested elsewhere, formula by formula. If a change is meant to
 change them, `PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv` writes them again.
 """
 
@@ -18,7 +18,7 @@ from support.golden import Name, alike, losses, names, stored
 from support.models import SCHEMES, each_scheme_once
 
 STORED = stored()
-# Each scheme once, with all attentions by turns, and every other change; the rest with `-m study`.
+# Each scheme once, with all attentions in turn, and every other change; the rest with `-m study`.
 BY_TURNS = each_scheme_once([name for name in STORED if not name[2] and name[0] in SCHEMES])
 CASES = [
     name if name in BY_TURNS or name[2] else pytest.param(name, marks=pytest.mark.study) for name in STORED
@@ -36,7 +36,7 @@ def test_an_arm_trains_to_the_stored_losses(name: Name) -> None:
 
 
 @pytest.mark.parametrize("model", golden.MEASURED)
-def test_what_is_measured_in_a_model_is_what_is_stored(model: str) -> None:
+def test_measurements_of_a_model_are_the_stored_ones(model: str) -> None:
     found, expected = golden.tables(model), golden.stored_tables()[model]
     assert alike(found, expected), {key: (found.get(key), value) for key, value in expected.items()}
 
@@ -46,10 +46,10 @@ def test_every_measurement_has_a_stored_table() -> None:
     assert measured == {measurement.name for measurement in measurements()}
 
 
-def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
+def test_code_is_accepted_only_if_it_trains_to_the_stored_losses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code counts as other code where both give the stored losses and tables, and else as itself."""
+    """Code counts as earlier code if both give the stored losses and tables, and otherwise as itself."""
     rows = {name: STORED[name] for name in [("rope", "flash", "")]}
     tables = {"biases": golden.stored_tables()["biases"]}
     monkeypatch.setattr(golden, "stored", lambda: rows)
@@ -59,7 +59,7 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     (tmp_path / "recipes.json").write_text("{}")
 
     def accepted(own: str, trained: float = 1.0, measured: float = 1.0) -> tuple[Code, int, Code]:
-        """What code with this fingerprint counts as before it is tried, the status, and as what then."""
+        """Return what code with this fingerprint counts as before `accept`, its status, and after it."""
         code = Code(own, "p", f"{own} measured")
         for module in (golden, identity):
             monkeypatch.setattr(module, "own_fingerprints", lambda config: code)
@@ -78,7 +78,7 @@ def test_code_is_accepted_only_where_it_trains_to_the_stored_losses(
     for own, change in (("measures", {"measured": 1.01}), ("another", {"trained": 1.01})):
         _, status, code = accepted(own, **change)
         assert (status, code.shared, code.evaluation) == (1, own, f"{own} measured")
-    # Accepted with losses of its own, it still is no code that trained to others.
+    # Accepted with its own losses, it still does not count as code that trained to others.
     rows |= {name: times(losses, 1.01) for name, losses in rows.items()}
     _, status, code = accepted("another")
     assert (status, code.shared) == (0, "another")

@@ -1,4 +1,4 @@
-"""Benchmarks are run by hand: what they use of poslab has to be there still."""
+"""Benchmarks are run by hand; everything that they import from poslab exists."""
 
 import ast
 import importlib
@@ -11,7 +11,7 @@ BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
-def test_what_a_benchmark_imports_is_there(path):
+def test_imports_of_benchmarks_exist(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("poslab"):
             module = importlib.import_module(str(node.module))

@@ -1,4 +1,4 @@
-"""`poslab.evaluate`: a trained model measured again in the caller's process."""
+"""`poslab.evaluate` measures a trained model again in the caller's process."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def test_a_model_is_evaluated_to_another_length_once(run, tmp_path):
     assert [path.name for path in tmp_path.glob("[!.]*")] == [made.path.name]
 
 
-def test_an_error_is_raised_and_is_on_record(run, tmp_path, monkeypatch):
-    def failing(*given: object) -> None:
+def test_an_error_is_raised_and_recorded(run, tmp_path, monkeypatch):
+    def failing(*arguments: object) -> None:
         raise ZeroDivisionError("of no windows")
 
     monkeypatch.setattr("poslab.study.run.reevaluate.measure", failing)

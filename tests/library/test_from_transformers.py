@@ -1,4 +1,4 @@
-"""Models of transformers have, by poslab's protocols, the losses that transformers itself gives them."""
+"""poslab's protocols give models of transformers the losses that transformers itself computes."""
 
 import math
 import re
@@ -65,7 +65,7 @@ FEW = ["evaluate.segments=3", "evaluate.sliding_windows=6"]
 
 @pytest.fixture(scope="module", autouse=True)
 def composed_once():
-    """Of the same settings: composing takes as long as measuring."""
+    """Compose the same settings only once, since composing takes as long as measuring."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("poslab.library.evaluate_transformers.compose", cache(poslab.compose))
         yield
@@ -78,7 +78,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Writes a model of random weights as transformers does, once; returns its folder."""
+    """Write a model with random weights as transformers does, once; return its folder."""
     models = tmp_path_factory.mktemp("models")
 
     @cache
@@ -92,7 +92,7 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def folder(tmp_path, saved):
-    """Copies such a model for a test, once; returns the copy."""
+    """Copy such a model for a test, once; return the copy."""
     return cache(lambda family: Path(shutil.copytree(saved(family), tmp_path / family)))
 
 
@@ -111,7 +111,7 @@ def segments_of(corpus, longest=LONGEST * L, documents="single"):
 
 
 def own_losses(model, segments, length):
-    """Transformers' own loss of each target of the segments' second halves, in windows side by side."""
+    """Return transformers' loss of each target in the segments' second halves, in adjacent windows."""
     longest = segments.shape[1] // 2
     losses = []
     for segment in torch.from_numpy(segments):
@@ -123,10 +123,10 @@ def own_losses(model, segments, length):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_losses_are_those_of_transformers_at_every_length(family, folder, text, monkeypatch):
-    monkeypatch.setattr(from_transformers, "LOGITS", 7 * 320)  # logits of seven tokens at a time
+def test_losses_equal_those_of_transformers_at_every_length(family, folder, text, monkeypatch):
+    monkeypatch.setattr(from_transformers, "LOGITS", 7 * 320)  # logits for seven tokens at a time
     directory = measured(folder(family), text)
-    longer = {"max_seq_len": LONGEST * L} if family == "mpt" else {}  # how many tokens its biases are of
+    longer = {"max_seq_len": LONGEST * L} if family == "mpt" else {}  # the reach of its biases
     model = AutoModelForCausalLM.from_pretrained(folder(family), **longer)
     segments = segments_of(corpus_of(text))
     tiled = [row for row in read(directory / "extrapolation.csv") if row["protocol"] == "non_overlapping"]
@@ -165,7 +165,7 @@ def test_rotations_are_rescaled_as_transformers_rescales_them(family, folder, te
             np.testing.assert_allclose(found.nll / found.tokens, expected, rtol=0, atol=1e-6, err_msg=method)
 
 
-def test_a_models_own_tokenizer_cuts_the_text_and_bits_are_of_its_bytes(folder, tmp_path):
+def test_a_models_own_tokenizer_encodes_the_text_and_bits_are_per_byte_of_it(folder, tmp_path):
     path = folder("llama")
     trained_tokenizer(path / "tokenizer.json", [words(2_000, 0)])
     short = write_documents(tmp_path / "short", 200, size=40)
@@ -186,8 +186,8 @@ def test_a_models_own_tokenizer_cuts_the_text_and_bits_are_of_its_bytes(folder, 
     assert {row["multiple"] for row in read(directory / "needles.csv")} == {"2", "4"}  # shorter: no room
 
 
-def test_a_model_without_an_end_of_text_is_measured_in_single_documents(folder, text):
-    """As poslab exports its models: no separator is read there."""
+def test_a_model_without_an_end_of_text_token_is_measured_in_single_documents(folder, text):
+    """As in models exported by poslab, which read no separator."""
     path = folder("llama")
     change(path / "config.json", '"eos_token_id": 2', '"eos_token_id": null')
     trained_tokenizer(path / "tokenizer.json", [SPREAD], 320)
@@ -196,7 +196,7 @@ def test_a_model_without_an_end_of_text_is_measured_in_single_documents(folder, 
         measured(path, text, "evaluate.documents=joined")
 
 
-def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkeypatch):
+def test_needles_are_in_the_tokens_of_the_tokenizer(text, tmp_path, monkeypatch):
     path = trained_tokenizer(tmp_path / "tokenizer.json", [words(2_000, 0), "The key of 48 31 20 95"])
     corpus, asked = corpus_of(text, path), []
 
@@ -211,7 +211,7 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
     trained = Trained(model, resolve(config), corpus, RunDisplay("", quiet=True), lambda: None)
     drawn = [row for row in Needles().measure(trained) if row["multiple"] == "1"]
     assert len(drawn) == len(asked) == 2 * 5
-    assert not any(row["right"] for row in drawn)  # all are as likely: a draw is wrong
+    assert not any(row["right"] for row in drawn)  # all are equally likely, and a tie is wrong
     for windows, scored in asked[5:]:  # several facts
         for number, (window, tokens) in enumerate(zip(windows, scored, strict=True)):
             spelled = corpus.decode(window[window != UNSCORED])
@@ -221,9 +221,7 @@ def test_needles_are_asked_in_the_tokens_of_the_tokenizer(text, tmp_path, monkey
             assert (dict(facts)[name].decode() == answer.strip()) == (number % 4 == 0)
 
 
-def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_of_training(
-    folder, text, tmp_path, capsys
-):
+def test_a_report_has_intervals_over_documents_and_no_sentence_on_training(folder, text, tmp_path, capsys):
     for family in ("llama", "gpt_neox"):
         directory = measured(folder(family), text, "evaluate.rescale=[none,yarn]")
     show(directory)
@@ -260,7 +258,7 @@ def test_a_report_has_the_models_with_intervals_over_documents_and_says_nothing_
         ("llama", ["evaluate.needles=4"], (L, 2 * L), "evaluate.needles"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths, said, folder, text):
+def test_unmeasurable_models_are_refused_in_one_line(family, settings, lengths, said, folder, text):
     with pytest.raises(ConfigError, match=said) as refused:
         measured(folder(family), text, *settings, lengths=lengths)
     assert "\n" not in str(refused.value)
@@ -269,13 +267,13 @@ def test_what_cannot_be_measured_is_refused_in_a_line(family, settings, lengths,
 @pytest.mark.parametrize(
     ("kind", "config", "said"),
     [
-        (AutoModel, FAMILIES["llama"], "lm_head.weight"),  # a head would be drawn at random
+        (AutoModel, FAMILIES["llama"], "lm_head.weight"),  # its head would have random weights
         (AutoModelForMaskedLM, AutoConfig.for_model("bert", **ROTARY), "later tokens"),
         (AutoModel, AutoConfig.for_model("vit", **SIZE), "no causal language model of vit"),
     ],
     ids=["headless", "bert", "vit"],
 )
-def test_models_that_predict_no_next_token_are_refused(kind, config, said, text, tmp_path):
+def test_models_that_do_not_predict_the_next_token_are_refused(kind, config, said, text, tmp_path):
     kind.from_config(config).save_pretrained(tmp_path / "model")
     with pytest.raises(ConfigError, match=said):
         measured(tmp_path / "model", text)
@@ -306,7 +304,7 @@ def change(path, old, new):
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_two_models_of_one_name_are_two_arms_and_each_is_measured_once(folder, text, tmp_path, monkeypatch):
+def test_two_models_of_one_name_are_two_arms_measured_once_each(folder, text, tmp_path, monkeypatch):
     first = measured(folder("llama"), text)
     torch.manual_seed(1)
     AutoModelForCausalLM.from_config(FAMILIES["llama"]).save_pretrained(tmp_path / "llama")

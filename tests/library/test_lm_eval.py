@@ -1,4 +1,4 @@
-"""Runs under the lm-evaluation-harness: a task of a local file, by its own program."""
+"""Runs under the lm-evaluation-harness, by its own program, on tasks of local files."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def task(tmp_path):
-    """Three tasks of local files: choices by likelihood, a text to its end, and an answer to write."""
+    """Three tasks of local files: choices by likelihood, the loss of a text, and an answer to generate."""
     (tmp_path / "choices.jsonl").write_text("".join(json.dumps(each) + "\n" for each in CHOICES))
     files = {"data_files": {"test": str(tmp_path / "choices.jsonl")}}
 
@@ -51,7 +51,7 @@ def task(tmp_path):
 
 
 def likelihood(gpt, context, continuation):
-    """Of texts that fit into one window."""
+    """Return the log-likelihood of a continuation that fits into one window."""
     whole = list((context + continuation).encode())
     with torch.inference_mode():
         logs = gpt(torch.tensor([whole[:-1]]))[0].double().log_softmax(-1)

@@ -1,4 +1,4 @@
-"""Every cell of docs/library.ipynb does what it is there to show."""
+"""Every cell of docs/library.ipynb runs."""
 
 import json
 import re
@@ -16,7 +16,7 @@ NOTEBOOK = json.loads(PAGE.read_text())
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """The working directory docs/ of a checkout with the kept studies and a tiny trained run."""
+    """The working directory docs/ of a checkout with the archived studies and a tiny trained run."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "reports").symlink_to(ROOT / "reports")
     tiny = request("ablation", trainer__max_steps=2, trainer__warmup_steps=1, evaluate__longest=1)
@@ -42,8 +42,8 @@ def test_the_cells_run_in_order(checkout):
     assert torch.equal(names["again"].embedding.weight, names["trained"].embedding.weight)
 
 
-def test_it_is_kept_without_outputs_and_its_links_lead_somewhere():
-    """Outputs hold paths and times of the machine that made them."""
+def test_it_is_stored_without_outputs_and_its_links_are_valid():
+    """Outputs would contain paths and times of the machine."""
     for cell in NOTEBOOK["cells"]:
         assert cell.get("outputs", []) == []
         assert cell.get("execution_count") is None

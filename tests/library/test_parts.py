@@ -1,4 +1,4 @@
-"""Schemes, attentions and GPTs by name are those of a run, and work in a model that is not poslab's."""
+"""Schemes, attentions and GPTs by name equal those of a run, and work in other models."""
 
 import tomllib
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ print('__version__' in dir(poslab), poslab.__version__)
 """
 
 
-def test_importing_poslab_loads_nothing_heavy_and_shows_its_names(tmp_path):
+def test_importing_poslab_loads_nothing_heavy_and_lists_its_names(tmp_path):
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     shown = python("-c", SHOWS_NAMES, cwd=tmp_path).stdout.splitlines()
     assert shown == [" ".join(sorted(poslab.__all__)), "", "", f"True {version}"]
@@ -48,7 +48,7 @@ def test_a_gpt_has_the_initial_weights_of_a_run_with_its_seed():
 
 
 @pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
-def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, attention):
+def test_a_part_by_itself_equals_that_of_a_gpt_with_the_same_seed(pos, attention):
     gpt = poslab.gpt(pos, attention, **SIZES, seed=5)
     scheme = poslab.scheme(pos, **SIZES, seed=5)
     assert all(map(torch.equal, scheme.parameters(), gpt.scheme.parameters()))
@@ -65,7 +65,7 @@ def test_a_part_by_itself_does_what_it_does_in_a_gpt_of_the_same_seed(pos, atten
         assert torch.equal(alone(q, k, v, x), expected)
         torch.testing.assert_close(alone.weights(q, k, x).to(v.dtype) @ v, expected, rtol=1e-3, atol=1e-4)
         seen = alone.scores(q, k, x).isfinite()
-        latest = 0 if layer.normalised else -1  # under stick-breaking no token has a weight for itself
+        latest = 0 if layer.normalised else -1  # under stick-breaking no token attends to itself
         assert torch.equal(seen, torch.ones(16, 16, dtype=torch.bool).tril(latest).expand_as(seen))
         assert alone.kernel == block.attention.kernel
 
@@ -79,7 +79,7 @@ def test_each_layer_of_a_hybrid_has_the_attention_that_a_gpt_has_there():
     assert [each.attention.name for each in alone] == [block.attention.name for block in blocks[:2]]
 
 
-def test_without_a_mask_every_token_sees_the_later_ones():
+def test_without_a_mask_every_token_attends_to_later_ones():
     first, second = torch.tensor([[1, 2, 3]]), torch.tensor([[1, 2, 4]])
     for causal in (True, False):
         gpt = poslab.gpt("rope", "softmax", causal=causal)
@@ -88,7 +88,7 @@ def test_without_a_mask_every_token_sees_the_later_ones():
         poslab.gpt("fox", "softmax", causal=False)
 
 
-def test_options_and_sections_change_what_they_name():
+def test_options_and_sections_take_effect():
     assert poslab.scheme("rope_500k", base=2e4, width=64).section()["base"] == 2e4
     assert poslab.gpt({"scheme": "rope", "base": 500.0}).scheme.section()["pairing"] == "half"
     assert poslab.gpt({"scheme": "rope_warped", "warp": "sqrt"}).scheme.section()["base"] == 10_000
@@ -123,7 +123,7 @@ def test_what_cannot_be_built_is_refused_in_one_line(make, message):
 
 @pytest.mark.parametrize("attention", ["flash", "linear", "softmax"])
 @pytest.mark.parametrize("pos", ["alibi", "inkling", "rope", "as_command_a"])
-def test_a_call_with_positions_of_ones_own_gives_its_weights_times_the_values_or_refuses(pos, attention):
+def test_a_call_with_given_positions_gives_its_weights_times_the_values_or_refuses(pos, attention):
     made = poslab.attention(attention, poslab.scheme(pos, width=32, layers=4))
     q, k, v = torch.randn(3, 1, 4, 3, 8, generator=torch.Generator().manual_seed(0))
     x = torch.linspace(-1, 1, 96).view(1, 3, 32)

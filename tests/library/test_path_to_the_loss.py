@@ -1,4 +1,4 @@
-"""How much of the code lies between a call of `poslab.train` and the loss, for whoever reads it."""
+"""The amount of code between a call of `poslab.train` and the loss, for its readers."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,8 @@ import poslab
 from poslab.data import verification
 from support.runs import request
 
-# More than this is not let in: of the whole call, and from where its run, which is planned, begins.
-# What is aimed at: 15 files and 2,400 lines, none over 400.
+# Upper limits: for the whole call, and for its run after planning.
+# The aim: 15 files and 2,400 lines, none over 400.
 MOST = {"poslab.train": (44, 6_084), "poslab.study.run.execute.run": (28, 3_983)}
 LONGEST = 400
 ROOT = str(Path(poslab.__file__).parent)
@@ -21,9 +21,9 @@ class Reached(Exception):
 
 
 def test_the_path_from_train_to_the_loss_does_not_grow(tmp_path, monkeypatch):
-    # The first run's files count as verified at once, as they do after seconds.
+    # The first run's files count as verified at once, as they would after seconds.
     monkeypatch.setattr(verification, "SETTLED", 0.0)
-    poslab.train(request(seed=101), tmp_path / "first")  # what is read once a process
+    poslab.train(request(seed=101), tmp_path / "first")  # read once per process
     wanted = request(seed=102)
     entered, planned = [], []
 

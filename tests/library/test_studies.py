@@ -1,4 +1,4 @@
-"""A study as tables by column and as figures: the numbers of its records and of its report."""
+"""Tables and figures of a study have the numbers of its records and its report."""
 
 import statistics
 
@@ -17,7 +17,7 @@ from support.records import L, plan, write_rescaled, write_run, write_scheme
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two arms of two seeds, a run that diverged, one that failed, and one measured under other rotations."""
+    """Two arms with two seeds, a diverged run, a failed one, and one measured under other rotations."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         write_scheme(folder, f"rope-{seed}", seed=seed, shift=seed / 10)  # with tables without rows
@@ -35,18 +35,23 @@ def study(runs):
     return poslab.read("made_up", runs=runs)
 
 
-TABLES = ("runs", "curves", "extrapolation", "positions")
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_pandas_takes_a_table_as_it_is_with_a_type_for_each_column(study, name):
+@pytest.mark.parametrize("name", ["runs", "curves", "extrapolation", "positions"])
+def test_pandas_accepts_each_table(study, name):
     table = getattr(study, name)
     frame = pandas.DataFrame(table)
     assert list(frame.columns) == list(table)
     assert {"study", "run", "arm", "seed"} <= set(frame.columns)
     assert len(frame) > 4
-    for column, values in table.items():
-        assert len({type(value) for value in values} - {type(None)}) <= 1, column
+
+
+def test_each_column_of_a_table_has_one_type(study, tmp_path):
+    for pos, base in (("rope", 100), ("rope_ntk", 100.5)):
+        write_run(tmp_path, pos, pos, config={"pos": {"scheme": pos, "base": base}})
+    others = poslab.read("made_up", runs=tmp_path).tables
+    assert others["settings"]["pos.base"] == [100.0, 100.5]
+    for name, table in (*study.tables.items(), *others.items()):
+        for column, values in table.items():
+            assert len({type(value) for value in values} - {type(None)}) <= 1, (name, column)
 
 
 def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
@@ -66,7 +71,7 @@ def test_curves_lengths_and_positions_are_those_of_the_records(study, runs):
     assert dict(zip(own.length, own.nll / own.tokens, strict=True)) == expected
 
 
-def test_what_was_not_measured_has_no_row_and_other_rotations_have_rows_of_their_own(study):
+def test_unmeasured_runs_have_no_row_and_other_rotations_have_separate_rows(study):
     assert "alibi-2" in study.curves["run"]  # until it diverged
     assert not {"alibi-2", "t5-0"} & set(study.extrapolation["run"])
     assert dict(zip(study.runs["run"], study.runs["status"], strict=True))["t5-0"] == "failed"
@@ -81,7 +86,7 @@ def test_a_figure_is_drawn_as_the_report_draws_it(study, runs):
     assert study.figures == (first.name, *(chart.name for chart in others))
     with style():
         assert save(study.figure(name), "png") == paper.draw(first)["png"]
-    assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks ask for
+    assert study.figure(name)._repr_png_().startswith(b"\x89PNG")  # which notebooks call
 
 
 def difference(study, arm, figure):
@@ -99,16 +104,16 @@ def difference(study, arm, figure):
         (lambda study: study.by_seed("rope no longest", "slidng_8x"), "did you mean sliding_8x"),
         (lambda study: difference(study, "rope no longest", "sliding_9x"), "no figure 'sliding_9x'"),
         (lambda study: difference(study, "rop", "sliding_8x"), "no arm 'rop'"),
-        (lambda study: study.config(None), "no arm None"),  # as a trial's in `runs`
+        (lambda study: study.config(None), "no arm None"),  # as of a trial in `runs`
         (lambda study: study.figure("tokens_to_targt"), r"\(did you mean tokens_to_target\?\); it has "),
     ],
 )
-def test_what_a_study_has_not_is_refused_with_the_nearest_name(study, ask, message):
+def test_unknown_names_are_refused_with_the_nearest_one(study, ask, message):
     with pytest.raises(ReportError, match=message):
         ask(study)
 
 
-def test_a_study_or_a_reference_that_is_not_there_is_refused(runs):
+def test_an_unknown_study_or_reference_is_refused(runs):
     with pytest.raises(ReportError, match="studies with records: made_up"):
         poslab.read("made_out", runs=runs)
     with pytest.raises(ReportError, match="reference"):

@@ -1,4 +1,4 @@
-"""A model is the same in transformers: its logits, gradients, and what it writes with and without a cache."""
+"""A model is the same in transformers: its logits, gradients, and generated text with and without a cache."""
 
 import json
 
@@ -38,13 +38,13 @@ DEFAULT = composed("attention=softmax")
 
 
 def with_section(setting):
-    """The default configuration with another option's section, sooner than it is composed."""
+    """Return the default configuration with another option's section, which is faster than composing it."""
     group, option = setting.split("=")
     return DEFAULT.model_copy(update={group: {"pos": POSITIONS, "attention": ATTENTIONS}[group][option]})
 
 
 def drawn(config):
-    """A model with random weights everywhere, also where training begins with 0 or 1."""
+    """Return a model with random weights everywhere, also where training begins with 0 or 1."""
     gpt = build(config, 256)
     stream = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def drawn(config):
 
 
 def opened(gpt, config, folder, kind, **options):
-    """What transformers makes of the files of a model, read with these options."""
+    """Return the model that transformers reads from the exported files with these options."""
     settings, tensors = in_transformers(gpt, config)
     assert settings["model_type"] == kind
     (folder / "config.json").write_text(json.dumps(settings))
@@ -74,7 +74,7 @@ def assert_same(gpt, model, tolerance=1e-5):
         torch.testing.assert_close(model(tokens).logits, gpt(tokens), rtol=tolerance, atol=tolerance)
         loss = torch.nn.functional.cross_entropy(gpt(tokens)[:, :-1].mT, tokens[:, 1:])
         torch.testing.assert_close(model(tokens, labels=tokens).loss, loss)
-    of_poslab = model.config.model_type == "poslab"  # which keeps no cache
+    of_poslab = model.config.model_type == "poslab"  # which has no cache
     count, caches = (3, (False,)) if of_poslab else (10, (True, False))
     written = [
         model.generate(tokens[:1, :8], max_new_tokens=count, do_sample=False, use_cache=cache, pad_token_id=0)
@@ -91,8 +91,8 @@ def assert_same(gpt, model, tolerance=1e-5):
 @pytest.mark.parametrize(
     ("kind", "attention"), [*((kind, "flash") for kind in OF_THEIR_OWN), ("llama", "softmax")]
 )
-def test_a_model_that_transformers_has_becomes_its_own(kind, attention, tmp_path, in_float64):
-    """Gradients have the places of their weights, so that they are read as those are."""
+def test_a_model_that_transformers_has_is_exported_as_its_own(kind, attention, tmp_path, in_float64):
+    """Gradients are exported in place of their weights, so that they are converted in the same way."""
     config = composed(*OF_THEIR_OWN[kind], f"attention={attention}")
     gpt = drawn(config).double()
     options = {"dtype": torch.float64, "attn_implementation": "eager"}
@@ -107,18 +107,18 @@ def test_a_model_that_transformers_has_becomes_its_own(kind, attention, tmp_path
     expected = opened(gpt, config, tmp_path, kind, **options)
     for (name, gradient), parameter in zip(expected.named_parameters(), model.parameters(), strict=True):
         if kind == "qwen3_next" and "norm" in name:
-            gradient = gradient + 1  # which is taken off weights of its norms
+            gradient = gradient + 1  # which it subtracts from the weights of its norms
         torch.testing.assert_close(gradient.detach(), parameter.grad, atol=1e-9, rtol=1e-7)
 
 
 @pytest.mark.parametrize("bias", ["learned", "rope"])
-def test_biases_that_a_model_has_not_are_0(bias, tmp_path):
+def test_biases_that_a_model_lacks_are_0(bias, tmp_path):
     config = composed(f"pos={bias}", "model.bias=false", "attention=softmax")
     gpt = drawn(config)
     assert_same(gpt, opened(gpt, config, tmp_path, {"learned": "gpt2", "rope": "gpt_neox"}[bias]))
 
 
-# Those that have numbers or drawn places, and of those with nothing but settings one.
+# Those with parameters or drawn positions, and one of those with settings only.
 SETTINGS_ALONE = {
     name
     for name in SCHEMES
@@ -137,18 +137,18 @@ def test_every_other_model_opens_with_poslab(setting, tmp_path):
     assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
 
 
-def test_a_tokenizers_mask_of_ones_is_taken_and_padding_is_refused(tmp_path):
+def test_a_mask_of_ones_is_accepted_and_padding_is_refused(tmp_path):
     config = with_section("pos=alibi")
     model = opened(drawn(config), config, tmp_path, "poslab")
     tokens = torch.zeros(1, 4, dtype=torch.long)
-    given = {"max_new_tokens": 3, "do_sample": False}
-    masked = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), **given)
-    assert torch.equal(masked, model.generate(tokens, **given))
+    arguments = {"max_new_tokens": 3, "do_sample": False}
+    masked = model.generate(input_ids=tokens, attention_mask=torch.ones_like(tokens), **arguments)
+    assert torch.equal(masked, model.generate(tokens, **arguments))
     with pytest.raises(ValueError, match="equal length"):
         model(tokens, attention_mask=torch.tensor([[0, 1, 1, 1]]))
     with pytest.raises(ValueError, match="position_ids"):
         model(tokens, position_ids=torch.arange(4)[None])
-    # What transformers' Trainer asks for: with True it leaves the mean over accumulated batches to the model.
+    # What transformers' Trainer reads: with True it leaves the mean over accumulated batches to the model.
     assert model.accepts_loss_kwargs is False
 
 
@@ -170,7 +170,7 @@ def test_the_command_writes_a_folder_with_its_tokenizer(vocabulary, tmp_path):
         assert tokens.tolist() == [list(b"a b")]
 
 
-def test_a_model_of_other_targets_than_the_next_token_is_refused(tmp_path, monkeypatch):
+def test_a_model_that_does_not_predict_the_next_token_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(write_package(tmp_path))
     with pytest.raises(ConfigError, match="does not predict each next token"):
         check_next_token({"kind": "mine.later", "ahead": 2})

@@ -1,4 +1,4 @@
-"""poslab.compose and poslab.train: a run as a function call."""
+"""poslab.compose and poslab.train run a training as a function call."""
 
 import gc
 import os
@@ -38,14 +38,14 @@ def test_runs_are_trained_and_read_as_a_study(tmp_path, monkeypatch):
         runs[0].table("lengths")
 
 
-def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
+def test_an_error_is_raised_and_recorded(tmp_path, monkeypatch):
     class OwnError(Exception):
         pass
 
-    def fails(*given: Any) -> None:
+    def fails(*arguments: Any) -> None:
         raise OwnError("in a scheme")
 
-    plan(request(), tmp_path)  # checks the scheme, which is not checked again
+    plan(request(), tmp_path)  # checks the scheme, which is then not checked again
     monkeypatch.setattr(RoPE, "rotate", fails)
     with pytest.raises(OwnError):
         poslab.train(request(), tmp_path / "test")
@@ -56,7 +56,7 @@ def test_what_the_code_raises_is_raised_and_on_record(tmp_path, monkeypatch):
 
 
 def test_a_part_whose_file_has_changed_since_it_was_imported_is_not_run(tmp_path, monkeypatch):
-    """As in a notebook: the older code would run under the identity of the new one."""
+    """As in a notebook, where the older code would run with the identity of the new one."""
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "edited_scheme.py"
     code = (
@@ -80,29 +80,27 @@ def test_a_part_whose_file_has_changed_since_it_was_imported_is_not_run(tmp_path
             call()
 
 
-def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_to_the_bits_of_any_other(
-    tmp_path, monkeypatch
-):
+def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_bit_for_bit(tmp_path, monkeypatch):
     step, taken = LanguageModel.training_step, []
 
-    def stopped(module: LanguageModel, *given: Any) -> Any:
+    def stopped(module: LanguageModel, *arguments: Any) -> Any:
         taken.append(module.global_step)
         if len(taken) == 4:
             os.kill(os.getpid(), signal.SIGINT)
-        return step(module, *given)
+        return step(module, *arguments)
 
     monkeypatch.setattr(LanguageModel, "training_step", stopped)
     handler, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     with pytest.raises(KeyboardInterrupt):
         poslab.train(request(), tmp_path / "test")
     assert signal.getsignal(signal.SIGINT) is handler
-    torch.set_num_threads(threads + 1)  # it resumes with as many as it began with
+    torch.set_num_threads(threads + 1)  # it resumes with as many as it started with
     run = poslab.train(request(), tmp_path / "test")
     assert (run.manifest.threads, torch.get_num_threads()) == (threads, threads + 1)
     torch.set_num_threads(threads)
     assert poslab.train(request(), tmp_path / "test").manifest == run.manifest
     assert run.manifest.processes == 2
-    assert len(taken) == 20  # no step is made twice
+    assert len(taken) == 20  # no step is repeated
     made = make(request(), tmp_path / "other")
     assert_equal_results(run.path, tmp_path / "other" / "test" / str(made.run))
 
@@ -110,10 +108,10 @@ def test_ctrl_c_writes_a_checkpoint_from_which_the_run_resumes_to_the_bits_of_an
 def test_a_second_ctrl_c_ends_the_run_and_not_the_callers_program(tmp_path, monkeypatch):
     step = LanguageModel.training_step
 
-    def stopped(module: LanguageModel, *given: Any) -> Any:
+    def stopped(module: LanguageModel, *arguments: Any) -> Any:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
-        return step(module, *given)
+        return step(module, *arguments)
 
     monkeypatch.setattr(LanguageModel, "training_step", stopped)
     monkeypatch.setattr(os, "_exit", lambda status: pytest.fail("the program ended"))
@@ -129,30 +127,30 @@ def test_a_state_is_freed_once_training_has_resumed_from_it(tmp_path, monkeypatc
     alive = []
 
     class Stop(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+        def on_train_batch_end(self, trainer: Trainer, *arguments: Any) -> None:
             if trainer.global_step == 8:
                 raise KeyboardInterrupt
 
     class Look(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
-            if not alive:  # looking takes a second
+        def on_train_batch_end(self, trainer: Trainer, *arguments: Any) -> None:
+            if not alive:  # the check takes a second
                 gc.collect()
                 alive.append(weights[0]() is not None)
 
-    def remembered(*given: Any) -> Any:
-        if (state := newest_checkpoint(*given)) is not None:
+    def remembered(*arguments: Any) -> Any:
+        if (state := newest_checkpoint(*arguments)) is not None:
             weights.append(weakref.ref(state["state_dict"]["gpt.embedding.weight"]))
         return state
 
     monkeypatch.setattr("poslab.study.run.resume.newest_checkpoint", remembered)
-    asked = request(trainer__checkpoint_seconds=0)
+    wanted = request(trainer__checkpoint_seconds=0)
     with pytest.raises(SystemExit):
-        poslab.train(asked, tmp_path / "test", callbacks=[Stop()])
-    poslab.train(asked, tmp_path / "test", callbacks=[Look()])
+        poslab.train(wanted, tmp_path / "test", callbacks=[Stop()])
+    poslab.train(wanted, tmp_path / "test", callbacks=[Look()])
     assert alive == [False]
 
 
-def test_compose_leaves_hydra_to_an_application_of_the_caller_s(tmp_path):
+def test_compose_leaves_hydra_to_the_callers_application(tmp_path):
     (tmp_path / "app.yaml").write_text("of: app")
     with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
         assert poslab.compose("pos=alibi").pos == "alibi"
@@ -195,7 +193,7 @@ def test_compose_refuses_what_it_would_ignore(overrides):
     ],
     ids=["text", "tuning", "space", "hidden", "long", "lines"],
 )
-def test_what_is_no_run_of_a_study_is_refused(asked, name, message, tmp_path):
+def test_requests_that_are_not_runs_of_a_study_are_refused(asked, name, message, tmp_path):
     with pytest.raises(poslab.ConfigError, match=message) as refused:
         poslab.train(asked, tmp_path / name)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""A trained model is loaded from its run, and from safetensors to the bit; what is not whole is refused."""
+"""A trained model loads from its run and, bit for bit, from safetensors; incomplete files are refused."""
 
 import json
 import shutil
@@ -31,9 +31,9 @@ def runs(tmp_path_factory):
     return [plan(each, folder).directory for each in wanted]
 
 
-def test_an_exported_model_is_the_run_s_to_the_bit_for_poslab_and_for_other_libraries(runs, tmp_path):
+def test_an_exported_model_equals_the_runs_bit_for_bit_in_any_library(runs, tmp_path):
     for directory in runs:
-        model = poslab.load(poslab.RunDirectory(directory))  # what `train` returns
+        model = poslab.load(poslab.RunDirectory(directory))  # as returned by `train`
         assert torch.equal(model(TOKENS), poslab.load(str(directory / "checkpoint.pt"))(TOKENS))
         path = poslab.export(directory, tmp_path / f"{model.scheme.name}.safetensors")
         again = poslab.load(path)
@@ -57,7 +57,7 @@ def test_an_exported_model_is_the_run_s_to_the_bit_for_poslab_and_for_other_libr
 
 
 def test_tensors_that_share_memory_are_each_written(runs, tmp_path):
-    """As where a scheme gives two layers one table: safetensors itself refuses such weights."""
+    """As if a scheme gave two layers one table; safetensors itself refuses such weights."""
     names = [f"blocks.{layer}.norm_attention.weight" for layer in (0, 1)]
 
     def shared(saved):
@@ -80,15 +80,15 @@ def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs
     manifest = read_manifest(path.parent)
     assert not damaged_files(path.parent, manifest.files)
     content = path.read_bytes()
-    path.unlink()  # whoever wants the space back loses nothing
+    path.unlink()  # it can be deleted to free the space
     assert not damaged_files(path.parent, manifest.files)
     path.write_bytes(content)
     write_study_list(study, StudyList("test", (runs[0].name,)))
     called("clean", "study=test", f"run={runs[0].name}", "yes=true", cwd=tmp_path)
-    assert not path.parent.exists()  # it goes with its run
+    assert not path.parent.exists()  # it is removed with its run
 
 
-def test_what_is_no_model_of_a_run_is_refused_in_one_line(runs, tmp_path):
+def test_files_that_are_not_models_of_a_run_are_refused_in_one_line(runs, tmp_path):
     foreign = tmp_path / "foreign.safetensors"
     save_file({"a": torch.zeros(3)}, foreign)
     changed = []

@@ -1,4 +1,4 @@
-"""What W&B's client does for each run, and the tests of this folder once; commands given online."""
+"""Fixtures: W&B's list of packages is read once for all tests, and commands are called online."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import wandb
 
 @pytest.fixture(scope="session", autouse=True)
 def _packages_listed_once() -> Iterator[None]:
-    """To read what is installed here takes a third of a short run's time."""
+    """Reading the installed packages takes a third of a short run's time."""
     found = list(wandb.util.working_set())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wandb.util, "working_set", lambda: found)
@@ -16,8 +16,8 @@ def _packages_listed_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def said(server, tmp_path, monkeypatch, capsys):
-    """Gives a command online, in a folder and with a cache of its own; its status and what it printed."""
+def run_command(server, tmp_path, monkeypatch, capsys):
+    """Call a command online in a separate folder with its own cache; its status and output."""
     from support.runs import own_cache
     from support.wandb_server.server import online
 
@@ -25,7 +25,7 @@ def said(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("POSLAB_CACHE", str(own_cache(tmp_path / "cache")))
 
     def call(main, *arguments):
-        capsys.readouterr()  # of the clients that a test has used itself
+        capsys.readouterr()  # of clients that the test itself used
         with online(server):
             status = main(list(arguments))
         shown = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""A study's W&B workspace and Report: what is written without a login, and what is sent with one."""
+"""A study's W&B workspace and Report, written as files without a login."""
 
 import json
 import re
@@ -19,12 +19,12 @@ from support.records import plan, write_run
 
 PLAIN = "Does **it** work? [click](http://evil.example) <script>alert(1)</script> [31m"
 
-# A row of metrics.csv as training tells it.
+# A row of metrics.csv as reported by training.
 TOLD = dict.fromkeys(METRICS.columns, 1.0) | {"memory_bytes": 1.0}
 
 
 def logged(runs: Path, study: str = STUDY) -> tuple[set[tuple[str, str]], set[str]]:
-    """What the tracker makes of a study's records: history keys with their x axis, and summary figures."""
+    """Return what the tracker logs of a study: history keys with their x axis, and summary figures."""
     rows = [("tokens", training_row(TOLD)), ("seconds", training_row(TOLD))]
     figures = {"status", "validation/loss.last"}  # the last one by define_axes
     for run in load(study, runs).runs:
@@ -35,7 +35,7 @@ def logged(runs: Path, study: str = STUDY) -> tuple[set[tuple[str, str]], set[st
 
 @pytest.fixture
 def no_login(monkeypatch, tmp_path):
-    """No key anywhere, and no connection either: one that is tried is an error."""
+    """Remove all keys, and make every connection an error."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
 
@@ -48,7 +48,7 @@ def no_login(monkeypatch, tmp_path):
 
 @pytest.fixture
 def study(tmp_path, monkeypatch, no_login):
-    """Where a study has its records and, without a login, its two files."""
+    """The folder of a study with its records and, without a login, its two files."""
     monkeypatch.chdir(tmp_path)
     write_study(Path("runs"))
     assert main([f"study={STUDY}"]) == 0
@@ -56,12 +56,12 @@ def study(tmp_path, monkeypatch, no_login):
 
 
 def documents(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The workspace and the report as written."""
+    """Return the workspace and the report as written."""
     return tuple(json.loads((folder / f"{name}.json").read_text()) for name in ("workspace", "report"))
 
 
 def check_metrics(panel: dict[str, Any], history: set[tuple[str, str]], figures: set[str]) -> None:
-    """Every metric of the panel is one that a run logs, over the axis that it is logged over."""
+    """Check that runs log every metric of the panel, over the same axis."""
     config = panel["config"]
     summaries = {f"summary:{name}" for name in figures}
     match panel["viewType"]:
@@ -106,7 +106,7 @@ def test_every_panel_shows_what_runs_log_by_arm_in_a_unit(study):
                 assert config["groupAgg"] == "mean"
 
 
-def test_the_runs_are_the_study_s_own_without_trials(study):
+def test_the_runs_are_those_of_the_study_without_trials(study):
     workspace, report = documents(study)
     assert workspace["name"] == STUDY
     assert len(list(run_sets(report["spec"]))) == 4
@@ -123,7 +123,7 @@ def test_the_runs_are_the_study_s_own_without_trials(study):
             assert runs["grouping"] == [{"section": "config", "name": "arm.value"}]
 
 
-def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study):
+def test_the_report_has_the_question_and_text_from_configs_stays_text(study):
     _, report = documents(study)
     assert report["title"] == f"Study {STUDY}"
     blocks = report["spec"]["blocks"]
@@ -138,7 +138,7 @@ def test_the_report_says_what_it_asks_and_text_from_configs_stays_text(study):
     assert order == ["list", *["list", "panel-grid"] * 4]  # a text above each section's panels
 
 
-def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login):
+def test_a_study_has_panels_for_its_measurements_only(tmp_path, no_login):
     write_run(tmp_path / "runs", "a", study="plain")
     write_run(tmp_path / "runs", "a", study="begun", status="running")
     plan(tmp_path / "runs", ["a"], study="begun")
@@ -159,7 +159,7 @@ def test_a_study_gets_the_panels_that_it_has_measurements_for(tmp_path, no_login
             check_metrics(panel, *known)
 
 
-def test_a_measurement_without_panels_of_its_own_has_a_panel_for_each_line(no_login):
+def test_a_measurement_without_panels_gets_one_for_each_line(no_login):
     from poslab.loggers.dashboard.contents import Contents
     from poslab.loggers.dashboard.panels import groups
 
@@ -179,7 +179,7 @@ def test_a_measurement_without_panels_of_its_own_has_a_panel_for_each_line(no_lo
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],
 )
-def test_what_cannot_be_made_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, told, said, no_login):
+def test_a_failed_dashboard_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, told, said, no_login):
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs"), "a")
     assert main(told) == 2

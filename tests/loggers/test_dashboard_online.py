@@ -1,4 +1,4 @@
-"""A study's dashboards where there is a login: what the real client sends, to a stand-in for W&B's server."""
+"""A study's dashboards with a login: what the real client sends to a stand-in for W&B's server."""
 
 import json
 from collections.abc import Callable
@@ -18,27 +18,27 @@ from support.wandb_server.server import served
 from support.wandb_server.store import Run, Server, View
 
 server = served("function")
-Said = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
-def made(said: Said, *told: str, study: str = STUDY) -> list[str]:
-    """What the command prints."""
-    status, out, err = said(main, f"study={study}", *told)
+def printed_links(run_command: RunCommand, *arguments: str, study: str = STUDY) -> list[str]:
+    """Return what the command prints."""
+    status, out, err = run_command(main, f"study={study}", *arguments)
     assert (status, err) == (0, "")
     return out.splitlines()
 
 
 def saved(server: Server) -> tuple[View, View]:
-    """The one workspace and the one report."""
+    """Return the only workspace and the only report."""
     workspace, report = server.views.values()
     assert (workspace.type, report.type) == ("project-view", "runs")
     return replace(workspace), replace(report)
 
 
-def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(server, said):
+def test_a_second_call_updates_the_view_and_the_report(server, run_command):
     other = ("project=other", "entity=someone")
     write_run(Path("runs"), "alone", study=STUDY)
-    first = made(said, *other)
+    first = printed_links(run_command, *other)
     before = saved(server)
     assert [view.display_name for view in before] == [STUDY, f"Study {STUDY}"]
     assert [view.project for view in before] == ["other", "other"]
@@ -47,12 +47,12 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
     assert first == [
         f"workspace: {server.address}/someone/other?nw={nw}",
         f"report: {server.address}/someone/other/reports/Study-{STUDY}--{before[1].key}",
-        # The project was not there yet: nothing is of use until its runs are synced.
+        # The project was new: dashboards are empty until its runs are synced.
         "no run of the study is in someone/other yet; to send the runs: "
         f"wandb sync runs/{STUDY}/*/wandb/offline-run-*",
     ]
     write_study(Path("runs"))
-    assert made(said, *other) == first
+    assert printed_links(run_command, *other) == first
     workspace, report = after = saved(server)
     for old, new in zip(before, after, strict=True):
         assert (new.key, new.display_name) == (old.key, old.display_name)
@@ -60,7 +60,7 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
         assert list(sections(new.spec)) == ["Convergence", "Extrapolation", "Cost", "Schemes"]
     contents = from_records(STUDY, Path("runs"))
     assert workspace.spec == specification(make_workspace(STUDY, contents, "someone", "other"))
-    # In W&B, too, a scheme has the colour of poslab's figures.
+    # In W&B a scheme has the colour that it has in poslab's figures.
     colour = look(arm_numbers([("rope", "softmax")])[0]).light
     assert colour in workspace.spec["section"]["customRunColors"].values()
     grids = [block for block in report.spec["blocks"] if block["type"] == "panel-grid"]
@@ -70,15 +70,15 @@ def test_two_calls_leave_one_view_and_one_report_and_bring_both_up_to_date(serve
     assert not Path("reports").exists()
 
 
-def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alone(server, said):
+def test_another_study_and_views_that_somebody_wrote_are_left_alone(server, run_command):
     for study in (STUDY, "second"):
         write_run(Path("runs"), "alone", study=study)
-        made(said, study=study)
+        printed_links(run_command, study=study)
     for view in server.views.values():
         if view.display_name == f"Study {STUDY}":
-            view.description = "what I found"  # by somebody who made it their own
+            view.description = "what I found"  # by somebody who edited it
     for _ in range(2):
-        made(said)
+        printed_links(run_command)
     assert [(view.display_name, view.saves) for view in server.views.values()] == [
         (STUDY, 3),
         (f"Study {STUDY}", 1),
@@ -88,7 +88,7 @@ def test_another_study_and_what_somebody_wrote_under_the_same_title_are_left_alo
     ]
 
 
-def test_without_records_the_runs_in_wandb_tell_the_same(server, said):
+def test_without_records_the_runs_in_wandb_give_the_same(server, run_command):
     write_study(Path("kept"))
     for record in load(STUDY, Path("kept")).runs:
         config = {"part": "tuning" if record.tunes else "comparison"}
@@ -98,13 +98,13 @@ def test_without_records_the_runs_in_wandb_tell_the_same(server, said):
         run.lines["wandb-history.jsonl"] = list(map(json.dumps, chart_rows(record)))
         server.runs[record.name] = run
     server.project_facts("poslab")
-    assert len(made(said)) == 2
+    assert len(printed_links(run_command)) == 2
     told = saved(server)[0].spec
-    assert made(said, "runs=kept")
+    assert printed_links(run_command, "runs=kept")
     assert saved(server)[0].spec == told
 
 
-def test_a_study_known_nowhere_is_one_line(server, said):
+def test_an_unknown_study_is_one_line(server, run_command):
     expected = f"study={STUDY} has no records in runs and no runs in W&B's someone/poslab"
-    assert_refused(said(main, f"study={STUDY}"), expected)
+    assert_refused(run_command(main, f"study={STUDY}"), expected)
     assert server.views == {}

@@ -1,4 +1,4 @@
-"""Names and texts that try to be something else: what W&B's client sends of them is text that W&B takes."""
+"""Hostile names and texts: W&B's client sends them as text that W&B accepts."""
 
 import json
 import re
@@ -24,12 +24,12 @@ from support.runs import TRACKED, tracked_request
 from support.wandb_server.server import online, serve
 
 EVERY = " ".join(HOSTILE)
-STUDY = "a" + 33 * "-._"  # the longest that a command takes
+STUDY = "a" + 33 * "-._"  # the longest that a command accepts
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """It has a run, a report and the dashboards of a study in which each text stands wherever one can."""
+    """A server with a run, a report and dashboards of a study that has each text in every possible place."""
     folder = tmp_path_factory.mktemp("hostile")
     runs = folder / "runs"
     asked = tracked_request(question="x")
@@ -66,7 +66,7 @@ def server(tmp_path_factory):
 
 
 def texts(value: Any) -> Iterator[str]:
-    """All texts in a value of JSON, keys among them."""
+    """Yield all texts in a JSON value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -76,7 +76,7 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def test_names_are_ones_that_wandb_takes(server):
+def test_wandb_accepts_the_names(server):
     assert len(server.runs) == 2
     for run in server.runs.values():
         assert 0 < len(run.display_name) <= 128
@@ -95,10 +95,10 @@ def test_names_are_ones_that_wandb_takes(server):
         assert [name for name in artifact.files if ".." in name or name.startswith("/")] == []
 
 
-def test_texts_are_letters_and_no_commands(server):
-    """Of a terminal, such as the one of `wandb leet`, or of a spreadsheet that opens a table."""
+def test_texts_contain_no_commands(server):
+    """In a terminal, such as that of `wandb leet`, or in a spreadsheet that opens a table."""
     (trained,) = (run for run in server.runs.values() if run.job_type == "train")
-    assert trained.config["data"][HOSTILE[0]] == HOSTILE[0]  # else a text is sent as it is
+    assert trained.config["data"][HOSTILE[0]] == HOSTILE[0]  # otherwise a text is sent unchanged
     assert trained.config["data"][HOSTILE[11].encode("unicode_escape").decode()]
     tables = [
         content for run in server.runs.values() for name, content in run.files.items() if "table" in name
@@ -114,7 +114,7 @@ def test_texts_are_letters_and_no_commands(server):
 
 
 def test_a_dashboard_shows_a_question_as_text(server):
-    """W&B reads Markdown, HTML and LaTeX in blocks of their own: there is none. Panels name arms."""
+    """W&B reads Markdown, HTML and LaTeX only in special blocks, and there is none. Panels name arms."""
     (report,) = (view for view in server.views.values() if view.type == "runs")
     blocks = report.spec["blocks"]
     (question, *_) = named = [block for block in blocks if CANARY in json.dumps(block)]
@@ -126,7 +126,7 @@ def test_a_dashboard_shows_a_question_as_text(server):
     assert not {"markdown-block", "html", "latex", "code-block"} & {block["type"] for block in blocks}
 
 
-def test_a_project_that_wandb_refuses_is_refused_before():
+def test_a_project_name_that_wandb_refuses_is_refused_first():
     for name in (text for text in (*HOSTILE, "") if not text or re.search(r"[\s/\\#?%:]", text)):
         for key in ("project", "entity"):
             with pytest.raises(ConfigError, match="128 characters"):

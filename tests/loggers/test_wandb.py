@@ -1,4 +1,4 @@
-"""What the real W&B client sends of runs and of a study's report, to a stand-in for its server."""
+"""What the real W&B client sends for runs and a study's report, to a stand-in for its server."""
 
 import io
 import json
@@ -39,7 +39,7 @@ PROBE = {"tasks": ["passkey"], "share": 0.25, "samples": 2, "depths": 2}
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """Two finished runs and their study's report, made online, the report twice."""
+    """Two finished runs and their study's report, written online, the report twice."""
     folder = tmp_path_factory.mktemp("online")
     runs = folder / "runs"
     requests = [
@@ -69,7 +69,7 @@ def tracked(shown, job):
     return shown.server.runs[manifest.wandb.id]
 
 
-def test_a_run_says_what_it_is(shown):
+def test_a_run_has_its_configuration_and_names(shown):
     rope, alibi = (tracked(shown, job) for job in shown.jobs)
     assert (rope.project, rope.group, rope.job_type) == ("poslab", "shown", "train")
     assert alibi.display_name == "alibi / flash / seed 1"
@@ -83,8 +83,8 @@ def test_a_run_says_what_it_is(shown):
     assert alibi.config["data_fingerprint"] == shown.jobs[1].corpus.fingerprint
 
 
-def test_the_curve_is_the_record_s_at_its_optimizer_steps(shown):
-    """To the seven digits of its table. The points of the evaluation have the numbers after that."""
+def test_the_curve_is_that_of_the_record_at_its_optimizer_steps(shown):
+    """To the seven digits of its table. Points of the evaluation have the following numbers."""
     for job in shown.jobs:
         run, metrics = tracked(shown, job), read(job.directory / "metrics.csv")
         curve = [row for row in run.history if "validation/loss" in row]
@@ -106,7 +106,7 @@ def test_the_curve_is_the_record_s_at_its_optimizer_steps(shown):
         assert run.summary["step"] == 6
 
 
-def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
+def test_the_page_lists_exactly_what_wandb_has_of_a_run(shown):
     listed, lacking = documented(), {}
     for job in shown.jobs:
         for section, names in sent(tracked(shown, job)).items():
@@ -114,11 +114,11 @@ def test_the_page_lists_all_that_a_run_has_and_nothing_else(shown):
             absent = {each for each in listed[section] if not any(stands_for(each, n) for n in names)}
             assert [each for each in absent if not each.startswith("[")] == []
             lacking[section] = absent & lacking.get(section, absent)
-    # What is in brackets is there for one of the two runs.
+    # Names in brackets exist for one of the two runs.
     assert set.union(*lacking.values()) <= {"[failure_position]", "[reason]", "[from]", "[from_run]"}
 
 
-def test_names_are_those_that_wandb_sorts_and_filters_by(shown):
+def test_wandb_can_sort_and_filter_by_the_names(shown):
     for job in shown.jobs:
         run = tracked(shown, job)
         for key in {*run.summary, *(key for row in run.history for key in row)}:
@@ -127,8 +127,8 @@ def test_names_are_those_that_wandb_sorts_and_filters_by(shown):
         assert len([key for key in run.summary if "/" not in key and key[0] != "_"]) <= 25
 
 
-def test_the_summary_holds_the_report_s_figures(shown):
-    """By the same names, so that W&B's tables sort by what the report says."""
+def test_the_summary_has_the_reports_figures(shown):
+    """By the same names, so that W&B's tables sort by the report's figures."""
     figures = [f"{family}_{k}x" for family in ("loss", "sliding") for k in (1, 2, 4)]
     figures += ["context_gain_4x", "early_token_curse_4x", "bits_per_byte_1x", "usable_length"]
     figures += ["parameters", "flops", "validation_loss", "tokens_per_second"]
@@ -185,7 +185,7 @@ def test_lineage_leads_from_the_text_to_the_report(shown):
         assert made["evaluation"].files["position.csv"] == (job.directory / "position.csv").read_bytes()
 
 
-def test_a_report_that_did_not_change_is_sent_once(shown):
+def test_an_unchanged_report_is_sent_once(shown):
     assert shown.told.count("report in W&B: http") == 1
     reports = [run for run in shown.server.runs.values() if run.job_type == "report"]
     assert len(reports) == 1
@@ -202,22 +202,22 @@ def test_the_report_from_wandb_is_the_local_one(shown, tmp_path, monkeypatch, ca
     assert contents(tmp_path / "reports" / "shown") == contents(shown.report)
 
 
-def test_nothing_of_the_machine_is_sent(shown):
-    """But for where an artifact's file lay, which W&B's client puts into the artifact's manifest."""
+def test_nothing_about_the_machine_is_sent(shown):
+    """Except the path of an artifact's file, which W&B's client puts into the artifact's manifest."""
     here = str(shown.report.parent.parent)
     for seen in shown.server.requests:
         text = re.sub(r'"local_path": ?"[^"]*"', "", seen.text)
         assert here not in text
         assert sys.executable not in text
         assert not re.search(r'"(host|username|email|executable)": ?"[^"]', text)
-    for job in shown.jobs:  # what has to be asked for
+    for job in shown.jobs:  # what has to be requested
         run = tracked(shown, job)
         assert run.commit is None
         assert "output.log" not in run.files
         assert "wandb-events.jsonl" not in run.lines
 
 
-def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
+def test_an_interrupted_run_resumes_in_the_same_wandb_run(shown, tmp_path):
     with online(shown.server):
         wanted = tracked_request(seed=5, trainer__checkpoint_seconds=0.0)
         job = stopped_at(4, wanted, tmp_path)
@@ -229,8 +229,8 @@ def test_an_interrupted_run_goes_on_in_the_same_place(shown, tmp_path):
     assert (found.summary["status"], found.summary.get("reason")) == ("done", None)
 
 
-def test_offline_runs_are_shown_in_terminals_and_synced_late_are_the_same(shown, tmp_path, monkeypatch):
-    """By the one command that a study prints; one run was interrupted, one was made without W&B at first."""
+def test_offline_runs_are_the_same_once_they_are_synced(shown, tmp_path, monkeypatch):
+    """With the one command that a study prints; one run was interrupted, one began without W&B."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     runs = tmp_path / "runs"
     make(tracked_request(seed=8, logger={"name": "local"}), runs)
@@ -290,17 +290,17 @@ def test_an_agent_of_a_sweep_gets_one_run_with_its_id_and_the_metric_that_it_min
     assert found.summary[metric] == found.summary["validation/loss"]["last"]
 
 
-def test_every_parameter_of_a_kept_sweep_is_a_setting():
+def test_every_parameter_of_a_sweep_file_is_a_setting():
     kept = sorted((ROOT / "sweeps" / "wandb").glob("*.yaml"))
     assert len(kept) == 2
     for path in kept:
         config = yaml.safe_load(path.read_text())
-        given = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
-        given |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
-        compose(*(f"{name}={value}" for name, value in given.items()))  # raises where one is none
+        arguments = {name: each.get("value", each.get("min")) for name, each in config["parameters"].items()}
+        arguments |= {n: each["values"][0] for n, each in config["parameters"].items() if "values" in each}
+        compose(*(f"{name}={value}" for name, value in arguments.items()))  # raises if one is not a setting
 
 
-def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeypatch):
+def test_without_a_login_the_server_gets_no_request(shown, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_BASE_URL", shown.server.address)
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -311,7 +311,7 @@ def test_without_a_login_nothing_is_asked_of_the_server(shown, tmp_path, monkeyp
     assert len(shown.server.requests) == before
 
 
-def test_an_arm_has_one_name_whatever_command_asked_for_it():
+def test_an_arm_has_one_name_for_all_commands():
     wide = replace(tracked_request(seed=1), non_default_settings=("model.width=64", "trainer.max_steps=60"))
     narrow = replace(tracked_request(), non_default_settings=("trainer.max_steps=60",))
     (alone,) = with_distinguishing_labels([wide])
@@ -322,6 +322,6 @@ def test_an_arm_has_one_name_whatever_command_asked_for_it():
     assert alone.title == "rope / flash / seed 1"
 
 
-def test_what_a_run_departs_in_has_no_path_of_the_machine(tmp_path):
+def test_changed_settings_are_sent_without_paths_of_the_machine(tmp_path):
     found = compose("data=text", f"data.path={tmp_path}/a.txt", "model.width=64", "seed=3")
     assert found.non_default_settings == ("data=text", "data.path=a.txt", "model.width=64")

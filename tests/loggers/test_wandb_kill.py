@@ -1,4 +1,4 @@
-"""What W&B's offline files hold of a run that is killed with SIGKILL, W&B's own process with it."""
+"""The content of W&B's offline files after a run and W&B's process were killed with SIGKILL."""
 
 import subprocess
 import time
@@ -13,16 +13,16 @@ from support.runs import validation_losses
 from support.tasks import until
 from support.wandb_list import in_file
 
-LOST = 3.0  # seconds of points that a kill may cost
+LOST = 3.0  # a kill may lose the points of so many seconds
 ENDLESS = tiny(trainer__max_steps=10**6, evaluate__validations=10**5)
 
 
-def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_path):
-    """W&B's own process is killed too at first, then left: it ends by itself."""
+def test_a_kill_loses_at_most_three_seconds_of_points_and_a_second_one_no_more(tmp_path):
+    """At the first kill W&B's process is killed too; at the second it is left and ends by itself."""
     command = begun(tmp_path)
     family: list[int] = []
     try:
-        seen: list[tuple[float, set[int]]] = []  # when metrics.csv had which steps
+        seen: list[tuple[float, set[int]]] = []  # the steps in metrics.csv by time
         for moment in moments(command, tmp_path):
             seen.append((moment, metrics(tmp_path).keys()))
             if any(steps and when < moment - 1.5 * LOST for when, steps in seen):
@@ -33,7 +33,7 @@ def test_a_kill_costs_three_seconds_of_points_and_a_second_one_none_of_them(tmp_
         told = curve(part)
         assert told.keys() >= max((steps for when, steps in seen if when < moment - LOST), key=len)
         command = begun(tmp_path)
-        for _ in moments(command, tmp_path):  # from the start: up to the kill all is told anew
+        for _ in moments(command, tmp_path):  # from the start, since all points up to the kill are sent again
             if not part.exists():
                 break
         family = descendants(command.pid)
@@ -56,7 +56,7 @@ def begun(cwd: Path) -> subprocess.Popen[bytes]:
 
 
 def moments(command: subprocess.Popen[bytes], cwd: Path) -> Iterator[float]:
-    """While the command runs, and not for ever."""
+    """Yield while the command runs, up to a time limit."""
     begun = time.monotonic()
     while time.monotonic() - begun < PATIENCE:
         assert command.poll() is None, (cwd / "printed.txt").read_text()
@@ -66,7 +66,7 @@ def moments(command: subprocess.Popen[bytes], cwd: Path) -> Iterator[float]:
 
 
 def metrics(cwd: Path) -> dict[int, float]:
-    """The validation loss by step, as the record has it."""
+    """Return the validation loss by step in the record."""
     return next(map(validation_losses, cwd.glob("runs/killed/[!.]*/metrics.csv")), {})
 
 
@@ -75,5 +75,5 @@ def parts(cwd: Path) -> list[Path]:
 
 
 def curve(part: Path) -> dict[int, float]:
-    """The validation loss by step, as W&B's own reader finds it."""
+    """Return the validation loss by step, as read by W&B's own reader."""
     return {row["step"]: row["validation/loss"] for row in in_file(part)}

@@ -1,4 +1,4 @@
-"""Models read from W&B: evaluated and reported as the run's own directory is, and else refused."""
+"""Models read from W&B are evaluated and reported like the run's directory, or refused."""
 
 import pytest
 import wandb
@@ -17,7 +17,7 @@ SHORT = {"trainer__max_steps": 4, "trainer__warmup_steps": 1, "model__layers": 1
 
 @pytest.fixture(scope="module")
 def run(server, tmp_path_factory):
-    """A finished run, its record and its model in W&B."""
+    """A finished run with its record and its model in W&B."""
     runs = tmp_path_factory.mktemp("models") / "runs"
     with online(server):
         manifest = make(request(study="models", logger=TRACKED, **SHORT), runs)
@@ -29,12 +29,10 @@ def made(folder):
     return directory
 
 
-def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_own(
-    server, run, said, tmp_path
-):
+def test_a_model_of_wandb_is_evaluated_in_a_new_run(server, run, run_command, tmp_path):
     before = set(server.runs)
     for again in (False, True):
-        status, out, err = said(evaluate.main, f"checkpoint=checkpoint-{run.name}:latest")
+        status, out, err = run_command(evaluate.main, f"checkpoint=checkpoint-{run.name}:latest")
         assert status == 0, err
         assert "the same numbers, to the last digit, as the run's own record" in out
         assert ("has the same evaluation" in err) == again
@@ -51,7 +49,7 @@ def test_a_model_of_wandb_is_evaluated_and_the_evaluation_is_a_run_beside_its_ow
     assert read_manifest(made(tmp_path)).wandb.id == number
 
 
-def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkeypatch, capsys):
+def test_without_a_server_the_evaluation_is_stored_for_later(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)  # WANDB_MODE is offline in tests
     assert evaluate.main([f"checkpoint={run}", "logger=wandb"]) == 0
     wandb.teardown()
@@ -59,16 +57,16 @@ def test_without_a_server_the_evaluation_is_kept_for_later(run, tmp_path, monkey
     assert f"wandb sync {kept.relative_to(tmp_path)}" in capsys.readouterr().out
 
 
-def test_a_run_is_reported_by_its_model_as_by_its_directory(server, run, said, tmp_path):
-    assert said(report.main, f"checkpoint={run}", "reports=local")[0] == 0
+def test_a_report_by_model_equals_that_by_directory(server, run, run_command, tmp_path):
+    assert run_command(report.main, f"checkpoint={run}", "reports=local")[0] == 0
     for name in (f"checkpoint-{run.name}:v0", f"someone/poslab/checkpoint-{run.name}:latest"):
-        status, _, err = said(report.main, f"checkpoint={name}", f"reports={name[:3]}")
+        status, _, err = run_command(report.main, f"checkpoint={name}", f"reports={name[:3]}")
         assert status == 0, err
         assert contents(tmp_path / name[:3]) == contents(tmp_path / "local")
 
 
 def log(server, manifest, **checkpoints):
-    """Artifacts of the two files; a checkpoint that is text is a reference to a file."""
+    """Log artifacts of the two files; a checkpoint given as text is a reference to a file."""
     folder, silent = server.environment["WANDB_DATA_DIR"], wandb.Settings(silent=True)
     with online(server), wandb.init(project="poslab", dir=folder, settings=silent) as run:
         for name, checkpoint in checkpoints.items():
@@ -82,7 +80,7 @@ def log(server, manifest, **checkpoints):
             run.log_artifact(artifact).wait()
 
 
-def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp_path):
+def test_artifacts_that_are_not_models_of_a_run_are_refused_in_one_line(server, run, run_command, tmp_path):
     path = run / "checkpoint.pt"
     damaged = path.read_bytes()[:-1]
     log(server, run / "manifest.json", tables=None, damaged=damaged, elsewhere=f"file://{path}")
@@ -92,16 +90,16 @@ def test_what_is_no_model_of_a_run_is_refused_in_one_line(server, run, said, tmp
         ("elsewhere:latest", "someone/poslab/elsewhere:v0 has no checkpoint.pt of a run"),
         ("nothing:latest", "W&B has no artifact someone/poslab/nothing:latest"),
     ):
-        assert_refused(said(evaluate.main, f"checkpoint={name}"), expected)
-    assert_refused(said(report.main, "checkpoint=tables:v0"), "has no record")
+        assert_refused(run_command(evaluate.main, f"checkpoint={name}"), expected)
+    assert_refused(run_command(report.main, "checkpoint=tables:v0"), "has no record")
     assert not (tmp_path / "evaluations").exists()
 
 
-def test_a_model_of_tokens_comes_with_its_tokenizer(server, said, tmp_path):
+def test_a_model_with_a_tokenizer_is_fetched_with_it(server, run_command, tmp_path):
     data = options("copy", tokens=60_000, vocabulary=260)
     with online(server):
         manifest = make(request(study="tokens", logger=TRACKED, **SHORT, data=data), tmp_path / "runs")
     name = f"checkpoint-{manifest.run}:latest"
-    status, _, err = said(evaluate.main, f"checkpoint={name}", "data.seed=1", "logger=local")
+    status, _, err = run_command(evaluate.main, f"checkpoint={name}", "data.seed=1", "logger=local")
     assert status == 0, err
     assert read_manifest(made(tmp_path)).data.vocabulary == 260

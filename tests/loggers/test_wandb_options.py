@@ -1,4 +1,4 @@
-"""What the settings of logger=wandb and the variables of W&B add to a run; without them nothing is sent."""
+"""The effect of logger=wandb's settings and W&B's variables on a run; without them nothing more is sent."""
 
 import os
 
@@ -26,7 +26,7 @@ def server(tmp_path_factory):
 
 
 def made(server, wanted, runs):
-    """The run in W&B, which had a log on disk while it was made; and its job."""
+    """Train a run with a log on disk; return the run in W&B and the job."""
     job = plan(wanted, runs)
     job.directory.mkdir(parents=True, exist_ok=True)
     (job.directory / "log.txt").write_text(PRINTED)
@@ -34,7 +34,7 @@ def made(server, wanted, runs):
     return server.runs[record.wandb.id], job
 
 
-def test_what_is_asked_for_is_there(server, tmp_path):
+def test_requested_files_are_sent(server, tmp_path):
     run, job = made(server, tracked_request(logger=ALL), tmp_path)
     source = read_manifest(job.directory).source
     assert run.commit == (source and source.commit)
@@ -42,7 +42,7 @@ def test_what_is_asked_for_is_there(server, tmp_path):
     assert run.files["output.log"].decode() == "reading text.txt\nWANDB_API_KEY=... is set\nhalf a line\n"
 
 
-def test_the_log_of_a_finished_run_is_sent_once_it_is_asked_for(server, tmp_path):
+def test_the_log_of_a_finished_run_is_sent_once_it_is_requested(server, tmp_path):
     _, job = made(server, tracked_request(seed=2), tmp_path)
     again = plan(tracked_request(seed=2, logger={**TRACKED, "console": True}), tmp_path)
     for _ in range(2):
@@ -73,21 +73,21 @@ def test_the_variables_of_wandb_are_obeyed(server, tmp_path, monkeypatch):
     assert set(run.tags) == {"rope", "flash", "copy", "draft", "second try"}
     place = read_manifest(job.directory).wandb
     assert (place.project, place.entity, place.complete) == ("theirs", "someone", True)
-    # The study is found all the same, in the project that the variable names.
+    # The study is still found, in the project that the variable names.
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
     folder = fetch_study(open_account(None, None), "shown", Console(quiet=True))
     assert (folder / "shown" / job.directory.name / "metrics.csv").exists()
 
 
-def test_what_a_command_says_wins_over_the_variables(monkeypatch):
+def test_settings_take_precedence_over_the_variables(monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    given = {**TRACKED, "entity": "somebody", "tags": ["mine"]}
-    options = wandb_options({"wandb": given})
+    arguments = {**TRACKED, "entity": "somebody", "tags": ["mine"]}
+    options = wandb_options({"wandb": arguments})
     assert (options.project, options.entity, options.tags) == ("poslab", "somebody", ["mine"])
 
 
-def test_the_runs_of_a_study_do_not_share_a_name(monkeypatch, capsys):
+def test_the_runs_of_a_study_must_not_share_a_name(monkeypatch, capsys):
     monkeypatch.setenv("WANDB_NAME", "my run")
     check_variables([tracked_request(), tracked_request(seed=1)])
     assert "WANDB_NAME" not in os.environ

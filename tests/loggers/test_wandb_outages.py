@@ -1,4 +1,4 @@
-"""Runs whose W&B is stopped, killed, switched off or does not answer: they are made, and nothing is lost."""
+"""If W&B is stopped, killed, switched off or does not answer, runs finish and nothing is lost."""
 
 import io
 import os
@@ -34,7 +34,7 @@ from support.wandb_server.store import Seen
 
 
 def services() -> list[int]:
-    """W&B's own processes that this one has started."""
+    """Return the W&B processes started by this one."""
     return [each for each in descendants(os.getpid()) if "wandb-core" in command_line(each)]
 
 
@@ -42,8 +42,8 @@ def variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
 
 
-def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkeypatch):
-    """What W&B has not got then is sent by the next command."""
+def test_a_stop_while_wandb_finishes_loses_nothing_of_the_run(tmp_path, monkeypatch):
+    """The next command sends what W&B still lacks."""
     end = Wandb.finish
 
     def finish(*arguments: object) -> None:
@@ -63,7 +63,7 @@ def test_a_stop_while_wandb_finishes_takes_nothing_from_the_run(tmp_path, monkey
 
 
 class Signals(RunDisplay):
-    """Sends W&B's own process a signal, and after it others to this one, at a step."""
+    """Sends a signal to W&B's process at a step, and then others to this process."""
 
     def __init__(self, number: int, *others: int) -> None:
         super().__init__("made", quiet=True)
@@ -77,45 +77,45 @@ class Signals(RunDisplay):
                 signal.raise_signal(number)
 
 
-def test_a_run_goes_on_where_the_process_of_wandb_is_killed(tmp_path, capfd):
+def test_a_run_continues_if_the_process_of_wandb_is_killed(tmp_path, capfd):
     job = plan(tracked_request(seed=9), tmp_path)
     before = variables()
     with Stopper().installed() as stopper:
-        made = run(job, Signals(signal.SIGKILL), stopper)
-    assert made.status == "done"
-    assert made.wandb.failed
+        manifest = run(job, Signals(signal.SIGKILL), stopper)
+    assert manifest.status == "done"
+    assert manifest.wandb.failed
     (line,) = (line for line in capfd.readouterr().err.splitlines() if "W&B" in line)
     assert line.startswith("W&B failed")
-    assert line.endswith(made.wandb.failed)
+    assert line.endswith(manifest.wandb.failed)
     assert variables() == before
     show_runs([job], Console(quiet=True))
     assert read_manifest(job.directory).wandb.complete
 
 
-def test_a_stop_takes_a_second_where_wandb_hangs(tmp_path):
-    """And the caller has neither its process nor its variables left; the next process goes on."""
+def test_a_stop_takes_a_second_if_wandb_hangs(tmp_path):
+    """The caller is left without W&B's process and variables; the next process resumes."""
     job = plan(tracked_request(seed=10), tmp_path)
     before = variables()
     stopped(job, Signals(signal.SIGSTOP, signal.SIGTERM))
     finished = datetime.fromisoformat(read_manifest(job.directory).finished)
     assert datetime.now(UTC) - finished < timedelta(seconds=4)  # in whole seconds
-    until(lambda: not services())  # killed, and soon gone
+    until(lambda: not services())  # killed, so it ends soon
     assert variables() == before
-    made = make(tracked_request(seed=10), tmp_path)
-    assert (made.status, made.wandb.complete, made.wandb.failed) == ("done", True, None)
+    manifest = make(tracked_request(seed=10), tmp_path)
+    assert (manifest.status, manifest.wandb.complete, manifest.wandb.failed) == ("done", True, None)
 
 
-def test_a_failure_to_open_is_noted(tmp_path, monkeypatch):
+def test_a_failure_to_open_wandb_is_noted(tmp_path, monkeypatch):
     def broken(*arguments: object, **more: object) -> None:
         raise OSError("no service")
 
     with monkeypatch.context() as patched:
         patched.setattr(wandb, "init", broken)
-        made = make(tracked_request(seed=15), tmp_path)
-    assert (made.status, made.wandb.failed) == ("done", "OSError: no service")
+        manifest = make(tracked_request(seed=15), tmp_path)
+    assert (manifest.status, manifest.wandb.failed) == ("done", "OSError: no service")
 
 
-def test_an_evaluation_that_cannot_be_sent_says_why_in_one_line(tmp_path, monkeypatch, capsys):
+def test_an_evaluation_that_cannot_be_sent_gives_the_reason_in_one_line(tmp_path, monkeypatch, capsys):
     def broken(*given: object, **more: object) -> None:
         raise OSError("no\nservice")
 
@@ -131,16 +131,16 @@ def test_an_evaluation_that_cannot_be_sent_says_why_in_one_line(tmp_path, monkey
     assert capsys.readouterr().err.endswith(line)
 
 
-def test_a_logger_that_is_refused_leaves_nothing_of_those_before_it(tmp_path):
+def test_a_refused_logger_leaves_nothing_of_those_before_it(tmp_path):
     before = variables()
-    made = make(tracked_request(seed=18, logger__x={"_target_": "csv.DictReader", "f": []}), tmp_path)
-    assert (made.status, "DictReader" in made.reason) == ("failed", True)
+    manifest = make(tracked_request(seed=18, logger__x={"_target_": "csv.DictReader", "f": []}), tmp_path)
+    assert (manifest.status, "DictReader" in manifest.reason) == ("failed", True)
     assert services() == []
     assert variables() == before
 
 
-def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch):
-    """Its thread fails once its process is killed; a client that it ended then could be the next run's."""
+def test_an_abandoned_run_does_not_end_the_next(tmp_path, monkeypatch):
+    """Its thread fails once its process is killed, and must not end the client of the next run."""
     killed, finishing, ended_by = threading.Event(), [], []
     kill, forget = login.kill_client, login.forget_client
 
@@ -167,13 +167,13 @@ def test_a_run_that_was_given_up_ends_nothing_of_the_next(tmp_path, monkeypatch)
     assert services() == []
 
 
-def test_a_run_of_the_caller_s_own_stays_open(tmp_path):
-    """In a notebook, say: poslab's run is beside it, and W&B's process goes on."""
+def test_a_run_of_the_caller_stays_open(tmp_path):
+    """For example in a notebook: poslab's run is separate, and W&B's process continues."""
     settings = wandb.Settings(silent=True, console="off")
     with wandb.init(project="own", dir=tmp_path, settings=settings) as own:
-        made = make(tracked_request(seed=13), tmp_path / "runs")
-        assert made.wandb.complete
-        assert made.wandb.id != own.id
+        manifest = make(tracked_request(seed=13), tmp_path / "runs")
+        assert manifest.wandb.complete
+        assert manifest.wandb.id != own.id
         assert wandb.run is own
         own.log({"loss": 1.0})
         assert len(services()) == 1
@@ -190,7 +190,7 @@ def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     assert not (job.directory / "wandb").exists()
 
 
-def test_a_login_is_found_where_wandb_has_written_it(tmp_path, monkeypatch):
+def test_a_login_is_read_where_wandb_writes_it(tmp_path, monkeypatch):
     wandb.teardown()
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert not login.logged_in()
@@ -199,7 +199,7 @@ def test_a_login_is_found_where_wandb_has_written_it(tmp_path, monkeypatch):
 
 
 def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
-    """With a key: what the client would ask for minutes is asked once, beside the training."""
+    """With a key: one request, during training, replaces the minutes that the client would retry."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "0123456789" * 4)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:1")
@@ -208,7 +208,7 @@ def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
 
 
 class Nonsense(Listener):
-    """Answers everything with the same, which is nothing that W&B says."""
+    """Answers every request alike, and not as W&B does."""
 
     body = b"<html>welcome</html>"
 
@@ -221,7 +221,7 @@ class WrongTypes(Nonsense):
 
 
 class Hangs(Nonsense):
-    """Says that it is there; asked for more, it has this process stopped and never answers."""
+    """Answers that it exists; at the next request it has this process stopped and never answers."""
 
     def take(self, seen: Seen, key: str | None) -> Reply:
         if seen.method == "POST":
@@ -230,7 +230,7 @@ class Hangs(Nonsense):
         return super().take(seen, key)
 
 
-def test_a_server_of_another_kind_is_told_in_one_line(tmp_path, capfd):
+def test_a_server_of_another_kind_is_named_in_one_line(tmp_path, capfd):
     with serve(tmp_path / "client", Nonsense) as server, online(server):
         assert report.main(["source=wandb", "study=x", "entity=somebody"]) in (1, 2)
         wandb.teardown()
@@ -238,11 +238,11 @@ def test_a_server_of_another_kind_is_told_in_one_line(tmp_path, capfd):
     assert "W&B" in line
 
 
-def test_a_run_is_made_offline_where_a_server_is_of_another_kind(tmp_path, capfd):
+def test_with_a_server_of_another_kind_a_run_is_offline(tmp_path, capfd):
     with serve(tmp_path / "client", WrongTypes) as server, online(server):
-        made = make(tracked_request(seed=7), tmp_path)
-    assert (made.status, made.wandb.mode) == ("done", "offline")
-    assert "Error initializing run" in made.wandb.because
+        manifest = make(tracked_request(seed=7), tmp_path)
+    assert (manifest.status, manifest.wandb.mode) == ("done", "offline")
+    assert "Error initializing run" in manifest.wandb.because
     assert "Traceback" not in capfd.readouterr().err
 
 

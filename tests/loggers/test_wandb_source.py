@@ -1,4 +1,4 @@
-"""A report read from W&B is the report of the machine that made the runs, and nothing bad is used for it."""
+"""A report read from W&B equals that of the machine that ran the runs, and uses no damaged data."""
 
 import io
 import shutil
@@ -30,7 +30,7 @@ RUNS = {
     "fox-0-aa06": {"pos": "fox", "seed": 0, "status": "running"},
     "fox-1-aa07": {"pos": "fox", "seed": 1, "status": "interrupted", "reason": "stopped by SIGTERM"},
 }
-NEVER = "fox-2-aa08"  # asked for and not begun
+NEVER = "fox-2-aa08"  # requested but not begun
 REFUSED = "fire-0-aa09"  # for which there is no W&B run
 
 
@@ -43,7 +43,7 @@ def make(runs, study):
 
 
 def put(server, directory, number, group, job_type="train"):
-    """A run as the server keeps it, without a client's help."""
+    """Store a run on the server without a client."""
     identity = {"identity": {"value": directory.name[-4:]}}
     run = Run("poslab", number, directory.name, group, job_type, state="finished", raw_config=identity)
     run.files = {f"record/{path.name}": path.read_bytes() for path in directory.iterdir() if path.is_file()}
@@ -63,28 +63,28 @@ def put_study(server, study):
 
 @pytest.fixture(scope="module")
 def study(server, tmp_path_factory):
-    """A study of runs that ended in every way, on this machine and in W&B."""
+    """A study of runs with every kind of end, on this machine and in W&B."""
     folder = make(tmp_path_factory.mktemp("made") / "runs", "made")
     put_study(server, folder)
     return folder
 
 
 def downloads(server, since=0):
-    """The tables that were read from W&B."""
+    """Return the tables that were read from W&B."""
     seen = [each for each in server.requests[since:] if each.method == "GET"]
     return [each.path.rpartition("record/")[2] for each in seen if each.path.endswith(".csv")]
 
 
 @pytest.fixture
 def fetched(server, tmp_path, monkeypatch):
-    """Reads a study into a cache of its own: the studies' folder, and what was said."""
+    """Read a study into a separate cache; the studies' folder, and the printed lines."""
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "cache"))
 
     def call(study):
-        said = io.StringIO()
+        printed = io.StringIO()
         with online(server):
-            root = fetch_study(open_account(None, None), study, Console(file=said, width=500))
-        return root, said.getvalue()
+            root = fetch_study(open_account(None, None), study, Console(file=printed, width=500))
+        return root, printed.getvalue()
 
     return call
 
@@ -93,18 +93,18 @@ def statuses(root, study):
     return {run.name: (run.status, run.reason) for run in load(study, root).runs}
 
 
-def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
+def test_only_changed_files_are_read_again(server, fetched, tmp_path):
     study = make(tmp_path / "runs", "changing")
     listed = put_study(server, study)
     server.runs["changing-aa06"].state = "crashed"
-    root, said = fetched("changing")
-    assert "fox-0-aa06 (changing-aa06): its record says running, W&B says crashed" in said
-    assert "1 of the 10 runs that the study lists have no record in W&B" in said
+    root, printed = fetched("changing")
+    assert "fox-0-aa06 (changing-aa06): its record says running, W&B says crashed" in printed
+    assert "1 of the 10 runs that the study lists have no record in W&B" in printed
     assert statuses(root, "changing") == statuses(study.parent, "changing")
     since = len(server.requests)
     assert "0 tables were downloaded" in fetched("changing")[1]
     assert downloads(server, since) == []
-    # One run ends, another is removed, the list is written again.
+    # One run ends, another is removed, and the list is rewritten.
     shutil.rmtree(study / "fox-0-aa06")
     done = write_run(study.parent, "fox-0-aa06", pos="fox", study="changing", identity="aa06")
     put(server, done, "changing-aa06", "changing")
@@ -118,7 +118,7 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
     assert contents(root / "changing") == {
         name: content for name, content in contents(study).items() if read_by_reports(study, name)
     }
-    # What is damaged in the cache is read again.
+    # Damaged files in the cache are read again.
     damaged = root / "changing" / "rope-0-aa00" / "metrics.csv"
     damaged.write_bytes(damaged.read_bytes()[:-5])
     since = len(server.requests)
@@ -128,12 +128,12 @@ def test_only_what_has_changed_is_read_again(server, fetched, tmp_path):
 
 
 def read_by_reports(study, name):
-    """Manifests, the list, and the tables of runs that ended."""
+    """Return manifests, the list, and the tables of runs that ended."""
     run = study / name.partition("/")[0]
     return name.endswith(".json") or read_manifest(run).status in ("done", "diverged")
 
 
-def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
+def test_damaged_files_are_named_and_never_used(server, fetched, tmp_path):
     study = make(tmp_path / "runs", "bad")
     put_study(server, study)
     runs = {number.removeprefix("bad-"): run for number, run in server.runs.items()}
@@ -154,7 +154,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
     runs["aa07"].state = "killed"
     runs["report"].files |= {"record/runs/../outside.csv": b"x", "record/runs/..": b"x"}
 
-    root, said = fetched("bad")
+    root, printed = fetched("bad")
     found = statuses(root, "bad")
     assert found["rope-0-aa00"] == ("unreadable", "metrics.csv is damaged")
     assert found["rope-1-aa01"] == ("unreadable", "position.csv is missing")
@@ -172,7 +172,7 @@ def test_what_is_bad_is_named_and_never_used(server, fetched, tmp_path):
         "fox-1-aa07 (bad-aa07) has no record: killed in W&B",
         "6 of the 10 runs that the study lists have no record in W&B",
     ):
-        assert line in said, said
+        assert line in printed, printed
     kept = {path.relative_to(root) for path in root.rglob("*.csv")}
     assert {str(path.parent) for path in kept} == {f"bad/{name}" for name in [*[*RUNS][:2], "alibi-1-aa03"]}
     assert not list(tmp_path.rglob("outside*"))
@@ -188,15 +188,15 @@ def test_a_damaged_list_is_named_and_runs_are_listed_by_name(server, fetched, tm
         listed.files["record/study.json"] = content
         if content is None:
             del server.runs[listed.name]
-        root, said = fetched("listless")
-        assert line in said
+        root, printed = fetched("listless")
+        assert line in printed
         assert [run.name for run in load("listless", root).runs] == sorted(
             [*RUNS, *([REFUSED] if content else [])]
         )
         assert not (root / "listless" / "study.json").exists()
 
 
-def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, fetched, tmp_path):
+def test_of_two_equal_runs_the_newest_finished_one_is_used(server, fetched, tmp_path):
     for place, facts in (
         ("first", {"finished": "2026-01-01T00:02:00+00:00", "shift": 0.5}),
         ("second", {"finished": "2026-01-01T00:01:00+00:00"}),
@@ -204,14 +204,14 @@ def test_of_two_runs_that_are_the_same_the_newest_finished_one_is_used(server, f
     ):
         made = write_run(tmp_path / place, "rope-0-aa00", study="twice", identity="aa00", **facts)
         put(server, made, f"twice-{place}", "twice")
-    root, said = fetched("twice")
-    assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in said
+    root, printed = fetched("twice")
+    assert "rope-0-aa00 is in W&B 3 times: rope-0-aa00 (twice-first) is used, the newest" in printed
     assert contents(root / "twice" / "rope-0-aa00") == contents(tmp_path / "first" / "twice" / "rope-0-aa00")
 
 
 @pytest.mark.parametrize(("code", "expected"), [(404, 0), (500, 1)])
-def test_a_file_that_is_listed_and_not_given(study, said, tmp_path, monkeypatch, code, expected):
-    """404: its sending was broken off, and the run is listed as damaged. Else no report is made."""
+def test_a_listed_file_that_the_server_lacks(study, run_command, tmp_path, monkeypatch, code, expected):
+    """404: the upload was interrupted, and the run is listed as damaged. Other errors: no report."""
     given = Listener._stored
 
     def stored(listener, seen, path):
@@ -221,7 +221,7 @@ def test_a_file_that_is_listed_and_not_given(study, said, tmp_path, monkeypatch,
 
     monkeypatch.setattr(Listener, "_stored", stored)
     monkeypatch.setattr(wandb_account, "RETRIES", 1)
-    status, _, err = said(main, "source=wandb", "study=made")
+    status, _, err = run_command(main, "source=wandb", "study=made")
     assert status == expected
     if code == 404:
         assert "alibi-1-aa03 (made-aa03): metrics.csv is missing in W&B" in err
@@ -245,8 +245,8 @@ def test_a_file_that_is_listed_and_not_given(study, said, tmp_path, monkeypatch,
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
     ],
 )
-def test_what_is_not_there_is_said_in_one_line(study, said, tmp_path, arguments, expected):
-    assert_refused(said(main, *arguments.split()), expected)
+def test_missing_studies_and_runs_are_named_in_one_line(study, run_command, tmp_path, arguments, expected):
+    assert_refused(run_command(main, *arguments.split()), expected)
     assert not (tmp_path / "reports").exists()
 
 
@@ -258,10 +258,10 @@ def test_what_is_not_there_is_said_in_one_line(study, said, tmp_path, arguments,
         ("WANDB_BASE_URL", "http://127.0.0.1:1", 1, "W&B does not answer: "),
     ],
 )
-def test_a_server_that_does_not_answer_is_said_in_one_line(
+def test_a_server_that_does_not_answer_is_named_in_one_line(
     server, tmp_path, monkeypatch, capfd, setting, value, status, expected
 ):
-    """Nothing else is printed, also not by the client, and no question asked."""
+    """Nothing else is printed, not even by the client, and there is no prompt."""
     monkeypatch.chdir(tmp_path)
     with online(server), pytest.MonkeyPatch.context() as patch:
         patch.setenv("NETRC", str(tmp_path / "no-netrc"))

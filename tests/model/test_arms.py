@@ -1,4 +1,4 @@
-"""The files of conf/pos and conf/attention: every field counts, none is hidden, no two are the same model."""
+"""The files of conf/pos and conf/attention: every field has an effect, none is hidden, all models differ."""
 
 import typing
 from functools import cache
@@ -15,7 +15,7 @@ from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
 
 
 def other_values(annotation: Any, value: Any) -> list[Any]:
-    """Other values of a field; the first that the arm accepts is tried."""
+    """Return other values of a field; the test uses the first that the arm accepts."""
     if typing.get_origin(annotation) is Literal:
         return [choice for choice in typing.get_args(annotation) if choice != value]
     if isinstance(value, bool):
@@ -26,7 +26,7 @@ def other_values(annotation: Any, value: Any) -> list[Any]:
         return [[each + 1 for each in value]] if isinstance(value[0], int) else [value[::-1]]
     if isinstance(value, dict) and "kind" in value:
         return [{"kind": "linear"}]
-    if isinstance(value, dict):  # a section inside: with another value of its first number
+    if isinstance(value, dict):  # an inner section with another value of one number
         return [
             {**value, key: other}
             for key, inner in value.items()
@@ -37,11 +37,11 @@ def other_values(annotation: Any, value: Any) -> list[Any]:
 
 
 def fields():
-    """Every field of every file in conf/pos and conf/attention, other than the one that names its module."""
+    """Yield every field of every file in conf/pos and conf/attention except the one that names its module."""
     geometry = Geometry(64, 2, 64, layers=4)
     for name, section in POSITIONS.items():
         scheme = build_scheme(section, geometry)
-        for key in section.keys() - {"scheme", "rate"}:  # a rate changes the training
+        for key in section.keys() - {"scheme", "rate"}:  # a rate changes the training only
             yield "pos", name, key, scheme.options_class.model_fields[key].annotation
     for name, section in ATTENTIONS.items():
         for key in section.keys() - {"kind"}:
@@ -50,7 +50,7 @@ def fields():
 
 @torch.no_grad()
 def logits(pos, attention):
-    """Of a model with L = 64 at 2 L, where schemes differ that agree up to L, or up to `start`."""
+    """Return logits at 2 L of a model with L = 64; some schemes differ only past L or past `start`."""
     if "start" in pos:
         pos = {**pos, "start": pos["start"] // 4}
     layers = 4 if "schedule" in str(pos) or attention["kind"] == "hybrid" else 1
@@ -62,7 +62,7 @@ def logits(pos, attention):
 def with_section(group, section):
     if group == "pos":
         return logits(section, ATTENTIONS["softmax"])
-    return logits(SCHEMES["none"], section)  # which every mixer takes
+    return logits(SCHEMES["none"], section)  # which every mixer accepts
 
 
 @cache
@@ -85,32 +85,32 @@ def test_every_field_of_every_arm_changes_the_model(group, name, key, annotation
 
 @pytest.mark.parametrize("pos", POSITIONS)
 def test_no_two_arms_are_the_same_model(pos):
-    mine = logits_of_arm("pos", pos)
+    logits = logits_of_arm("pos", pos)
     for other in POSITIONS.keys() - {pos}:
-        theirs = logits_of_arm("pos", other)
-        length = min(mine.shape[1], theirs.shape[1])
-        assert not torch.allclose(mine[:, :length], theirs[:, :length], atol=1e-6), other
+        others = logits_of_arm("pos", other)
+        length = min(logits.shape[1], others.shape[1])
+        assert not torch.allclose(logits[:, :length], others[:, :length], atol=1e-6), other
 
 
 @pytest.mark.parametrize("pos", POSITIONS)
-def test_a_scheme_has_a_rate_where_it_has_parameters(pos):
+def test_a_scheme_has_a_rate_if_it_has_parameters(pos):
     scheme = build_scheme(POSITIONS[pos], Geometry(64, 2, 64, layers=4))
     assert set(scheme.rates()) == set(scheme.parameters())
-    assert bool(scheme.rates()) == ("'rate'" in str(POSITIONS[pos]))  # also of a scheme inside
+    assert bool(scheme.rates()) == ("'rate'" in str(POSITIONS[pos]))  # also of an inner scheme
 
 
 @pytest.mark.parametrize("pos", SCHEMES)
-def test_a_scheme_passes_the_checks_for_schemes_of_others(pos):
-    """Among them: every fast form is the plain one, with the gradients of all that is learned."""
+def test_a_scheme_passes_the_checks_for_external_schemes(pos):
+    """One check: every fast form equals the plain one, with the gradients of all parameters."""
     outcomes = {outcome.title: outcome for outcome in check_scheme(SCHEMES[pos], ATTENTIONS)}
     assert [outcome for outcome in outcomes.values() if outcome.passed is False] == []
-    # These vary with what is drawn, or with what the text has.
+    # These depend on random draws or on the text.
     invariant = outcomes["its logits change with a shift as `shift_invariant` says"].note != ""
     assert invariant == (pos in ("bipe_alibi", "fope", "rope_randomised"))
 
 
-def test_the_checks_refuse_a_hybrid_only_where_a_whole_model_does():
-    """T5's table serves the layers with attention; FoX has gates in the others, too."""
+def test_the_checks_refuse_a_hybrid_only_if_a_model_does():
+    """T5's table serves the layers with attention; FoX has gates in the other layers, too."""
     hybrid = {"hybrid": ATTENTIONS["hybrid"]}
     notes = {pos: list(check_scheme(SCHEMES[pos], hybrid))[-1].note for pos in ("t5", "fox")}
     assert notes["t5"] == "it has no matrix of weights"
@@ -125,8 +125,8 @@ def build(group, section):
 
 
 @pytest.mark.parametrize("group", ["pos", "attention"])
-def test_arms_leave_nothing_to_hidden_defaults(group):
-    """A field that a file does not say is an error, so that a file shows all that decides."""
+def test_arms_have_no_hidden_defaults(group):
+    """A missing field is an error, so that a file shows everything that has an effect."""
     for section in (POSITIONS if group == "pos" else ATTENTIONS).values():
         for key in section.keys() - {"scheme", "kind"}:
             with pytest.raises(ConfigError, match=f"{group}.{key} is missing"):

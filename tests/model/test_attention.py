@@ -1,4 +1,4 @@
-"""Every attention against the sums as they are written, outputs and every gradient, in float64."""
+"""Every attention compared with the sums of its formula, outputs and every gradient, in float64."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ MIXERS = ["retention", "gated_linear", "gated_delta", "hybrid"]  # without a mat
 
 
 def by_the_formula(attend, q, k, v, site):
-    """The sums as they are written, one query after the other: the reference of every attention."""
+    """Compute the sums of the formula, one query after the other: the reference of every attention."""
     scheme, geometry, positions, length = site.scheme, site.scheme.geometry, site.positions, q.shape[-2]
     bias = scheme.pairwise_bias(positions, positions)
     kernel = attend.form == "O(L)"
@@ -64,7 +64,7 @@ def by_the_formula(attend, q, k, v, site):
 
 
 def turned(x, angles):
-    """The pairs (c, c + K/2) of x as complex numbers, turned by the angles of a site, where it has any."""
+    """Return x with its pairs (c, c + K/2), as complex numbers, turned by the angles of a site, if any."""
     if angles is None:
         return x
     pairs = torch.complex(*x.chunk(2, dim=-1)) * torch.exp(1j * angles)
@@ -77,7 +77,7 @@ GEOMETRIES = {
     "window": {"window": 5},
     "two-sided window": {"causal": False, "window": 5},
 }
-# They have formulas of their own in test_parity_formulas.py and test_parity_by_content.py.
+# Their formulas are in test_parity_formulas.py and test_parity_by_content.py.
 BY_PAIRS = {"cope", "wall", "stick_breaking", "path"}
 CASES = [(*pair, "causal") for pair in ropes_once(PAIRS) if pair[0] not in BY_PAIRS]
 CASES += [
@@ -86,12 +86,12 @@ CASES += [
     for pair in ropes_once(pairs_that_work(Geometry(24, 3, 1000, layers=4, **geometry)))
     if geometry and pair[0] not in BY_PAIRS
 ]
-# As many random features as a head has numbers, which these turn.
+# These schemes rotate the features: as many as the width of a head.
 CASES += [(pos, {"kind": "performer", "features": 8}, "causal") for pos in ("pope", "carope")]
 
 
 @pytest.mark.parametrize(("pos", "attention", "seen"), CASES)
-def test_every_pair_is_its_formula(pos, attention, seen, monkeypatch):
+def test_every_pair_equals_its_formula(pos, attention, seen, monkeypatch):
     monkeypatch.setitem(linear.CHUNK, "cpu", 4)
     Case(pos, 13, **GEOMETRIES[seen]).check(attention, by_the_formula)
 
@@ -103,8 +103,8 @@ def test_every_pair_is_its_formula(pos, attention, seen, monkeypatch):
         *(("t5", attention, 6, "two-sided") for attention in ("flash", "linear", "softmax")),
     ],
 )
-def test_the_last_tokens_alone_get_what_they_get_among_all(pos, attention, last, seen):
-    """By rows of weights up to half of the tokens, and whole beyond."""
+def test_the_last_tokens_only_get_the_same_output_as_among_all(pos, attention, last, seen):
+    """Up to half of the tokens by rows of weights, beyond that by the whole output."""
 
     def alone(attend, *arguments):
         return attend.attend_last(*arguments, last)
@@ -122,8 +122,8 @@ def test_flash_is_softmax_at_the_edges_of_strips(pos, length):
 
 
 @pytest.mark.parametrize("pos", ["rope", "pope", "alibi", "none"])
-def test_flash_takes_heads_of_two_numbers(pos):
-    """Rotated, they do not lie side by side in memory."""
+def test_flash_accepts_heads_of_width_two(pos):
+    """Rotated, they are not contiguous in memory."""
     tokens, logits = torch.arange(12).reshape(2, 6), []
     for attention in ("flash", "softmax"):
         logits.append(make_gpt(POSITIONS[pos], ATTENTIONS[attention], width=8)(tokens))
@@ -140,7 +140,7 @@ def test_flash_takes_heads_of_two_numbers(pos):
     ],
     ["missing", "with other arguments"],
 )
-def test_flash_without_pytorchs_private_operators_is_the_same_and_says_so(pos, kernel, how, monkeypatch):
+def test_flash_without_private_operators_is_the_same_and_names_its_kernel(pos, kernel, how, monkeypatch):
     case, ran = Case(pos, 150), []
 
     def noted(attend, *arguments):
@@ -158,7 +158,7 @@ def test_flash_without_pytorchs_private_operators_is_the_same_and_says_so(pos, k
 
 
 @pytest.mark.parametrize("pos", KERNELS)
-def test_flash_keeps_no_square_matrix_and_names_its_kernel(pos):
+def test_flash_stores_no_square_matrix_and_names_its_kernel(pos):
     assert max(sizes_kept(pos, "flash", 4 * STRIP)) < (4 * STRIP) ** 2
     attend, scheme, _ = parts(pos, "flash")
     case = Case(pos, 5)
@@ -166,13 +166,13 @@ def test_flash_keeps_no_square_matrix_and_names_its_kernel(pos):
     assert attend.kernel == KERNELS[pos]
 
 
-# Every scheme and attention by itself: test_arms.py.
+# Every scheme and every attention: test_arms.py.
 WHOLE = [("learned", "flash"), ("bipe_alibi", "softmax"), ("fox", "linear"), ("as_command_a", "linear")]
 
 
 @pytest.mark.parametrize(("pos", "attention"), [*WHOLE, *(("none", name) for name in MIXERS)])
 def test_a_gpt_is_causal(pos, attention):
-    """A changed token changes its own logits and later ones, none before it; and the past is used."""
+    """A changed token changes its own and all later logits, and no earlier one."""
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention])
     tokens = torch.randint(0, 50, (1, 40), generator=torch.Generator().manual_seed(0))
     changed = tokens.clone()

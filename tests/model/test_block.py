@@ -1,4 +1,4 @@
-"""The parts of a block. Those of the transformers library's models: library/test_to_transformers.py."""
+"""The parts of a block. Blocks of published models: library/test_to_transformers.py."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from support.runs import request
 
 SIZES = {"layers": 2, "width": 32, "heads": 2}
 LLAMA = {"norm": "rms", "mlp": "swiglu", "bias": False}
-# Every option, changed by itself.
+# Every option, changed one at a time.
 CHANGES = [
     {"norm": "rms"},
     {"mlp": "swiglu"},
@@ -35,7 +35,7 @@ def tokens():
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=NAMES)
-def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
+def test_an_option_changes_the_model_which_stays_causal(change, tokens):
     assert set(NAMES) == set(BlockOptions.model_fields)
     gpt, other = (make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=2, **block) for block in ({}, change))
     with torch.no_grad():
@@ -53,14 +53,14 @@ def test_an_option_changes_the_model_and_leaves_it_causal(change, tokens):
 @pytest.mark.parametrize(
     "change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1, "canon": ["b", "d"]}]
 )
-def test_the_foreseen_size_is_nearly_that_of_the_matrices(change):
+def test_the_estimated_size_is_nearly_that_of_the_matrices(change):
     config = resolve(request(model={**SIZES, **change}).config)
     gpt = make_gpt(config.pos, config.attention, context_length=32, vocabulary=256, **SIZES, **change)
     matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim >= 2)
     assert 0.85 * 16 * matrices < size_of(config).disk < 1.03 * 16 * matrices
 
 
-def test_flops_count_the_output_matrix_and_not_an_embedding_that_only_looks_up():
+def test_flops_include_the_output_matrix_but_no_untied_embedding():
     tied = make_gpt(SCHEMES["none"], ATTENTIONS["flash"])
     untied = make_gpt(SCHEMES["none"], ATTENTIONS["flash"], tied=False)
     assert untied.parameter_count() == tied.parameter_count() + 50 * 32
@@ -68,11 +68,11 @@ def test_flops_count_the_output_matrix_and_not_an_embedding_that_only_looks_up()
 
 
 def test_normalised_queries_and_keys_have_the_dtype_of_the_values():
-    """The autocast of CUDA computes an RMSNorm in float32, which that of a CPU does not."""
+    """CUDA's autocast computes an RMSNorm in float32; a CPU's does not."""
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], qk_norm=True).bfloat16()
     attention = gpt.blocks[0].attention
     for norm in (attention.norm_queries, attention.norm_keys):
-        norm.register_forward_hook(lambda module, given, found: found.float())
+        norm.register_forward_hook(lambda module, arguments, found: found.float())
     x = torch.zeros(1, 8, 32, dtype=torch.bfloat16)
     *projected, _ = attention.projected(x, Site(gpt.scheme.layer(0), torch.arange(8)))
     assert {part.dtype for part in projected} == {torch.bfloat16}
@@ -81,7 +81,7 @@ def test_normalised_queries_and_keys_have_the_dtype_of_the_values():
 @pytest.mark.parametrize("change", [{}, {"mlp": "swiglu", "query_groups": 2, "qk_norm": True}])
 @pytest.mark.parametrize("letter", "abcd")
 def test_a_canon_layer_is_a_depthwise_convolution_added_to_its_input(letter, change, tokens):
-    """Beside the block without it, with PyTorch's convolution hooked in where the paper has it."""
+    """Compared with the block without it and PyTorch's convolution hooked in where the paper has it."""
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=1, canon=[letter], **change)
     plain = make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], layers=1, **change)
     plain.load_state_dict(gpt.state_dict(), strict=False)
@@ -121,7 +121,7 @@ def test_a_canon_layer_is_a_depthwise_convolution_added_to_its_input(letter, cha
             torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-10, rtol=1e-8)
 
 
-def test_canon_kernels_are_drawn_as_pytorchs_and_leave_the_other_weights_as_they_were():
+def test_canon_kernels_are_drawn_as_in_pytorch_and_change_no_other_weights():
     sizes = {**SIZES, "width": 64}
     plain, gpt = (
         make_gpt(SCHEMES["rope"], ATTENTIONS["flash"], **sizes, canon=canon) for canon in ([], ["a", "d"])
@@ -135,6 +135,6 @@ def test_canon_kernels_are_drawn_as_pytorchs_and_leave_the_other_weights_as_they
     assert drawn.std() == pytest.approx(12**-0.5, rel=0.05)
 
 
-def test_letters_are_named_in_any_order():
+def test_letters_may_have_any_order():
     wanted, other = (request(model={**SIZES, "canon": canon}) for canon in (["c", "a"], ["a", "c"]))
     assert wanted.config == other.config

@@ -1,4 +1,4 @@
-"""The loss in blocks of logits, against PyTorch's cross entropy of all of them."""
+"""The loss in blocks of logits, compared with PyTorch's cross entropy over all of them."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ TOKENS, WIDTH, VOCABULARY = 96, 8, 300
 
 
 @pytest.fixture
-def given():
+def inputs():
     torch.manual_seed(0)
     x = torch.randn(TOKENS, WIDTH, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(VOCABULARY, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -24,9 +24,9 @@ def given():
 
 
 @pytest.mark.parametrize("logits", [1, 1000, 7 * VOCABULARY, TOKENS * VOCABULARY])
-def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, given, logits):
+def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, inputs, logits):
     monkeypatch.setattr(in_blocks, "LOGITS", logits)
-    x, weight, targets = given
+    x, weight, targets = inputs
     expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
     found = in_blocks.mean_loss(x, weight, targets)
     assert_same_with_gradients(found, expected, [x, weight], tolerance=1e-13)
@@ -34,9 +34,9 @@ def test_loss_and_gradients_are_those_of_all_logits(monkeypatch, given, logits):
     torch.testing.assert_close(in_blocks.losses(x, weight, targets), each, rtol=1e-12, atol=0)
 
 
-def test_no_tensor_is_as_large_as_all_logits(monkeypatch, given):
+def test_no_tensor_is_as_large_as_all_logits(monkeypatch, inputs):
     monkeypatch.setattr(in_blocks, "LOGITS", 10 * VOCABULARY)
-    x, weight, targets = given
+    x, weight, targets = inputs
     with Largest() as seen:
         in_blocks.mean_loss(x, weight, targets).backward()
         in_blocks.losses(x, weight, targets)
@@ -44,9 +44,9 @@ def test_no_tensor_is_as_large_as_all_logits(monkeypatch, given):
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_gradients_keep_float32_under_autocast(monkeypatch, given, device):
+def test_gradients_keep_float32_under_autocast(monkeypatch, inputs, device):
     monkeypatch.setattr(in_blocks, "LOGITS", 1000)
-    x, weight, targets = (tensor.detach().to(device) for tensor in given)
+    x, weight, targets = (tensor.detach().to(device) for tensor in inputs)
     x, weight = (tensor.float().requires_grad_() for tensor in (x, weight))
     expected = cross_entropy(x @ weight.T, targets, ignore_index=UNSCORED)
     with torch.autocast(device, torch.bfloat16):
@@ -58,9 +58,9 @@ def test_gradients_keep_float32_under_autocast(monkeypatch, given, device):
         torch.testing.assert_close(gradient, plain, rtol=0.1, atol=0.002)
 
 
-def test_a_second_backward_pass_is_refused(monkeypatch, given):
+def test_a_second_backward_pass_is_refused(monkeypatch, inputs):
     monkeypatch.setattr(in_blocks, "LOGITS", 1000)
-    loss = in_blocks.mean_loss(*given)
+    loss = in_blocks.mean_loss(*inputs)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()

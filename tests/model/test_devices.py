@@ -1,4 +1,4 @@
-"""Models in the precisions of training beside float64, on a CPU and on a GPU."""
+"""Models in the precisions of training compared with float64, on a CPU and on a GPU."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -15,10 +15,10 @@ from poslab.model.positions import Geometry, build_scheme
 from support.devices import CUDA
 from support.models import ATTENTIONS, BY_TURNS, PAIRS, SCHEMES, make_gpt, ropes_once
 
-HEADS, HEAD_WIDTH, LENGTH = 2, 16, 300  # heads that every kernel takes, and more than two of their blocks
-# Of the norm of what is compared. bfloat16 has 8 bits: its numbers are 0.4 % apart.
+HEADS, HEAD_WIDTH, LENGTH = 2, 16, 300  # heads that every kernel accepts, and more than two of their blocks
+# Relative to the norm. bfloat16 has 8 bits: its numbers are 0.4 % apart.
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
-# Linear attention and Performer on a CPU too, which shows that the test is right; flash in all its kernels.
+# Linear attention and Performer on a CPU too, which shows that the test is right; flash in all kernels.
 ON_CPU = ("rope", "t5", "fox")
 FLASH = [pair for pair in ropes_once(PAIRS) if pair[1] == "flash"]
 TWO_SIDED = [("rope", "flash"), ("t5", "flash"), ("alibi", "flash"), ("rope", "linear"), ("alibi", "linear")]
@@ -31,7 +31,7 @@ CASES = [
 
 
 def outputs_and_gradients(pos, attention, causal, device, dtype, plain):
-    """Of one layer under random parameters; `plain`: by T x T products in float64 on the CPU."""
+    """Return those of one layer with random parameters; `plain`: by T x T products in float64 on the CPU."""
     geometry = Geometry(HEADS * HEAD_WIDTH, HEADS, 320, layers=4, causal=causal)
     generator = torch.Generator().manual_seed(7)
     whole = build_scheme(SCHEMES[pos], geometry)
@@ -63,7 +63,7 @@ def outputs_and_gradients(pos, attention, causal, device, dtype, plain):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("pos", "attention", "causal", "device"), CASES)
-def test_every_pair_and_its_gradients_are_those_of_the_plain_form(pos, attention, causal, device, dtype):
+def test_every_pair_and_its_gradients_equal_the_plain_form(pos, attention, causal, device, dtype):
     mine = outputs_and_gradients(pos, attention, causal, device, dtype, plain=False)
     assert_near(
         mine, outputs_and_gradients(pos, attention, causal, device, dtype, plain=True), TOLERANCE[dtype]
@@ -73,7 +73,7 @@ def test_every_pair_and_its_gradients_are_those_of_the_plain_form(pos, attention
 def assert_near(mine, expected, tolerance):
     largest = max(float(each.detach().norm()) for each in expected[1:])
     for one, other in zip(mine, expected, strict=True):
-        # A gradient that cancels out (of a bias that softmax ignores) has the rounding of the others.
+        # A gradient that cancels (of a bias that softmax ignores) has the rounding errors of the others.
         size = max(float(other.detach().norm()), 0.1 * largest)
         assert float((one.detach().cpu().double() - other.detach()).norm()) < tolerance * size
 
@@ -93,7 +93,7 @@ def test_a_gpt_of_mixers_has_the_loss_and_gradients_of_float64(mixer, device):
 
 
 class Copies(TorchDispatchMode):
-    """Notes every copy between the processor and a device: one that is not asked for is waited for."""
+    """Records every copy between CPU and device; a copy that is not asynchronous has to be waited for."""
 
     def __init__(self):
         super().__init__()
@@ -113,9 +113,9 @@ WAITING = {*BY_TURNS, *((pos, "linear") for pos in ON_CPU), *FLASH}
 
 
 @pytest.mark.parametrize(("pos", "attention"), sorted(WAITING))
-def test_no_pair_has_the_processor_wait_for_a_number(pos, attention, monkeypatch):
-    """Forward and backward on a device without numbers: reading one raises, and a copy to it is noted."""
-    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: nullcontext())  # it has none there
+def test_no_pair_makes_the_cpu_wait_for_the_device(pos, attention, monkeypatch):
+    """Forward and backward on the meta device: reading a number raises, and a copy to it is recorded."""
+    monkeypatch.setattr(torch, "autocast", lambda *arguments, **options: nullcontext())  # meta has none
     monkeypatch.setitem(CHUNK, "meta", 16)
     layers = 4 if SCHEMES[pos]["scheme"] == "schedule" else 1
     gpt = make_gpt(SCHEMES[pos], ATTENTIONS[attention], layers=layers, dtype=torch.float32).to("meta")

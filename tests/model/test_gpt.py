@@ -1,4 +1,4 @@
-"""The GPT: sizes, initial weights, older checkpoints. Others' models: library/test_to_transformers.py."""
+"""The GPT: sizes, initial weights, older checkpoints. Published models: library/test_to_transformers.py."""
 
 import copy
 from functools import partial
@@ -22,14 +22,14 @@ def of_size(name: str, vocabulary: int, pos: str = "rope") -> GPT:
         return GPT(vocabulary, geometry, scheme, attentions)
 
 
-def test_sizes_have_the_parameters_that_they_promise():
+def test_sizes_have_the_documented_number_of_parameters():
     assert of_size("nano", 256).parameter_count() == pytest.approx(0.8e6, rel=0.05)
     assert of_size("micro", 256).parameter_count() == pytest.approx(10.7e6, rel=0.01)
-    # GPT-2's smallest, with its learned positions, to the last one
+    # GPT-2's smallest, with its learned positions, exactly
     assert of_size("small", 50_257, pos="learned").parameter_count() == 124_439_808
 
 
-def test_shared_weights_start_the_same_under_every_scheme_and_attention():
+def test_initial_weights_do_not_depend_on_scheme_and_attention():
     reference = dict(make_gpt(SCHEMES["none"], ATTENTIONS["softmax"]).named_parameters())
     for pos, attention in [*BY_TURNS, ("rope", "gated_delta")]:
         for name, parameter in make_gpt(SCHEMES[pos], ATTENTIONS[attention]).named_parameters():
@@ -38,7 +38,7 @@ def test_shared_weights_start_the_same_under_every_scheme_and_attention():
                 assert torch.equal(parameter, reference[name]), name
 
 
-def test_initial_weights_depend_on_the_seed_and_on_nothing_else_and_no_two_are_alike():
+def test_initial_weights_depend_only_on_the_seed_and_all_differ():
     def weights(state, seed=0):
         torch.manual_seed(state)
         return make_gpt(SCHEMES["fox"], ATTENTIONS["flash"], seed=seed, output_gate=True).state_dict()
@@ -60,7 +60,7 @@ def test_initial_weights_have_gpt2s_deviations():
     assert deviations["blocks.3.attention.project_attention.weight"] == pytest.approx(0.02 / 4, rel=0.05)
 
 
-def test_a_scheme_refuses_lengths_that_it_has_no_value_for_and_a_model_unknown_reductions():
+def test_lengths_past_a_schemes_table_and_unknown_reductions_are_refused():
     gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["softmax"], context_length=16)
     with pytest.raises(ValueError, match="defined up to 16"):
         gpt(torch.zeros(1, 17, dtype=torch.long))
@@ -69,14 +69,14 @@ def test_a_scheme_refuses_lengths_that_it_has_no_value_for_and_a_model_unknown_r
         gpt(tokens, targets=tokens, reduction="sum")
 
 
-def test_flops_are_six_a_parameter_and_token_plus_attention():
+def test_flops_are_six_per_parameter_and_token_plus_attention():
     gpt = of_size("small", 50_257)
     embedded = 50_257 * 768
     matrices = embedded + 12 * 12 * 768 * 768
     assert gpt.training_flops(10) == 10 * (6 * matrices + 12 * 12 * 768 * 1024)
 
 
-def test_weights_load_by_the_names_that_they_have_in_older_checkpoints():
+def test_weights_of_older_checkpoints_load_by_their_names():
     gpt, other = (make_gpt(SCHEMES["fire"], ATTENTIONS["flash"], seed=seed) for seed in (0, 1))
     older = {drawn_as(name): tensor for name, tensor in gpt.state_dict().items()}
     assert {
@@ -98,7 +98,7 @@ def test_weights_load_by_the_names_that_they_have_in_older_checkpoints():
         other.load_state_dict(older)
 
 
-def test_parameters_stand_in_the_order_that_optimizer_states_know_them_by():
+def test_parameters_have_the_order_of_optimizer_states():
     gpt = make_gpt(SCHEMES["learned"], ATTENTIONS["performer"], layers=1)
     names = [drawn_as(name).removesuffix(".weight") for name, _ in gpt.named_parameters()]
     layers = ["norm_attention", "query_key_value", "project_attention", "norm_perceptron"]
@@ -112,7 +112,7 @@ def test_parameters_stand_in_the_order_that_optimizer_states_know_them_by():
 
 
 def test_compiled_blocks_run_in_training_only(monkeypatch):
-    """By a backend that runs PyTorch's own operators: what is compiled is counted, not how."""
+    """With a backend that runs PyTorch's own operators, which only counts the compiled graphs."""
     graphs = []
 
     def backend(graph, inputs):

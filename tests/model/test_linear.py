@@ -1,4 +1,4 @@
-"""Linear attention and Performer in chunks against T x T products, outputs and every gradient, in float64."""
+"""Linear attention and Performer in chunks compared with T x T products, with every gradient, in float64."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ WEIGHTS = ["none", "rope", "alibi", "t5", "fox"]  # a scheme for each way of wei
     ("pos", "causal"),
     [*((pos, True) for pos in (*WEIGHTS, "pope", "rope_randomised")), ("alibi", False), ("t5", False)],
 )
-def test_linear_keeps_memory_in_proportion_to_length(pos, causal):
+def test_memory_of_linear_is_proportional_to_the_length(pos, causal):
     longer, shorter = (sum(sizes_kept(pos, "linear", length, causal=causal)) for length in (2048, 1024))
     assert longer < 2.1 * shorter
 
@@ -38,14 +38,14 @@ def in_chunks_of(chunk):
     [1, 2, 63, 64, 65, 300],
     [16, 48, 64, 256],
 )
-def test_linear_in_chunks_is_the_masked_product(pos, causal, length, chunk):
-    """Outputs and every gradient to 1e-10, T5's table included, at any length and chunk size."""
+def test_linear_in_chunks_equals_the_masked_product(pos, causal, length, chunk):
+    """Outputs and every gradient to 1e-10, including T5's table, at any length and chunk size."""
     case = Case(pos, length, heads=2, batch=1, causal=causal)
     case.check("linear", how=in_chunks_of(chunk))
 
 
 class Everything(Scheme):
-    """A rotation, a learned bias with a learned geometric tail, and gates, which no scheme has together."""
+    """A rotation, a learned bias with a learned geometric tail, and gates; no scheme has all of them."""
 
     horizon = 5
 
@@ -79,7 +79,7 @@ def test_linear_combines_a_rotation_a_learned_bias_and_gates(chunk, consecutive)
     Case(Everything, 50, consecutive=consecutive).check("linear", how=in_chunks_of(chunk))
 
 
-def test_a_tail_beside_a_bias_by_both_positions_is_not_believed():
+def test_a_tail_is_ignored_with_a_bias_by_both_positions():
     class Both(Everything):
         def pairwise_bias(self, queries, keys):
             return super().pairwise_bias(queries, keys) / (queries[:, None] + 1)
@@ -90,7 +90,7 @@ def test_a_tail_beside_a_bias_by_both_positions_is_not_believed():
 
 @pytest.mark.parametrize("pos", ["none", "rope", "pope", "alibi", "t5"])
 def test_products_of_bfloat16_summed_in_float32_are_within_its_rounding(pos):
-    """As linear attention computes on CUDA without gates; bfloat16 has numbers 2^-7 apart at 1."""
+    """As linear attention computes on CUDA without gates; near 1, bfloat16 has steps of 2^-7."""
     case, results = Case(pos, 500, dtype=torch.float32), []
     upstream = torch.randn(case.v.shape, generator=torch.Generator().manual_seed(3))
     for half in (None, torch.bfloat16):
@@ -107,7 +107,7 @@ def test_products_of_bfloat16_summed_in_float32_are_within_its_rounding(pos):
 
 @pytest.mark.parametrize("pos", ["alibi", "t5", "fox"])
 def test_linear_is_stable_at_length(pos):
-    """At 4,000 tokens in float32, where a decay from the start would be below the smallest number."""
+    """At 4,000 tokens in float32, where a decay from the start would underflow."""
     length = 4_000
     case = Case(pos, length, heads=2, batch=1)
     results = []
@@ -131,7 +131,7 @@ def test_performer_is_finite_for_keys_of_any_length(norm):
     assert torch.isfinite(attend.attend(q.requires_grad_(), k, case.v, Site(scheme, torch.arange(300)))).all()
 
 
-def test_linears_features_and_their_slopes_do_not_round_to_nothing():
+def test_linears_features_and_their_slopes_do_not_underflow():
     attend, _, _ = parts("none", "linear")
     x = torch.tensor([-50.0, -17.0, -1.0, 0.0, 2.0], requires_grad=True)
     below = torch.tensor([-50.0, -17.0, -1.0, 0.0]).double().exp().tolist()
@@ -141,7 +141,7 @@ def test_linears_features_and_their_slopes_do_not_round_to_nothing():
     assert slopes.tolist() == pytest.approx([*below, 1.0], rel=1e-6)
 
 
-def test_performers_features_are_drawn_by_the_seed_for_each_layer_and_kept():
+def test_performers_features_depend_on_seed_and_layer_and_are_stored():
     one, again, other = (make_gpt(SCHEMES["none"], ATTENTIONS["performer"], seed=seed) for seed in (0, 0, 1))
     features = [gpt.state_dict()["blocks.0.attention.omega"] for gpt in (one, again, other)]
     assert torch.equal(features[0], features[1])

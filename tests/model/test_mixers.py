@@ -1,4 +1,4 @@
-"""Mixers without attention: against sums written in numpy, step by step, under schemes, and in hybrids."""
+"""Mixers without attention: compared with sums in numpy, step by step, under schemes, and in hybrids."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HYBRID = ATTENTIONS["hybrid"]
 
 
 def inputs(length, delta):
-    """q, k, v, log decays and strengths; keys have the length 1 that the delta rule needs."""
+    """Return q, k, v, log decays and strengths; keys have norm 1, which the delta rule needs."""
     stream = torch.Generator().manual_seed(length)
     q, k = torch.randn(2, 2, 3, length, 4, generator=stream, dtype=torch.float64)
     v = torch.randn(2, 3, length, 8, generator=stream, dtype=torch.float64)
@@ -36,7 +36,7 @@ def with_gradients(function, tensors):
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("chunk", [1, 16, 64])
 @pytest.mark.parametrize("length", [1, 16, 150])
-def test_chunks_are_the_steps_with_every_gradient(length, chunk, delta):
+def test_chunks_equal_the_steps_with_every_gradient(length, chunk, delta):
     tensors = inputs(length, delta)
     chunked = with_gradients(lambda *parts: by_chunks(*parts, chunk=chunk), tensors)
     assert_same(chunked, with_gradients(by_steps, tensors))
@@ -51,7 +51,7 @@ def test_long_and_short_memories_stay_finite_in_float32(log_decay):
 
 
 def mixer_under(pos, name):
-    """The mixer of a layer with random weights in float64, with vectors as training starts them."""
+    """Return a layer's mixer with random matrices in float64, and vectors as initialised for training."""
     scheme = build_scheme(SCHEMES[pos], GEOMETRY).double()
     mixer = build_attention(ATTENTIONS[name], GEOMETRY, scheme.layer(0))
     initialise(mixer, 0, GEOMETRY.layers, "blocks.0.attention")
@@ -67,7 +67,7 @@ def hidden(length):
 
 
 def numpy_mixer(mixer, x, turned):
-    """The whole mixer in numpy, token by token; `turned` turns (H T K) queries and keys."""
+    """Compute the whole mixer in numpy, token by token; `turned` rotates (H T K) queries and keys."""
     weights = {name: parameter.detach().numpy() for name, parameter in mixer.named_parameters()}
 
     def silu(z):
@@ -109,7 +109,7 @@ def numpy_mixer(mixer, x, turned):
 
 @pytest.mark.parametrize("pos", ["none", "rope"])
 @pytest.mark.parametrize("name", MIXERS)
-def test_a_mixer_is_its_formula(name, pos):
+def test_a_mixer_equals_its_formula(name, pos):
     mixer, scheme = mixer_under(pos, name)
     x, positions = hidden(70), torch.arange(70)
     found = mixer(x, Site(scheme, positions)).detach().numpy()
@@ -127,7 +127,7 @@ def test_a_mixer_is_its_formula(name, pos):
 
 
 @pytest.mark.parametrize("name", MIXERS)
-def test_the_last_tokens_alone_get_what_they_get_among_all(name):
+def test_the_last_tokens_only_get_the_same_output_as_among_all(name):
     mixer, scheme = mixer_under("rope", name)
     whole, *alone = (mixer(hidden(70), Site(scheme, torch.arange(70), last=last)) for last in (None, 1, 65))
     torch.testing.assert_close(alone, [whole[:, -1:], whole[:, -65:]])
@@ -135,7 +135,7 @@ def test_the_last_tokens_alone_get_what_they_get_among_all(name):
 
 
 @pytest.mark.parametrize("name", MIXERS)
-def test_half_precision_is_close_and_under_autocast_the_state_is_not_in_it(name):
+def test_half_precision_is_close_and_the_state_is_in_float32(name):
     mixer, scheme = mixer_under("rope", name)
     x, site = hidden(70), Site(scheme, torch.arange(70))
     expected = mixer(x, site).float()
@@ -149,7 +149,7 @@ def test_half_precision_is_close_and_under_autocast_the_state_is_not_in_it(name)
 
 
 @pytest.mark.parametrize("name", MIXERS)
-def test_a_mixer_has_about_attentions_parameters_and_vectors_keep_mambas_values(name):
+def test_a_mixer_has_about_as_many_parameters_as_attention_and_mambas_initial_values(name):
     geometry = Geometry(128, 4, 128, 1)
     scheme = build_scheme(SCHEMES["none"], geometry)
     mixer = build_attention(ATTENTIONS[name], geometry, scheme)
@@ -164,8 +164,8 @@ def test_a_mixer_has_about_attentions_parameters_and_vectors_keep_mambas_values(
         assert not torch.equal(other.offset, mixer.offset)
 
 
-def test_a_hybrid_has_the_positions_in_its_attention_alone():
-    """Its recurrent layers are those of pos=none, whatever the scheme; and a bias acts where attention is."""
+def test_a_hybrid_has_positions_only_in_its_attention():
+    """Its recurrent layers are those of pos=none under every scheme; a bias acts in layers with attention."""
     tokens = torch.randint(0, 50, (1, 40), generator=torch.Generator().manual_seed(0))
     x = torch.randn(1, 40, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     outputs = {}
@@ -182,7 +182,7 @@ def test_a_hybrid_has_the_positions_in_its_attention_alone():
         assert same == [True, True, True, False]
 
 
-def test_a_scheme_with_parts_by_layer_is_given_to_the_layers_of_a_hybrid_that_use_it():
+def test_a_scheme_with_parts_by_layer_serves_the_layers_of_a_hybrid_that_use_it():
     layers = {"layers": ["none", "none", "none", "fox"], "schemes": {"none": {"scheme": "none"}}}
     layers["schemes"]["fox"] = POSITIONS["fox"]
     gpt = make_gpt({"scheme": "schedule", **layers}, HYBRID)

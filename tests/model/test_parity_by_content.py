@@ -1,4 +1,4 @@
-"""Scores that a token's content decides, against the papers' formulas, pair by pair.
+"""Scores that depend on the content of tokens, compared with the papers' formulas, pair by pair.
 
 Shapes: B batch, T tokens, H heads, K head width.
 """
@@ -56,8 +56,8 @@ def wall_logit(scheme, q, k, x, positions):
     return logit
 
 
-def test_wall_takes_gates_that_underflow():
-    """Channels that forget all at once: their exponents lie far below those that float32 has."""
+def test_wall_handles_gates_that_underflow():
+    """Channels that forget everything at once: their exponents are far below those of float32."""
     scheme, x, leaves = given("wall", offset=8.0)
     q, k, positions = queries_and_keys("consecutive")
     ours = scores(scheme, q.float(), 3 * k.float(), positions, 1000 * x.float())
@@ -69,7 +69,7 @@ def test_wall_takes_gates_that_underflow():
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 64])
-def test_wall_under_linear_is_gated_linear_attention(chunk):
+def test_wall_with_linear_equals_gated_linear_attention(chunk):
     """One gate and one token at a time, on channels of elu + 1; and by rows of weights."""
     q, k, positions = queries_and_keys("consecutive")
     scheme, x, leaves = given("wall", offset=1.0)
@@ -91,7 +91,7 @@ def test_wall_under_linear_is_gated_linear_attention(chunk):
 
 
 def path_logit(scheme, q, k, x, positions):
-    """By the reflection I - beta w w^T of each token, one by one."""
+    """Apply the reflection I - beta w w^T of each token, one by one."""
     read = x @ scheme.reduce.T @ scheme.expand.T
 
     @cache
@@ -181,7 +181,7 @@ SELECTIVE = [
     {"rank": 5, "activation": activation, "gated": gated, "base": base}
     for activation, gated, base in all_pairs(["silu", "none"], [True, False], [500000.0, 50.0])
 ]
-# Only the bias of Inkling reads the places.
+# Only Inkling's bias reads the positions.
 FORMULAS = [
     (fox_logit, "fox", {}, "scattered"),
     (wall_logit, "wall", {"offset": 8.0}, "scattered"),
@@ -195,7 +195,7 @@ FORMULAS = [
 
 @pytest.mark.parametrize(("formula", "name", "options", "places"), FORMULAS)
 def test_scores_by_the_formula(formula, name, options, places, monkeypatch):
-    monkeypatch.setattr(wall, "BLOCK", 4)  # so that keys lie in a block and before it
+    monkeypatch.setattr(wall, "BLOCK", 4)  # so that keys are in a block and before it
     assert_scores_are(formula, name, options, places)
 
 
@@ -207,7 +207,7 @@ IN_SEGMENT = [[0, 1, 0, 1, 2, 0, 0, 1, 2, 3, 4], [0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 
 @pytest.mark.parametrize(
     "options", [{"between": "rope", "constant": 100.0}, {"between": "alibi", "constant": 3.0}]
 )
-def test_bipe_counts_in_segments_and_between_them(options):
+def test_bipe_counts_within_segments_and_by_segment(options):
     q, k, positions = queries_and_keys("consecutive")
     scheme, x, _ = given("bipe", rate=1.0, ends=[END, 40], context_length=6, **options)
     scheme.read_tokens(torch.tensor(TEXT))

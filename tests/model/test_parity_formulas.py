@@ -1,4 +1,4 @@
-"""Scores against the papers' formulas, pair by pair, where the transformers library has no code.
+"""Scores compared with the papers' formulas, pair by pair, if the transformers library has no code.
 
 Shapes: B batch, T tokens, H heads, K head width.
 """
@@ -67,7 +67,7 @@ def pope(scheme, q, k, x, positions):
 
 
 def fope(scheme, q, k, x, positions):
-    """sum_c Re(q_c f_c(i) conj(k_c f_c(j))) / sqrt K, f of a pair that turns a sum of waves, else 1."""
+    """sum_c Re(q_c f_c(i) conj(k_c f_c(j))) / sqrt K; f is a sum of waves for a pair that turns, else 1."""
     scheme.draw(torch.Generator().manual_seed(3))
     assert scheme.mixtures.shape == (2, HEADS, 2, 2)
     cosines, sines = scheme.mixtures.double()
@@ -95,7 +95,7 @@ def fope(scheme, q, k, x, positions):
 
 
 def cope(scheme, q, k, x, positions):
-    """Three of the sums are above the last number."""
+    """Three of the sums are above the largest position."""
 
     def logit(batch, head, i, j):
         products = [q[batch, head, i] @ k[batch, head, m] / math.sqrt(WIDTH) for m in range(j, i + 1)]
@@ -121,8 +121,8 @@ def kerple(scheme, q, k, x, positions):
 
 BASE = {"base": 10000.0}
 HALF, INTERLEAVED = ({"pairing": pairing} for pairing in PAIRINGS)
-# Other rotations are compared with the transformers library. Scattered places tell more, but at those xPos
-# leaves nothing of most products.
+# Other rotations are compared with the transformers library. Scattered positions test more, but there xPos
+# makes most products vanish.
 FORMULAS = [
     # 2 pi / L is 0.098, and theta is 1, 0.1, 0.01, 0.001
     (rotary([*THETA[:2], 0.0, 0.0]), "hope", BASE | HALF),
@@ -154,8 +154,8 @@ def test_scores_by_the_formula(formula, name, options, places):
     assert_scores_are(formula, name, options, places)
 
 
-def test_fopes_waves_are_one_of_a_pairs_own_and_others_by_xavier():
-    """In 40 heads of 64 numbers at L = 64, 17 of 32 pairs turn once."""
+def test_fopes_waves_are_the_pairs_own_and_others_by_xavier():
+    """In 40 heads of width 64 at L = 64, 17 of 32 pairs complete a turn."""
     scheme = make_scheme("fope", width=64, heads=40, base=100.0, gain=0.5).layer(0)
     waves = sum(100 ** (-2 * c / 64) >= 2 * math.pi / 64 for c in range(32))
     scheme.draw(torch.Generator().manual_seed(3))
@@ -166,7 +166,7 @@ def test_fopes_waves_are_one_of_a_pairs_own_and_others_by_xavier():
     assert abs(others.mean().item()) < 0.05 * xavier.std().item()
 
 
-def test_fope_is_drawn_again_to_the_same_waves_and_apart_for_each_layer():
+def test_fope_draws_the_same_waves_again_and_others_for_each_layer():
     gpt = make_gpt(SCHEMES["fope"], {"kind": "flash"}, layers=2)
     first, second = (gpt.scheme.layer(index).mixtures.clone() for index in range(2))
     gpt.initialise(0)
@@ -175,7 +175,7 @@ def test_fope_is_drawn_again_to_the_same_waves_and_apart_for_each_layer():
 
 
 def test_stick_breaking_weighs_by_the_formula():
-    """One break after the other, from the nearest token on; the first token mixes nothing."""
+    """One break after the other, from the nearest token on; the first token attends to nothing."""
     q, k, positions = queries_and_keys("scattered")
     scheme = small("stick_breaking").layer(0)
     attend = build_attention({"kind": "softmax"}, scheme.geometry, scheme)
@@ -196,7 +196,7 @@ def test_stick_breaking_weighs_by_the_formula():
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("threshold", [4 / L, 1.0])
 def test_fire_scores_by_the_formula(threshold, places):
-    """Ours adds 1e-6 to the denominator, as the authors' code does: some 1e-6 of the quotient."""
+    """Like the authors' code, ours adds 1e-6 to the denominator: a relative difference of about 1e-6."""
     q, k, positions = queries_and_keys(places)
     scheme = small("fire", hidden=7, threshold=threshold)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Rotations, biases and rescalings against the transformers library's own code.
+"""Rotations, biases and rescalings compared with the code of the transformers library.
 
 Their code runs in float64 here (fixture `in_float64`), so that the tolerance is of rounding, 1e-10 or less,
 and a formula that is off by a little cannot hide in it. Where they force float32, the test says so.
@@ -52,10 +52,10 @@ WIDTHS, BASES, FACTORS = [8, 80, 128], [1e3, 5e5, 1e6], [1.5, 4.0, 32.0]
 
 
 def published():
-    """A scheme with its options, what the library calls it with its own, and a length that counts."""
+    """Yield a scheme with its options, the library's name and options for it, and a length that matters."""
     for factor, length in product([1.0, 2.0, 4.5], [1, L, L + 1, 16 * L]):
         yield "rope_dynamic", {"factor": factor}, "dynamic", {"factor": factor}, length
-    for factor in FACTORS:  # NTK is their dynamic at `factor` times the training length
+    for factor in FACTORS:  # NTK is their dynamic scaling at `factor` times the training length
         yield "rope_ntk", {"factor": factor}, "dynamic", {"factor": 1.0}, int(factor * L)
         for original in (6, 64, 1000, 8192):
             theirs = {"factor": factor, "original_max_position_embeddings": original}
@@ -103,8 +103,8 @@ def test_partial_rope(width, fraction, base, in_float64):
 @pytest.mark.parametrize(
     ("method", "rope_type"), [("pi", "linear"), ("dynamic", "dynamic"), ("yarn", "yarn")]
 )
-def test_a_rescaled_partial_rope_turns_as_theirs_with_a_partial_rotary_factor(method, rope_type, in_float64):
-    """Not compared: YaRN's temperature, theirs on the turned part alone, ours on all of q and k."""
+def test_a_rescaled_partial_rope_equals_theirs_with_a_partial_rotary_factor(method, rope_type, in_float64):
+    """Not compared: YaRN's temperature, which they apply to the rotated part only, we to all of q and k."""
     factor = 1.0 if method == "dynamic" else 4.0
     ours = make_rope("rope_partial", width=64, fraction=0.5)
     ours.rescale(Rescaling(method, factor))
@@ -113,14 +113,14 @@ def test_a_rescaled_partial_rope_turns_as_theirs_with_a_partial_rotary_factor(me
     close(ours.frequencies(32, torch.arange(4 * L)), theirs)
 
 
-def test_an_interpolated_p_rope_is_their_proportional_with_a_factor(in_float64):
+def test_an_interpolated_p_rope_equals_their_proportional_with_a_factor(in_float64):
     ours = make_rope("rope_p", width=64, fraction=0.75)
     ours.rescale(Rescaling("pi", 4.0))
     theirs, _ = their_frequencies("proportional", width=64, partial_rotary_factor=0.75, factor=4.0)
     close(ours.frequencies(64, torch.arange(10)), theirs)
 
 
-def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
+def test_yarn_rescales_the_pairs_that_hope_turns_as_in_rope():
     rope, hope = (make_rope(name, width=64) for name in ("rope", "hope"))
     for scheme in (rope, hope):
         scheme.rescale(Rescaling("yarn", 4.0))
@@ -134,7 +134,7 @@ def test_yarn_changes_the_pairs_that_hope_turns_as_those_of_rope():
 
 
 def assert_same_scores(scheme, positions, turned, tolerance=1e-10):
-    """Ours are the products of what `turned` makes of queries and keys, with the gradients of both."""
+    """Check that scores are the products of `turned` queries and keys, with the gradients of both."""
     q, k = torch.randn(2, 2, 4, len(positions), 16, requires_grad=True)
     theirs = turned(q) @ turned(k).mT / 16**0.5
     causal = torch.ones(theirs.shape[-2:], dtype=torch.bool).tril()
@@ -164,7 +164,7 @@ LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "factor": 8.0}
     ],
 )
 def test_scores_are_llamas(name, options, rope_type, rope, below, in_float64):
-    """Past L, and at scattered positions, where a phase of 1e5 is known to 1e-11."""
+    """Past L, and at scattered positions, where a phase of 1e5 is precise to 1e-11."""
     positions = scattered(150, below)
     rotary = llama.LlamaRotaryEmbedding(llama_config(rope_type, **rope))
     turns = rotary(torch.zeros(1), positions[None])
@@ -185,12 +185,12 @@ def test_scores_are_gptjs(turned, in_float64):
     assert_same_scores(scheme, torch.arange(150), theirs)
 
 
-# Other places
+# Other schemes
 
 
 @pytest.mark.parametrize("heads", [1, 3, 8, 12])
 def test_alibi_is_blooms(heads, in_float64):
-    """BLOOM adds m_h times the key's position, which differs by a constant a row."""
+    """BLOOM adds m_h times the key's position, which differs by a constant per row."""
     theirs, positions = build_alibi_tensor(torch.ones(1, 150), heads, torch.float64), torch.arange(150)
     ours = make_scheme("alibi", heads=heads).pairwise_bias(positions, positions)
     causal = torch.ones(150, 150, dtype=torch.bool).tril()
@@ -208,7 +208,7 @@ def test_sinusoidal_encoding_is_xlms(width):
 
 
 def t5_pair(buckets, max_distance):
-    """Ours, and T5's attention with the same biases: its table is ours times sqrt K."""
+    """Return our scheme and T5's attention with the same biases; its table is ours times sqrt K."""
     config = T5Config(
         d_model=64,
         d_kv=16,
@@ -231,7 +231,7 @@ def t5_pair(buckets, max_distance):
     ("buckets", "max_distance"), [(32, 128), (16, 64), (64, 500), (4, 3), (32, 17), (20, 320)]
 )
 def test_t5_buckets_and_bias_are_t5s(buckets, max_distance):
-    """Under (20, 320) a distance of 40 is on the edge of two buckets, and float32 says which."""
+    """With (20, 320) a distance of 40 is on the edge of two buckets, and float32 rounding decides."""
     scheme, attention = t5_pair(buckets, max_distance)
     theirs = attention.compute_bias(600, 600)[0]
     positions = torch.arange(600)

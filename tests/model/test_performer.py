@@ -1,4 +1,4 @@
-"""Performer's random features: what they estimate, and how they are drawn."""
+"""Performer's random features: their estimate and their distribution."""
 
 import math
 
@@ -19,11 +19,11 @@ def performer(features, heads=1):
     return attention, scheme
 
 
-BLOCKS = 4000  # of directions, each drawn for itself: as many independent estimates
+BLOCKS = 4000  # blocks of directions, drawn independently: as many independent estimates
 
 
 def test_performers_features_estimate_the_softmax_kernel_without_bias():
-    """The mean over all blocks lies within 4.5 of its standard errors, which are below 2 %.
+    """The mean over all blocks is within 4.5 of its standard errors, which are below 2 %.
 
     Ours leaves out 1 / sqrt(features), and a constant for each query and one for all keys, which cancel in
     the quotient: feature 0 of every query and of the first key tells them.
@@ -53,18 +53,17 @@ def test_performers_directions_are_orthogonal_in_blocks(features):
     directions = torch.nn.functional.normalize(attention.omega, dim=-1)
     for block in directions.split(WIDTH)[-3:]:
         close(block @ block.T, torch.eye(len(block), dtype=torch.float64), atol=1e-12)
-    if features > WIDTH:  # and no block is the one before
+    if features > WIDTH:  # and no block equals the one before
         assert 0.1 < (directions[:8] @ directions[8:16].T).abs().max() < 1
 
 
 def test_performers_directions_are_uniform_and_as_long_as_gaussians():
-    """Means within 4.5 standard errors: a direction's entries 0, squared 1/K; a squared length K, variance
-    2 K."""
+    """Means within 4.5 standard errors: entries 0, their squares 1/K; squared lengths K, variance 2 K."""
     attention, _ = performer(BLOCKS * WIDTH)
     squares = attention.omega.square().sum(dim=-1)
     assert abs(squares.mean() - WIDTH) < 4.5 * math.sqrt(2 * WIDTH / len(squares))
     assert squares.var() == pytest.approx(2 * WIDTH, rel=0.1)
-    first = (attention.omega / squares.sqrt()[:, None])[::WIDTH]  # one a block: independent
+    first = (attention.omega / squares.sqrt()[:, None])[::WIDTH]  # one per block: independent
     for values, expected in ((first, 0.0), (first.square(), 1 / WIDTH)):
         error = values.std(dim=0) / math.sqrt(BLOCKS)
         assert ((values.mean(dim=0) - expected).abs() < 4.5 * error).all()

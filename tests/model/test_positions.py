@@ -10,7 +10,7 @@ from poslab.model.kernels.rotation import turn
 from poslab.model.positions import Geometry, build_scheme
 from poslab.model.rescaling import METHODS, Rescaling
 from support.gradients import assert_same_with_gradients
-from support.models import ATTENTIONS, POSITIONS, SCHEMES, make_gpt
+from support.models import ATTENTIONS, BY_TURNS, POSITIONS, SCHEMES, make_gpt
 
 GEOMETRY = Geometry(width=64, heads=4, context_length=64, layers=4)
 RESCALABLE = [
@@ -20,7 +20,7 @@ RESCALABLE = [
 
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize("laid_out", ["B H T W", "B T H W"])
-def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients(pairing, laid_out):
+def test_the_fast_rotation_equals_the_plain_one_with_its_gradient(pairing, laid_out):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, 7, 10, dtype=torch.float64, generator=generator)
     if laid_out == "B T H W":
@@ -31,9 +31,10 @@ def test_pairs_turned_in_place_are_those_turned_apart_and_so_are_their_gradients
     assert_same_with_gradients(fast, plain, [x], tolerance=1e-13)
 
 
-def test_a_model_can_be_trained_after_it_was_evaluated():
-    """In inference mode, whose tensors no gradient may need."""
-    gpt, tokens = make_gpt(POSITIONS["rope"], ATTENTIONS["flash"]), torch.arange(40)[None]
+@pytest.mark.parametrize(("pos", "attention"), BY_TURNS)
+def test_a_model_can_be_trained_after_it_was_evaluated(pos, attention):
+    """No tensor of inference mode, which takes no part in gradients, is reused."""
+    gpt, tokens = make_gpt(SCHEMES[pos], ATTENTIONS[attention]), torch.arange(40)[None]
     with torch.inference_mode():
         gpt(tokens)
     gpt(tokens).sum().backward()
@@ -42,14 +43,14 @@ def test_a_model_can_be_trained_after_it_was_evaluated():
 
 @pytest.mark.parametrize("name", RESCALABLE)
 @pytest.mark.parametrize("method", METHODS)
-def test_rescaling_changes_a_rotation_and_is_undone(name, method):
+def test_rescaling_changes_a_rotation_and_can_be_undone(name, method):
     scheme = build_scheme(SCHEMES[name], GEOMETRY)
     inner, positions = scheme.layer(0), scheme.place(128, None)  # at 2 L
     x = torch.randn(1, 4, len(positions), 16, dtype=torch.float64)
     before = inner.rotate_queries(x, positions)
     assert scheme.rescale(Rescaling(method, 4.0))
     after = inner.rotate_queries(x, positions)
-    drawn = name == "rope_randomised"  # never longer than what it was trained for
+    drawn = name == "rope_randomised"  # never longer than in training
     assert torch.allclose(after, before) == (drawn and method == "dynamic")
     assert scheme.rescale(None)
     assert torch.equal(inner.rotate_queries(x, positions), before)
@@ -62,7 +63,7 @@ def test_schemes_without_a_rotation_cannot_be_rescaled():
     assert set(SCHEMES) - set(RESCALABLE) == {*added, *others, *by_content}
 
 
-def test_a_schedule_keeps_gates_apart_by_layer():
+def test_a_schedule_has_separate_gates_by_layer():
     section = {
         "scheme": "schedule",
         "layers": ["fox", "alibi"],
@@ -74,7 +75,7 @@ def test_a_schedule_keeps_gates_apart_by_layer():
     assert sum(parameter.numel() for parameter in scheme.parameters()) == 2 * (4 * 64 + 4)
 
 
-def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream():
+def test_randomised_positions_are_sorted_distinct_and_drawn_by_the_stream():
     scheme = build_scheme(POSITIONS["rope_randomised"], GEOMETRY)
     drawn = [scheme.place(64, torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert torch.equal(drawn[0], drawn[1])
@@ -85,7 +86,7 @@ def test_randomised_positions_are_sorted_without_repeats_and_drawn_by_the_stream
     assert scheme.place(1024, None).tolist() == list(range(1024))
 
 
-def test_kerples_parameters_come_back_from_below_their_least():
+def test_kerples_parameters_recover_from_below_their_minimum():
     scheme = build_scheme(POSITIONS["kerple"], GEOMETRY)
     with torch.no_grad():
         scheme.r1.fill_(-0.5)
@@ -95,7 +96,7 @@ def test_kerples_parameters_come_back_from_below_their_least():
     assert (scheme.r1.grad < 0).all()
 
 
-def test_xpos_ends_where_float32_does():
+def test_xpos_ends_at_the_range_of_float32():
     scheme = build_scheme(POSITIONS["xpos"], GEOMETRY)
     x = torch.ones(1, 1, scheme.max_length, 16)
     positions = torch.arange(scheme.max_length)
@@ -108,8 +109,8 @@ def test_xpos_ends_where_float32_does():
 @pytest.mark.parametrize(
     ("length", "table"), [(16, {}), (50, {}), (112, {}), (113, {}), (16, {"buckets": 8})]
 )
-def test_t5_says_from_which_distance_on_training_reads_no_bucket(length, table):
-    """Also inside another scheme, and of no distance that a window leaves out."""
+def test_t5_reports_the_distance_from_which_buckets_are_untrained(length, table):
+    """Also inside another scheme; distances outside a window are not reported."""
     section = POSITIONS["t5"] | table
 
     def scheme(**changes):
@@ -137,14 +138,14 @@ def test_dropping_positions_drops_all_of_them(name):
     tokens = torch.randint(0, 50, (1, 30), generator=torch.Generator().manual_seed(0))
     gpt.scheme.rescale(Rescaling("drop", 1.0))
     gpt(tokens, targets=tokens).backward()
-    assert all(parameter.grad is not None for parameter in gpt.parameters())  # as several devices need
+    assert all(parameter.grad is not None for parameter in gpt.parameters())  # as several devices require
     assert gpt.scheme.max_length is None or name == "xpos"
     without = make_gpt(POSITIONS["none"], ATTENTIONS["softmax"])
     torch.testing.assert_close(gpt(tokens), without(tokens), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("names", [("keys", "scheme"), ("b", "a")])
-def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
+def test_the_names_in_a_schedule_have_no_effect(names):
     first, second = names
 
     def logits(t5, alibi):
@@ -160,8 +161,8 @@ def test_what_a_schedule_calls_its_schemes_decides_nothing(names):
 
 @pytest.mark.parametrize("attention", ["flash", "linear"])
 @pytest.mark.parametrize("inner", ["learned", "t5", "alibi", "rope", "kerple", "rope_none", "inkling"])
-def test_randomised_positions_go_with_any_scheme(inner, attention):
-    """T5's horizon of 113 lies past all positions that are drawn from 4 x 16."""
+def test_randomised_positions_work_with_any_scheme(inner, attention):
+    """T5's horizon of 113 is past all positions that are drawn from 4 x 16."""
     section = {"scheme": "randomised", "stretch": 4, "of": POSITIONS[inner]}
     if inner in ("kerple", "inkling") and attention == "linear":
         with pytest.raises(ConfigError, match="choose"):

@@ -28,7 +28,7 @@ def queries_and_keys():
 
 
 def times(inside, factor, q, k, x):
-    """Return the scores of the scheme inside, the products and a bias by content multiplied, no other one."""
+    """Return the inner scheme's scores with products and a bias by content multiplied, but no other bias."""
     positions = torch.arange(TOKENS)
     if inside.overrides("content_bias"):
         return scores(inside, q, k, positions, x) * factor[..., None]
@@ -47,7 +47,7 @@ def test_fixed_rules_multiply_the_products(rule, inside):
     assert_same_with_gradients(ours, times(own, factor, q, k, x)[..., CAUSAL], [q, k])
 
 
-def test_ssmax_has_a_number_for_each_head_and_layer_and_trains_it():
+def test_ssmax_trains_a_number_for_each_head_and_layer():
     geometry = Geometry(HEADS * WIDTH, HEADS, 64, layers=2)
     whole = build_scheme(SCHEMES["ssmax"], geometry).double()
     first, second = (whole.layer(index).scale for index in range(2))

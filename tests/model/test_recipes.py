@@ -1,4 +1,4 @@
-"""The layers of published models, as recipes have them, against the code in the transformers library.
+"""The layers of published models, built by recipes, compared with the transformers library.
 
 The whole models of SmolLM3, Llama 4 and Qwen3-Next are compared in library/test_to_transformers.py.
 """
@@ -33,7 +33,7 @@ RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
 
 
 def ours(recipe, attention, layer, **block):
-    """The attention of a layer with random weights, and the layer's scheme, with windows of 5 tokens."""
+    """Return the attention of a layer with random weights and its scheme, with windows of 5 tokens."""
     section, small = POSITIONS[recipe], {"window": 5, "start": 7}
     if section["scheme"] == "schedule":
         schemes = {
@@ -57,7 +57,7 @@ def ours(recipe, attention, layer, **block):
 
 
 def theirs(kind, config, layer, built):
-    """Their attention with the weights of ours."""
+    """Return their attention with the weights of ours."""
     module = kind(config, layer).double()
     q, k, v = built.query_key_value.weight.split([HEADS * WIDTH, *2 * [KEYS * WIDTH]])
     with torch.no_grad():
@@ -100,7 +100,7 @@ def cohere2(layer):
 def gpt_oss(layer):
     types = 2 * ["sliding_attention", "full_attention"]
     yarn = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0}
-    yarn |= {"original_max_position_embeddings": 64, "truncate": True}  # gpt-oss rounds no end of the ramp
+    yarn |= {"original_max_position_embeddings": 64, "truncate": True}  # no rounding in gpt-oss
     config = config_of(GptOssConfig, layer_types=types, sliding_window=5, rope_parameters=yarn)
     rotary = modeling_gpt_oss.GptOssRotaryEmbedding(config)
     turned = rotary(torch.zeros(1, dtype=torch.float64), torch.arange(TOKENS)[None])
@@ -117,7 +117,7 @@ def gpt_oss(layer):
 
 
 def inkling(layer):
-    """Without their convolutions of keys and values; they divide by K, and here the norm makes up for it."""
+    """Without their convolutions of keys and values; they divide by K, which the norm compensates here."""
     sizes = {"swa_num_attention_heads": HEADS, "swa_num_key_value_heads": KEYS, "swa_head_dim": WIDTH}
     logits = {"d_rel": 16, "rel_extent": 32, "log_scaling_n_floor": 7, "sliding_window_size": 5}
     types = 3 * ["hybrid_sliding"] + ["hybrid"]
@@ -136,7 +136,7 @@ def inkling(layer):
 
 
 def gemma4(layer):
-    """They norm values, as `norm_values` has ours do, and divide logits by nothing."""
+    """They normalise values, as `norm_values` makes ours do, and do not divide logits."""
     types = 3 * ["sliding_attention"] + ["full_attention"]
     config = config_of(Gemma4TextConfig, layer_types=types, sliding_window=5, global_head_dim=WIDTH)
     rotary = modeling_gemma4.Gemma4TextRotaryEmbedding(config)
@@ -154,7 +154,7 @@ def gemma4(layer):
 
 
 def norm_values(built):
-    """Have our attention norm its values, which no setting of a block does."""
+    """Make our attention normalise its values, for which a block has no setting."""
     project = built.projected
 
     def projected(x, site):
@@ -165,7 +165,7 @@ def norm_values(built):
 
 
 def inklings_bias(scheme, module):
-    """Give them the weights of the bias; return ours and theirs."""
+    """Copy our weights of the bias to theirs; return both."""
     inside = scheme.inside if hasattr(scheme, "inside") else scheme
     mine, other = [inside.read, inside.profiles], [module.r_proj.weight, module.rel_logits_proj.proj]
     with torch.no_grad():
@@ -184,7 +184,7 @@ LAYERS = {
 
 @pytest.mark.parametrize(("attention", "layer"), [("flash", NEAR), ("flash", FAR), ("softmax", NEAR)])
 @pytest.mark.parametrize("recipe", LAYERS)
-def test_a_layer_is_that_of_the_model(recipe, attention, layer, in_float64):
+def test_a_layer_equals_that_of_the_model(recipe, attention, layer, in_float64):
     """The output, and the gradients of the input and of every weight."""
     make, block = LAYERS[recipe]
     built, scheme = ours(recipe, attention, layer, **block)
@@ -210,14 +210,14 @@ def test_a_layer_is_that_of_the_model(recipe, attention, layer, in_float64):
 
 
 @pytest.mark.parametrize(("pos", "config"), [("as_smollm3", SmolLM3Config), ("as_llama4", Llama4TextConfig)])
-def test_layers_without_rope_are_those_of_the_model(pos, config):
+def test_layers_without_rope_equal_those_of_the_model(pos, config):
     scheme = build_scheme(POSITIONS[pos], Geometry(64, 4, 64, layers=36))
     turned = [scheme.layer(index).name == "rope" for index in range(36)]
     assert turned == [bool(rope) for rope in config(num_hidden_layers=36).no_rope_layers]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_is_a_model(recipe):
+def test_every_recipe_builds_a_model(recipe):
     config = poslab.compose(f"recipe={recipe}").config
     gpt = build(config, 256)
     gpt.initialise(0)

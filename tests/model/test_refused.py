@@ -1,4 +1,4 @@
-"""Parts of a model that cannot work: each is refused in one line that says what to choose."""
+"""Parts of a model that cannot work are refused in one line that says what to choose."""
 
 from itertools import cycle
 
@@ -14,7 +14,7 @@ TWO_SIDED = {"causal": False}
 HYBRID = ATTENTIONS["hybrid"]
 RECURRENT = {"layers": ["recurrent"], "mixers": {"recurrent": HYBRID["mixers"]["recurrent"]}}
 MIXERS = ["retention", "gated_linear", "gated_delta"]
-# What these do to logits has no place in a recurrent state.
+# These change logits, which a recurrent state does not have.
 OF_LOGITS = ["t5", "alibi", "kerple", "fire", "fox", "wall", "path", "stick_breaking", "cope", "inkling"]
 OF_LOGITS += ["ssmax", "pope", "selective_rope", "carope", "repo"]
 
@@ -98,7 +98,7 @@ MIXED = [
 
 
 def build(pos, attention, **more):
-    """A GPT; `more` is of the geometry and of the block."""
+    """Build a GPT; `more` is for the geometry and the block."""
     block = {key: more.pop(key) for key in [*more] if key in BlockOptions.model_fields}
     geometry = Geometry(**{"width": 32, "heads": 4, "context_length": 64, "layers": 4, **more})
     scheme = build_scheme(POSITIONS[pos] if isinstance(pos, str) else pos, geometry)
@@ -115,8 +115,8 @@ def build(pos, attention, **more):
         *((ConfigError, "none", attention, more, message) for attention, more, message in MIXED),
     ],
 )
-def test_what_cannot_work_is_refused_and_says_what_to_choose(error, pos, attention, more, message):
-    """A study goes on without a pair that is refused."""
+def test_impossible_parts_are_refused_with_what_to_choose(error, pos, attention, more, message):
+    """A study continues without a refused pair."""
     with pytest.raises(ConfigError, match=message) as refused:
         build(pos, attention, **more)
     assert type(refused.value) is error
@@ -127,5 +127,5 @@ def test_what_cannot_work_is_refused_and_says_what_to_choose(error, pos, attenti
     ("pos", "attention"),
     [("log_scaled", HYBRID), ("none", {**HYBRID, **RECURRENT}), ("xpos", "gated_linear")],
 )
-def test_what_works_beside_them_is_built(pos, attention):
+def test_similar_parts_that_work_are_built(pos, attention):
     assert build(pos, attention)

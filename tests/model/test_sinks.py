@@ -1,4 +1,4 @@
-"""Attention sinks: the formula, in float64. Those of gpt-oss: test_recipes.py."""
+"""Attention sinks by their formula, in float64. Those of gpt-oss: test_recipes.py."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ SINKS = torch.tensor([-1.0, 0.5, 3.0], dtype=torch.float64)
 
 
 def one_key_more(attend, q, k, v, site):
-    """Softmax over the scores and the sink, whose value is a vector of zeros."""
+    """Compute softmax over the scores and the sink, which has a value of zeros."""
     scores = attend.scores(q, k, site)
     column = site.sinks[:, None, None].expand(*scores.shape[:-1], 1)
     return torch.cat([scores, column], dim=-1).softmax(dim=-1) @ torch.nn.functional.pad(v, (0, 0, 0, 1))
@@ -29,7 +29,7 @@ KINDS = ["none", "rope", "pope", "alibi", "t5", "fox", "fire", "inkling", "rope_
         *((pos, {"causal": False}) for pos in ("none", "alibi")),
     ],
 )
-def test_a_sink_is_a_key_more_with_the_value_0(pos, geometry):
+def test_a_sink_is_an_extra_key_with_the_value_0(pos, geometry):
     """Every kind of kernel on a CPU, over more than one strip, with every gradient."""
     for attention in ("softmax", "flash"):
         Case(pos, 135, batch=1, **geometry).check(attention, one_key_more, sinks=SINKS)
@@ -39,10 +39,10 @@ def test_half_precision_stays_near_the_formula():
     case = Case("alibi", 135, dtype=torch.bfloat16)
     attend, scheme, _ = parts("alibi", "flash")
     site = Site(scheme.float(), torch.arange(135), sinks=SINKS.float())
-    given = case.q, case.k, case.v
-    mixed = attend.attend(*given, site)
+    arguments = case.q, case.k, case.v
+    mixed = attend.attend(*arguments, site)
     assert mixed.dtype == torch.bfloat16
-    exact = one_key_more(attend, *(x.double() for x in given), replace(site, sinks=SINKS))
+    exact = one_key_more(attend, *(x.double() for x in arguments), replace(site, sinks=SINKS))
     torch.testing.assert_close(mixed.double(), exact, atol=0.03, rtol=0.03)
 
 

@@ -1,7 +1,4 @@
-"""The fused kernel for CPUs, with and without a sliding bias, and the strips beside it, against plain sums.
-
-All in float64.
-"""
+"""The fused kernel for CPUs, with and without a sliding bias, and strips, against plain sums in float64."""
 
 import pytest
 import torch
@@ -22,12 +19,12 @@ def alibi(length):
 
 
 def learned(length, seed=0):
-    """A number for each head and distance."""
+    """Return a learned number for each head and distance."""
     return torch.randn(HEADS, length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
-    """Queries, keys, values and the upstream gradient; as views of another layout, as the model has them."""
+    """Return queries, keys, values and the upstream gradient, as views with the layout of the model."""
     stream = torch.Generator().manual_seed(length)
     drawn = torch.randn(4, batch, length, heads, width, generator=stream, dtype=torch.float64)
     drawn[:2] *= size
@@ -35,7 +32,7 @@ def inputs(length, width=7, batch=2, size=1.0, heads=HEADS):
 
 
 def plain(q, k, v, bias, scale, positions=None):
-    """The matrix of scores, and its softmax."""
+    """Compute attention by the matrix of scores and its softmax."""
     positions = torch.arange(q.shape[-2]) if positions is None else positions
     distance = positions[:, None] - positions
     added = bias[:, distance.clamp(min=0)].masked_fill(distance < 0, -torch.inf)
@@ -43,7 +40,7 @@ def plain(q, k, v, bias, scale, positions=None):
 
 
 def by_blocks(q, k, v, bias, scale):
-    """Without the bias."""
+    """Compute attention by blocks, without the bias."""
     return Blocks.apply(q, k, v, scale)
 
 
@@ -52,7 +49,7 @@ def by_strips(q, k, v, bias, scale):
 
 
 def results(how, tensors, bias=None):
-    """The output, and the gradients of q, k, v and of a bias that is learned."""
+    """Return the output and the gradients of q, k, v and of a learned bias."""
     *three, upstream = tensors
     leaves = [each.detach().requires_grad_() for each in three]
     scale = leaves[0].shape[-1] ** -0.5
@@ -76,11 +73,11 @@ def test_no_bias(length, size, monkeypatch):
     tensors, bias = inputs(length), torch.zeros(HEADS, length)
     ours = results(by_blocks, tensors)
     assert_same(ours, results(plain, tensors, bias), 1e-12)
-    for each in ours:  # as the projections before and after them read them: heads are joined without a copy
+    for each in ours:  # the layout of the projections: heads are joined without a copy
         assert each.transpose(1, 2).is_contiguous()
 
 
-def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
+def test_without_a_bias_float32_is_as_precise_as_the_kernel_in_one_call():
     tensors = [each.float() for each in inputs(500)]
     exact = results(plain, [each.double() for each in tensors], torch.zeros(HEADS, 500))
 
@@ -95,7 +92,7 @@ def test_without_a_bias_float32_is_as_exact_as_the_kernel_in_one_call():
 
 @pytest.fixture(params=BLOCKS)
 def calls(request, monkeypatch):
-    """Blocks from one table; blocks of few tokens with views."""
+    """Blocks from one table, and small blocks with views."""
     if request.param != "short":
         monkeypatch.setattr(sliding, "SHORT", 0)
         monkeypatch.setattr(sliding, "BLOCK", 16)
@@ -106,15 +103,15 @@ def calls(request, monkeypatch):
     "calls, length, width, batch", BLOCKS, [1, 2, 63, 150, 200], [1, 7, 8, 33], [1, 3], indirect=["calls"]
 )
 def test_a_fixed_and_a_learned_bias(calls, length, width, batch):
-    """ALiBi's, with a head whose slope is 0, and one that has a gradient."""
+    """ALiBi's bias with a slope of 0 in one head, and a learned bias with a gradient."""
     tensors = inputs(length, width, batch)
     for bias in (alibi(length), learned(length).requires_grad_()):
         assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
 @pytest.mark.parametrize("size", [0.0, 0.1, 1.0, 4.0])
-def test_keys_are_left_out_only_where_they_cannot_count(size):
-    """Whatever the size of queries and keys, and though only steep heads leave any out, to 1e-10."""
+def test_only_keys_without_effect_are_omitted(size):
+    """For any size of queries and keys, though only steep heads omit any, to 1e-10."""
     length = 600
     tensors, bias = inputs(length, width=8, batch=1, size=size), 16 * alibi(length)
     reach = sliding._reach(*tensors[:2], bias, 8**-0.5)
@@ -123,8 +120,8 @@ def test_keys_are_left_out_only_where_they_cannot_count(size):
     assert_same(results(Sliding.apply, tensors, bias), results(plain, tensors, bias))
 
 
-def test_a_key_far_away_that_outweighs_its_bias_counts():
-    """The first key gives every query 600 and each other one -600: a penalty of 1.5 a token hides no more."""
+def test_a_distant_key_that_outweighs_its_bias_is_not_omitted():
+    """The first key scores 600 for each query, the others -600: a penalty of 1.5 per token is too small."""
     length, width, number = 700, 4, 300**0.5
     q = torch.full((1, 1, length, width), number, dtype=torch.float64)
     k, v = torch.full_like(q, -number), torch.zeros_like(q)
@@ -134,8 +131,8 @@ def test_a_key_far_away_that_outweighs_its_bias_counts():
     torch.testing.assert_close(output, torch.ones_like(output))
 
 
-def test_what_is_left_out_is_less_than_rounding():
-    """The bound holds at its edge: keys and queries that lie as badly as they can for the query's own key."""
+def test_omitted_keys_change_less_than_rounding():
+    """The bound holds at its limit: for the worst keys and queries relative to the query's own key."""
     length, width, slope = 600, 2, 1.0
     q = torch.ones(1, 1, length, width, dtype=torch.float64)
     k = torch.ones_like(q) * torch.where(torch.arange(length) < 300, 1.0, -1.0)[:, None]
@@ -145,8 +142,8 @@ def test_what_is_left_out_is_less_than_rounding():
     torch.testing.assert_close(output, plain(q, k, v, bias, width**-0.5), atol=1e-15, rtol=1e-15)
 
 
-def test_not_a_number_is_not_hidden():
-    """All queries see the first key, whose NaN reaches each of them however steep the bias."""
+def test_nan_is_not_hidden():
+    """All queries see the first key, and its NaN reaches each of them for any slope."""
     q, k, v, _ = inputs(600, width=4, batch=1)
     k = k.clone()
     k[..., 0, :] = torch.nan
@@ -156,7 +153,7 @@ def test_not_a_number_is_not_hidden():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["alibi", "learned"])
 def test_long_sequences_in_the_training_dtypes(kind, dtype):
-    """No further from float64 than plain products of the same rounded inputs are."""
+    """No further from float64 than plain products of the same rounded inputs."""
     length = 700
     tensors = [each.to(dtype) for each in inputs(length, width=16, batch=1)]
     bias = alibi(length) if kind == "alibi" else learned(114)[:, torch.arange(length).clamp(max=113)]
@@ -167,14 +164,14 @@ def test_long_sequences_in_the_training_dtypes(kind, dtype):
     eps = torch.finfo(dtype).eps
     for one, other, reference in zip(ours, strip, exact, strict=True):
         error, beside = ((each.double() - reference).abs().max() for each in (one, other))
-        # bfloat16: the fused kernel rounds weights before products, as it does without a bias
+        # bfloat16: the fused kernel rounds weights before products, as without a bias
         allowed = 4 * eps * reference.abs().max()
         assert error <= max(1.5 * beside, allowed)
 
 
 @pytest.mark.parametrize("live", [1, 2**10, 2**30])
 @pytest.mark.parametrize("rows", [1, 16, 500])
-def test_strips_of_any_size_are_plain_softmax(rows, live, monkeypatch):
+def test_strips_of_any_size_equal_plain_softmax(rows, live, monkeypatch):
     monkeypatch.setattr(strips, "STRIP", rows)
     monkeypatch.setattr(strips, "LIVE", live)
     tensors, bias = inputs(130, batch=3), learned(130).requires_grad_()

@@ -1,4 +1,4 @@
-"""A geometry that is not causal. The formula of every pair there: test_attention.py."""
+"""Geometries that are not causal. The formula of every pair there: test_attention.py."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ PAIRS = pairs_that_work(GEOMETRY)
 
 
 def built(pos, attention):
-    """The scheme of a layer with random parameters, and its attention."""
+    """Return the scheme of a layer with random parameters, and its attention."""
     attend, scheme, _ = parts(pos, attention, **TWO_SIDED)
     return scheme, attend
 
@@ -34,10 +34,10 @@ def test_t5_has_the_buckets_of_the_transformers_library_on_both_sides():
     torch.testing.assert_close(scheme.pairwise_bias(torch.tensor([0]), keys)[:, 0], expected)
 
 
-def test_t5_never_reads_the_bucket_of_keys_no_token_after_the_query():
+def test_t5_never_reads_the_first_bucket_of_later_keys():
     scheme, attend = built("t5", "linear")
     with torch.no_grad():
-        scheme.bucket_bias[16] = 20.0  # 57 nats in a sum that is taken back would leave nothing of float32
+        scheme.bucket_bias[16] = 20.0  # 57 nats: in a sum, float32 would lose the others
     q, k, v = torch.randn(3, 1, 4, 70, 8, generator=torch.Generator().manual_seed(0))
     site = Site(scheme.float(), torch.arange(70))
     output = attend.attend(q, k, v, site)
@@ -48,11 +48,11 @@ def test_t5_never_reads_the_bucket_of_keys_no_token_after_the_query():
 
 
 @pytest.mark.parametrize("hook", ["log_gates", "content_bias"])
-def test_linear_attention_takes_no_gates_and_no_bias_of_a_query_on_both_sides(hook):
+def test_two_sided_linear_attention_refuses_gates_and_biases_by_query(hook):
     class Read(Scheme):
         two_sided = True
 
-    setattr(Read, hook, lambda *given: None)
+    setattr(Read, hook, lambda *arguments: None)
     with pytest.raises(PairError, match=r"linear attention does not support on both.*attention=softmax"):
         build_attention(ATTENTIONS["linear"], GEOMETRY, Read(Options(), GEOMETRY))
 
@@ -65,7 +65,7 @@ def test_a_bias_is_by_the_distance_to_either_side(pos):
     assert (before != same).all()
 
 
-def test_what_has_a_meaning_on_both_sides_is_served():
+def test_parts_with_a_meaning_on_both_sides_work():
     served = {pos for pos, _ in PAIRS}
     assert SCHEMES.keys() - served == ONE_SIDED
     # Mixers without attention are causal.
@@ -76,7 +76,7 @@ def test_what_has_a_meaning_on_both_sides_is_served():
 
 
 def test_on_cuda_a_mask_is_in_the_precision_of_the_queries(monkeypatch):
-    """On tensors without numbers. cuDNN reads a float32 mask as bfloat16, and another kernel refuses it."""
+    """On meta tensors. cuDNN reads a float32 mask as bfloat16, and another kernel refuses it."""
     seen = []
 
     def noted(q, k, v, attn_mask, scale):

@@ -14,19 +14,19 @@ WINDOWED = ropes_once(pairs_that_work(Geometry(24, 3, 1000, layers=4, window=5))
 
 
 @pytest.mark.parametrize(("window", "pair"), list(zip(cycle([5, 90]), WINDOWED)))
-def test_a_fast_form_is_the_plain_one_in_a_window(window, pair):
-    """By turns inside of one strip and chunk, and over more; T5's horizon is outside of both windows."""
+def test_a_fast_form_equals_the_plain_one_in_a_window(window, pair):
+    """Within one strip and chunk, and over several; T5's horizon is outside both windows."""
     pos, attention = pair
     Case(pos, 135, batch=1, window=window).check(attention)
 
 
 @pytest.mark.parametrize("pos", ["none", "alibi", "t5"])
-def test_a_fast_form_leaves_out_keys_that_are_out_of_reach(pos):
-    """Past the blocks of short sequences."""
+def test_a_fast_form_skips_keys_outside_the_window(pos):
+    """For sequences longer than the short blocks."""
     Case(pos, 600, batch=1, window=200).check("flash")
 
 
-def test_a_window_longer_than_the_text_has_the_kernel_of_none():
+def test_a_window_longer_than_the_text_uses_the_kernel_without_one():
     case = Case("rope", 40, window=40)
     case.check("flash")
     attend, scheme, _ = parts("rope", "flash", window=40)
@@ -36,7 +36,7 @@ def test_a_window_longer_than_the_text_has_the_kernel_of_none():
 
 @pytest.mark.parametrize("attention", ["flash", "softmax", "linear"])
 def test_no_token_reaches_past_the_windows_of_all_layers(attention):
-    """Four layers of 5 tokens: a token changes the logits of itself and of 16 tokens after it, no more."""
+    """In four layers with windows of 5, a token changes its own logits and those of 16 tokens after it."""
     pos = {"scheme": "schedule", "layers": ["near"], "schemes": {}}
     pos["schemes"]["near"] = SCHEMES["rope"] | {"window": 5}
     gpt = make_gpt(pos, ATTENTIONS[attention])
@@ -47,7 +47,7 @@ def test_no_token_reaches_past_the_windows_of_all_layers(attention):
     assert differs.nonzero().flatten().tolist() == list(range(10, 10 + 4 * 4 + 1))
 
 
-def test_a_window_beside_a_scheme_of_schemes_is_that_of_all_of_them():
+def test_the_window_of_a_scheme_of_schemes_is_that_of_all_of_them():
     def schedule(**section):
         return {"scheme": "schedule", "layers": ["one"], "schemes": {"one": section}}
 

@@ -1,4 +1,4 @@
-"""The paper kit: numbers are those of arms.csv, everybody used is cited, and LaTeX sets it in two columns."""
+"""The paper kit: numbers are those of arms.csv, all sources are cited, and LaTeX sets it in two columns."""
 
 import re
 import shutil
@@ -42,13 +42,13 @@ def _config(scheme: str) -> dict[str, Any]:
         ("中\u1fb3", "{[}U+4E2D{]}{[}U+1FB3{]}"),
     ],
 )
-def test_every_character_prints_as_it_stands(text, expected):
+def test_every_character_is_printed_literally(text, expected):
     assert escape_latex(text) == expected
 
 
 @pytest.fixture
 def results(tmp_path):
-    """Three arms over three seeds: t5 is clearly the best, the hostile one clearly the worst."""
+    """Three arms over three seeds: t5 is clearly the best, the one with a hostile name the worst."""
     runs = tmp_path / "runs"
     for seed in (0, 1, 2):
         write_run(runs, f"rope-{seed}", seed=seed, shift=0.01 * seed, config=_config("rope"))
@@ -58,7 +58,7 @@ def results(tmp_path):
 
 
 def test_a_study_of_learning_has_its_validation_losses_in_the_figure(tmp_path):
-    """Also where they are the first figure of its report."""
+    """Also if they are the first figure of its report."""
     for seed in (0, 1):
         for pos in ("rope", "t5"):
             curve = [3 - i / 100 for i in range(101)]
@@ -69,7 +69,7 @@ def test_a_study_of_learning_has_its_validation_losses_in_the_figure(tmp_path):
 
 
 def undrawn(results: Results, folder: Path, columns: list[str] | None = None) -> Path:
-    """The kit without its figure, which takes seconds to draw."""
+    """Write the kit without its figure, which takes seconds to draw."""
     with patch("poslab.paper.write.draw", return_value={}):
         return write_paper(results, folder, columns)
 
@@ -80,7 +80,7 @@ def _rows(kit: Path) -> list[list[str]]:
     return [line.removesuffix(r"\\").strip().split(" & ") for line in lines]
 
 
-def test_the_methods_say_how_it_was_trained_and_which_lengths_were_measured(tmp_path):
+def test_the_methods_describe_training_and_measured_lengths(tmp_path):
     trainer = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002}
     config = {"trainer": trainer, "model": {"layers": 1, "width": 32, "heads": 2}}
     texts = {}
@@ -105,13 +105,13 @@ def test_the_table_has_the_numbers_of_arms_csv(results, tmp_path):
         figures = by_arm[row[0] if row[0] in by_arm else hostile]
         for text, key in ((row[1], "sliding_1x"), (row[2], "loss_8x")):
             assert f"{figures[f'{key}_mean']:.3f} $\\pm$ {figures[f'{key}_half_width']:.3f}" in text
-    table = paper_table(results, list(choices(results)))  # every column can be set
+    table = paper_table(results, list(choices(results)))  # every column can be typeset
     assert {len(row) for _, rows in table.blocks for row in rows} == {len(choices(results)) + 1}
     with pytest.raises(ReportError, match=r"columns=nope: .*there are rank, .*tokens_to_target"):
         paper_table(results, ["rank", "nope"])
 
 
-def test_bold_and_stars_are_no_more_than_the_tests_allow(results, tmp_path):
+def test_bold_and_stars_follow_the_tests(results, tmp_path):
     rows = _rows(undrawn(results, tmp_path))
     assert [row[0] for row in rows][:2] == ["t5", "rope"]  # by rank
     assert all(("bfseries" in cell) == (row[0] == "t5") for row in rows for cell in row[2:4])
@@ -127,8 +127,8 @@ def test_bold_and_stars_are_no_more_than_the_tests_allow(results, tmp_path):
     assert "no winner claimed" in (kit / "table.tex").read_text()
 
 
-def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path):
-    """One of another length; and one that is not defined at 8 L has the lowest loss at L."""
+def test_an_uncompared_arm_is_not_bold(tmp_path):
+    """One has another length; another, undefined at 8 L, has the lowest loss at L."""
     runs = tmp_path / "runs"
     for seed in (0, 1, 2):
         write_run(runs, f"rope-{seed}", "rope", seed, shift=0.01 * seed)
@@ -143,13 +143,13 @@ def test_an_arm_that_is_compared_with_nothing_is_not_bold(tmp_path):
 
 
 def test_every_scheme_and_attention_has_a_source():
-    """Those made of others cite these."""
+    """Those built from others cite these."""
     for kind, folder in (("scheme", "positions"), ("attention", "attention")):
         for path in (ROOT / "src/poslab/model" / folder).glob("[!_]*.py"):
             assert cited(kind, path.stem) or path.stem in {"log_scaled", "schedule"}, path.name
 
 
-def test_all_that_is_cited_is_in_the_bibliography(results, tmp_path):
+def test_every_citation_is_in_the_bibliography(results, tmp_path):
     kit = undrawn(results, tmp_path)
     groups = re.findall(r"\\cite\{([^}]*)\}", (kit / "methods.tex").read_text())
     keys = {key for group in groups for key in group.split(",")}
@@ -161,7 +161,7 @@ def test_all_that_is_cited_is_in_the_bibliography(results, tmp_path):
     assert len({one.key for one in references()}) == len(references())
 
 
-def test_of_other_objectives_no_sentences_are_written(tmp_path):
+def test_there_are_no_sentences_for_other_objectives(tmp_path):
     objective = {"kind": "masked", "share": 0.3, "replaced": 0.1, "kept": 0.1}
     write_run(tmp_path, "a", config={**_config("rope"), "objective": objective})
     with pytest.raises(ReportError, match="predict the next token"):
@@ -176,10 +176,10 @@ def test_the_same_records_give_the_same_bytes(results, tmp_path):
 
 
 @pytest.mark.skipif(not TEX, reason="no LaTeX here")
-def test_latex_sets_it_in_two_columns_and_nothing_runs_over(results, tmp_path):
+def test_latex_sets_it_in_two_columns_without_overfull_boxes(results, tmp_path):
     kit = write_paper(results, tmp_path, list(choices(results)))
     text = (kit / "paper.tex").read_text()
-    # The figure in LaTeX's own type as well.
+    # The figure in LaTeX's own font as well.
     text = text.replace(
         r"\end{document}",
         "\\clearpage\\onecolumn\\noindent\\resizebox{\\textwidth}{!}{\\input{figure.pgf}}\n\\end{document}",

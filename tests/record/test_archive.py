@@ -29,7 +29,7 @@ Change = Callable[[bytes], bytes]
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A folder with runs/a of three runs, where commands are given; no temporary file may be left."""
+    """A working directory with three runs in runs/a; no temporary file may be left."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -46,41 +46,38 @@ def home(tmp_path, monkeypatch):
 
 
 def contents(packed: bytes) -> dict[str, bytes]:
-    """What the standard library's own reader finds in an archive."""
+    """Return an archive's files as the standard library reads them."""
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:xz") as tar:
         files = ((name, tar.extractfile(name)) for name in tar.getnames())
         return {name: file.read() for name, file in files if file is not None}
 
 
 def archive(*entries: tuple[str | tarfile.TarInfo, bytes]) -> bytes:
-    """A tar archive of these files, or of headers of any kind, compressed."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+    """Return a compressed tar archive of these files, or headers of any kind."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
         for entry, content in entries:
             header = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
             header.size = header.size or len(content)
-            if content:
-                tar.addfile(header, io.BytesIO(content.ljust(header.size, b"\0")))
-            else:  # from Python 3.13 on addfile refuses a size without content
-                made.write(header.tobuf())
-    return lzma.compress(made.getvalue())
+            tar.addfile(header, io.BytesIO(content.ljust(header.size, b"\0")) if content else None)
+    return lzma.compress(file.getvalue())
 
 
 def header(name: str, kind: bytes = tarfile.REGTYPE, to: str = "", size: int = 0) -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname, made.size = kind, to, size
-    return made
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, to, size
+    return info
 
 
 def with_more(entry: str | tarfile.TarInfo, content: bytes = b"") -> Change:
-    """The archive with one more entry in front."""
+    """Return a change that adds an entry at the front."""
     return lambda packed: archive((entry, content), *contents(packed).items())
 
 
 def test_the_same_records_give_the_same_bytes(home):
     first = pack(home / "runs" / "a")
     copy = home / "copy" / "a"
-    for path in sorted((home / "runs" / "a").rglob("*.*"), reverse=True):  # made in another order
+    for path in sorted((home / "runs" / "a").rglob("*.*"), reverse=True):  # created in another order
         again = copy / path.relative_to(home / "runs" / "a")
         again.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, again)
@@ -90,7 +87,7 @@ def test_the_same_records_give_the_same_bytes(home):
     assert pack(shutil.copytree(copy, home / "other" / "b")) != first
 
 
-def test_what_a_report_reads_is_archived_as_it_is_and_nothing_else(home):
+def test_only_the_files_that_a_report_reads_are_archived_unchanged(home):
     study = home / "runs" / "a"
     run = study / "rope-0"
     listed = read_manifest(run)
@@ -102,7 +99,7 @@ def test_what_a_report_reads_is_archived_as_it_is_and_nothing_else(home):
     assert contents(pack(study)) == {name: content for name, content in before.items() if ".lock" not in name}
 
 
-def test_run_directories_come_before_archives(home):
+def test_run_directories_take_precedence_over_archives(home):
     runs = home / "runs"
     write_run(runs, "rope-0", study="b", config={"data": {"name": "stdlib"}})
     both = load_available("b,a", runs, None)
@@ -113,7 +110,7 @@ def test_run_directories_come_before_archives(home):
     found = load_available("b,a", runs, home / "reports")
     assert [one.archive for one in found] == [None, path]
     assert tuple(replace(one, archive=None) for one in found) == both
-    # A folder with a plan and no run is no study with records.
+    # A folder with a plan but no run is not a study with records.
     plan(runs, ["rope-9"], study="a")
     assert load_available("a", runs, home / "reports")[0].archive == path
     write_run(runs, "rope-9", study="a")
@@ -121,7 +118,7 @@ def test_run_directories_come_before_archives(home):
     assert (one.archive, [run.name for run in one.runs]) == (None, ["rope-9"])
 
 
-def test_no_path_of_the_machine_is_archived_and_links_to_wandb_are(home):
+def test_paths_of_the_machine_are_not_archived_but_links_to_wandb_are(home):
     runs, mine = home / "runs", "/home/somebody"
     link = "https://wandb.ai/somebody/poslab/runs/abc"
     write_run(
@@ -145,7 +142,7 @@ def test_no_path_of_the_machine_is_archived_and_links_to_wandb_are(home):
     records = unpack(packed, home / ARCHIVE, "a")
     found = {run.name: run for run in records.runs}
     told = found["told"]
-    assert told.status == "done"  # its new seal is right, and so are the checksums of its tables
+    assert told.status == "done"  # its new seal and the checksums of its tables are right
     assert (told.config["data"]["path"], told.manifest.wandb.url) == ("corpus.txt", link)
     assert told.reason == "no file 'a.txt' or b.txt"
     assert records.commands == ("python train.py data=text data.path=corpus.txt",)
@@ -159,8 +156,8 @@ PIECES = ("/", "//", ":", "a", "b.c", "~", " ", "=", "'", "\n", "\x00", "file:",
 @given(st.lists(st.sampled_from(PIECES), max_size=16).map("".join))
 @example("/a/file:///b/c")
 @example("x:/a/b/c")
-def test_a_path_is_cut_once_and_for_all(text):
-    """So a report from an archive shows what one from the run directories shows."""
+def test_cutting_a_path_twice_changes_nothing(text):
+    """So a report from an archive equals that from the run directories."""
     assert without_paths(without_paths(text)) == without_paths(text)
     assert plain(without_paths(plain(text, 1000)), 1000) == plain(text, 1000)
 
@@ -185,7 +182,7 @@ def test_a_path_is_cut_once_and_for_all(text):
         ("[https://host/a b/c] {a/b} 1/2, 3/4", "[https://host/a b/c] {a/b} 1/2, 3/4"),
     ],
 )
-def test_paths_and_addresses(text, shown):
+def test_paths_are_cut_and_addresses_kept(text, shown):
     assert without_paths(text) == shown
 
 
@@ -202,7 +199,7 @@ def test_paths_and_addresses(text, shown):
         (with_more(header("a/x/y.csv", tarfile.SYMTYPE, "/etc/passwd")), "is damaged"),
     ],
 )
-def test_what_is_not_as_it_was_written_is_refused_in_one_line(home, change, expected):
+def test_a_changed_archive_is_refused_in_one_line(home, change, expected):
     path = home / "reports" / "a" / ARCHIVE
     path.parent.mkdir(parents=True)
     path.write_bytes(change(pack(home / "runs" / "a")))
@@ -215,7 +212,7 @@ def test_what_is_not_as_it_was_written_is_refused_in_one_line(home, change, expe
     assert sorted(home.parent.rglob("*")) == before
 
 
-def test_a_changed_bit_anywhere_is_found(home):
+def test_any_changed_bit_is_detected(home):
     path = home / ARCHIVE
     packed = pack(home / "runs" / "a")
     chance = random.Random(0)
@@ -226,7 +223,7 @@ def test_a_changed_bit_anywhere_is_found(home):
             unpack(bytes(changed), path, "a")
 
 
-def test_a_manifest_cannot_have_files_read_outside_its_folder(home):
+def test_a_manifest_cannot_list_files_outside_its_folder(home):
     directory = home / "runs" / "a" / "rope-0"
     manifest = read_manifest(directory)
     RunRecord(directory, manifest).update(files={**(manifest.files or {}), "../../x.csv": "0" * 64})
@@ -237,8 +234,8 @@ def test_a_manifest_cannot_have_files_read_outside_its_folder(home):
 
 
 @pytest.mark.parametrize("text", ['{"a": ' * 20_000, '{"seed": ' + "9" * 5000 + ","])
-def test_a_seal_on_what_is_no_json_is_damage(home, text):
-    """A manifest from somebody else, with a right seal."""
+def test_a_sealed_text_that_is_not_json_is_damaged(home, text):
+    """A manifest from somebody else, with a valid seal."""
     head, _, tail = (text + sealed({"format": 3})[1:]).rpartition('"sha256": "')
     empty = f'{head}"sha256": "{"0" * 64}{tail[64:]}'
     digest = hashlib.sha256(empty.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tables of records: a column that one gains, and the digits of their numbers."""
+"""Tables of records: new columns, and the digits of numbers."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from poslab.record.writer import RunRecord
 from support.records import write_run
 
 
-def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
+def test_a_new_column_is_empty_in_older_tables(tmp_path, monkeypatch):
     directory = write_run(tmp_path, "rope-0")
     manifest = read_manifest(directory)
     tables = read_tables(directory, manifest.tables)
@@ -30,7 +30,7 @@ def test_its_cells_are_empty_in_older_tables(tmp_path, monkeypatch):
     assert [f"{step:g}" for step in table.step] == [row["step"] for row in older]
 
 
-def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_have_all(tmp_path):
+def test_floats_have_the_digits_of_float32_but_large_ones_and_counts_have_all(tmp_path):
     row = {"position": 123_456_789, "nll": 2 / 3, "tokens": 1, "bytes": 1}
     record = RunRecord(tmp_path)
     record.write_table(POSITION, [row, row | {"nll": 1_383_452.25}])
@@ -49,7 +49,7 @@ def test_floats_of_a_table_have_the_digits_of_float32_and_large_ones_and_counts_
         b'a,b,text\n3,4.5,"of two\nlines"\n',
     ],
 )
-def test_rows_of_several_runs_stand_beside_their_runs_however_the_files_are_written(first):
+def test_rows_keep_their_run_however_the_files_are_written(first):
     files = {"x": first, "none": b"a,b\n", "y": b"a,b\n1,2\n5,6\n"}
     runs = [
         Run(name, "done", "", Manifest(pos=name, seed=seed), tables={"made_up.csv": content})

@@ -1,4 +1,4 @@
-"""Records and checkpoints with a bit turned or an end missing: named, and never taken for good."""
+"""Records and checkpoints with a flipped bit or a missing end are named and never used."""
 
 import random
 import shutil
@@ -23,7 +23,7 @@ OF_A_FINISHED_RUN = ("manifest.json", "metrics.csv", "extrapolation.csv", "posit
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A finished run, and one that was stopped on its way."""
+    """A finished run, and one stopped during training."""
     folder = tmp_path_factory.mktemp("whole")
     assert make(request(**WANTED), folder / "runs").status == "done"
     stopped_at(7, request(seed=1, **WANTED), folder / "runs")
@@ -44,7 +44,7 @@ def damage(path: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_a_damaged_file_is_named_and_made_again(number, whole, tmp_path, capsys):
+def test_a_damaged_file_is_named_and_written_again(number, whole, tmp_path, capsys):
     shutil.copytree(whole / "runs", tmp_path / "runs")
     study = tmp_path / "runs" / "damaged"
     done, stopped = (plan(request(seed=seed, **WANTED), tmp_path / "runs") for seed in (0, 1))
@@ -63,32 +63,32 @@ def test_a_damaged_file_is_named_and_made_again(number, whole, tmp_path, capsys)
         else (stopped, whole / "other" / "damaged")
     )
     assert not job.settled
-    made = run(job, RunDisplay("again", quiet=True), Stopper())
-    assert made.status == "done"
-    said = capsys.readouterr().err
+    manifest = run(job, RunDisplay("again", quiet=True), Stopper())
+    assert manifest.status == "done"
+    printed = capsys.readouterr().err
     newest = path.parent.name != "checkpoints" or path == checkpoints[-1]
-    assert (str(path) in said) == newest  # the older of two is not even opened
-    assert any(path.name in note for note in made.notes or []) == newest
-    assert "Traceback" not in said
+    assert (str(path) in printed) == newest  # the older of two is not even opened
+    assert any(path.name in note for note in manifest.notes or []) == newest
+    assert "Traceback" not in printed
     assert_equal_results(expected / job.directory.name, job.directory)
     assert job.settled
 
 
 def _is_reported(path: Path, folder: Path) -> None:
-    """The report has the finished run's true figures, or none and the file's name."""
+    """Check that the report has the finished run's true figures, or is refused with the file's name."""
     try:
         report = write_report("damaged", folder / "runs", folder / "reports")
-    except ReportError as error:  # nothing is left to report
-        said = str(error)
+    except ReportError as error:  # no finished run is left to report
+        message = str(error)
     else:
         (row,) = [row for row in read(report.directory / "summary.csv") if row["seed"] == "0"]
         assert row["status"] == "done"
-        said = ""
+        message = ""
     of_the_finished = "seed0" in path.parent.name and path.suffix != ".pt"
-    assert (path.name in said) == (of_the_finished or path.name == "study.json")
+    assert (path.name in message) == (of_the_finished or path.name == "study.json")
 
 
-def test_every_bit_of_a_sealed_file_counts(tmp_path):
+def test_any_changed_bit_of_a_sealed_file_is_detected(tmp_path):
     path = tmp_path / "manifest.json"
     write_sealed(path, {"format": 2, "text": "Ærø", "number": 0.1})
     sound = path.read_bytes()

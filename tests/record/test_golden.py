@@ -1,6 +1,6 @@
-"""Records that earlier versions wrote: read where they have today's format, else refused by name.
+"""Records of earlier versions: those with today's format are read, others are refused by name.
 
-golden/format3 are runs of a few steps on the copy task, without their weights.
+golden/format3 has runs of a few steps on the copy task, without their weights.
 """
 
 import json
@@ -21,7 +21,7 @@ from poslab.record.writer import RunRecord
 
 GOLDEN = Path(__file__).parent / "golden"
 LOSSES = ("validation_loss", "loss_1x", "loss_2x", "sliding_2x")
-SEED_0 = {  # as the versions that made the records reported them
+SEED_0 = {  # as reported by the versions that wrote the records
     "rope": (5.307214364409447, 5.286289989948273, 5.286104828119278, 5.239081501960754),
     "alibi": (5.307019151747227, 5.285761542618275, 5.285573333501816, 5.238343358039856),
 }
@@ -37,7 +37,7 @@ def figures(run: Run) -> dict[str, Any]:
 
 
 def copied(folder: Path) -> Path:
-    """A golden run, to be changed."""
+    """Copy a golden run, to change it; return its directory."""
     directory = folder / "runs" / "format3" / of().directory
     shutil.copytree(GOLDEN / "format3" / directory.name, directory)
     return directory
@@ -55,7 +55,7 @@ def test_a_record_keeps_its_figures(pos):
 
 
 def test_a_manifest_is_written_as_it_was_read(tmp_path):
-    """Fields that this version does not know stay, and none is added."""
+    """Fields unknown to this version stay, and none is added."""
     directory = copied(tmp_path)
     facts = read_sealed(directory / MANIFEST) | {"of_a_fork": {"deep": [1, None]}}
     write_sealed(directory / MANIFEST, facts)
@@ -81,8 +81,8 @@ def test_a_field_of_another_type_is_named(change, field, tmp_path):
     assert (run.status, run.reason) == ("unreadable", f"manifest.json has no valid {field}")
 
 
-def test_a_table_that_the_manifest_does_not_list_is_not_read_and_one_that_it_lacks_is_named(tmp_path):
-    """Whoever puts a file beside a sealed record does not change the record."""
+def test_unlisted_tables_are_not_read_and_missing_ones_are_named(tmp_path):
+    """A file added next to a sealed record does not change the record."""
     directory = copied(tmp_path)
     (directory / "rescaled.csv").write_text("layer,head,queries,distance\n0,0,1,1\n")
     run = load_run(directory)
@@ -94,7 +94,7 @@ def test_a_table_that_the_manifest_does_not_list_is_not_read_and_one_that_it_lac
     assert (run.status, run.reason) == ("unreadable", "manifest.json lists no extrapolation.csv")
 
 
-def test_a_diverged_run_shows_its_curve_only_where_it_is_as_it_was_written(tmp_path):
+def test_a_diverged_run_shows_its_curve_only_if_it_is_unchanged(tmp_path):
     directory = copied(tmp_path)
     RunRecord(directory, read_manifest(directory)).update(status="diverged", reason="no number at step 4")
     assert len(load_run(directory).validations) == 3

@@ -1,4 +1,4 @@
-"""Locks where the file system has none: the path and the way out are named, by every kind of lock."""
+"""On a file system without locks, the error of every kind of lock names the path and a remedy."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""A record or a list in a folder that is not its own, and lists of other formats: named, never believed."""
+"""Records and lists in the wrong folder, and lists of other formats, are named and not used."""
 
 import json
 import re
@@ -45,16 +45,16 @@ def test_a_record_in_another_runs_folder_is_named(study, capsys):
     assert reason in " ".join(capsys.readouterr().out.split())
 
 
-def test_status_says_that_a_record_is_older(study, capsys):
+def test_status_names_a_record_of_an_older_format(study, capsys):
     rope, _ = runs_of(study)
     write_sealed(rope / MANIFEST, {**read_sealed(rope / MANIFEST), "format": 2})
     assert show_status(study, follow=False) == 1
-    told = capsys.readouterr()
-    assert told.out.count("its record has format 2, which this version does not read: train it again") == 1
-    assert "damaged" not in told.out + told.err
+    printed = capsys.readouterr()
+    assert printed.out.count("its record has format 2, which this version does not read: train it again") == 1
+    assert "damaged" not in printed.out + printed.err
 
 
-def test_the_folder_of_a_run_has_its_name_and_identity_however_it_is_named(study, monkeypatch):
+def test_a_record_must_match_its_folder_however_the_path_is_written(study, monkeypatch):
     rope, alibi = runs_of(study)
     monkeypatch.chdir(rope)
     for path in (Path(), Path("..") / rope.name, alibi / ".." / rope.name):
@@ -94,7 +94,7 @@ def test_a_list_of_a_newer_version_is_left_alone(study):
         read_study_list(study)
 
 
-def test_lists_of_older_versions_are_read_and_written_anew(study):
+def test_lists_of_older_versions_are_read_and_rewritten(study):
     listed = read_study_list(study)
     assert listed is not None
     assert "format" not in json.loads((study / STUDY_LIST).read_bytes())

@@ -1,4 +1,4 @@
-"""The first screen: sentences that claim no more than the tests allow, a table by rank, colours that stay."""
+"""The first screen: sentences follow the tests, the table is sorted by rank, and colours are stable."""
 
 from pathlib import Path
 
@@ -54,12 +54,12 @@ def test_the_first_screen_claims_what_its_seeds_allow(tmp_path, seeds, start, co
         assert (shown[0][2][:4], shown[2][2]) == ("−0.9", "reference")
 
 
-def test_of_two_arms_the_other_is_named(tmp_path):
+def test_with_two_arms_the_other_is_named(tmp_path):
     first, *_ = sentences(study(tmp_path, {"rope": (2.0, 3.0), "alibi": (2.1, 2.1)}))
     assert "the loss of alibi is lower than that of rope" in first
 
 
-def test_arms_that_noise_covers_share_their_place(tmp_path):
+def test_arms_within_noise_share_their_place(tmp_path):
     several = {"rope": (2.0, 3.0), "t5": (2.1, 2.1005), "fire": (2.1, 2.1003), "kerple": (2.1, 2.1002)}
     first, kept, _ = sentences(study(tmp_path / "a", {**several, "alibi": (2.1, 2.1)}, noise=0.004))
     assert first.endswith("kerple has the lowest mean loss, not separated from fire, alibi and t5.")
@@ -71,8 +71,8 @@ def test_arms_that_noise_covers_share_their_place(tmp_path):
     assert at_length.endswith(" is within noise for alibi.")
 
 
-def test_of_different_seeds_the_lowest_mean_is_that_over_shared_ones(tmp_path):
-    """alibi is above rope in each of its three seeds, which are easier ones than the other two of rope."""
+def test_with_different_seeds_the_lowest_mean_is_over_shared_ones(tmp_path):
+    """alibi is above rope in each of its three seeds; the other two seeds of rope are harder."""
     for pos, above in (("rope", 0.0), ("alibi", 0.05), ("none", 1.0)):
         for seed in range(3 if pos == "alibi" else 5):
             loss = 2.0 + 0.5 * (seed > 2) + above * (1 + 0.5 * seed)
@@ -83,8 +83,8 @@ def test_of_different_seeds_the_lowest_mean_is_that_over_shared_ones(tmp_path):
     assert results.arms[0].mean("sliding_8x") < results.reference.mean("sliding_8x")
 
 
-def test_nothing_is_claimed_where_the_reference_has_no_finished_run(tmp_path):
-    """It says which losses compare: here those of t5 are of another text."""
+def test_nothing_is_claimed_if_the_reference_has_no_finished_run(tmp_path):
+    """The page says which losses compare: here t5 was trained on another text."""
     for pos, text, loss in (("rope", "talks", 2.0), ("alibi", "talks", 2.5), ("t5", "code", 1.0)):
         for seed in range(2):
             at = {1.0: loss + 0.01 * seed, 8.0: loss + 0.013 * seed}
@@ -94,15 +94,15 @@ def test_nothing_is_claimed_where_the_reference_has_no_finished_run(tmp_path):
     plan(tmp_path, ["rope-0"], "rope", primary="sliding_8x")
     results = gather("made_up", tmp_path, None)
     assert (results.primary, results.ranks) == (None, {})
-    assert any("has no finished run" in said for said in sentences(results))
+    assert any("has no finished run" in sentence for sentence in sentences(results))
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [((1000, 10), "20 tokens per parameter in some arms, so"), ((10, 10), ""), ((81, 81), "")],
 )
-def test_few_tokens_a_parameter_are_called_early_training(tmp_path, parameters, said):
-    """1.6, 160 and 19.8, which is said as 20."""
+def test_few_tokens_per_parameter_are_called_early_training(tmp_path, parameters, said):
+    """1.6, 160 and 19.8, which is printed as 20."""
     for pos, each in zip(("rope", "alibi"), parameters, strict=True):
         write_run(tmp_path, pos, pos, parameters=each)
     early = dict(answer(gather("made_up", tmp_path, "rope")).belief).get("Early training", "")
@@ -114,13 +114,13 @@ def test_a_scheme_looks_the_same_in_every_study():
     few = arm_numbers([("alibi", "flash"), ("rope", "flash")])
     more = arm_numbers([("t5", "flash"), ("rope", "flash"), ("alibi", "flash"), ("rope", "linear")])
     assert few == [more[2], more[1]]
-    assert look(more[3]).light == look(more[1]).light  # the colour is the scheme's,
-    assert look(more[3]).dash != look(more[1]).dash  # the dash the attention's
+    assert look(more[3]).light == look(more[1]).light  # the scheme determines the colour,
+    assert look(more[3]).dash != look(more[1]).dash  # the attention the dash
     assert look(arm_numbers([("rope", "softmax")])[0]) == look(more[1])
 
 
 def test_no_two_arms_of_a_study_look_the_same():
-    """Every scheme of conf/pos under two attentions, and one scheme at several learning rates."""
+    """Every scheme of conf/pos with two attentions, and one scheme at several learning rates."""
     every = [(pos, attention) for attention in ("flash", "linear") for pos in arms(ROOT / "conf" / "pos")]
     looks = [look(number) for number in arm_numbers(every)]
     assert len(set(looks)) == len(looks)

@@ -1,4 +1,4 @@
-"""Reports written from archived records are those written from the run directories."""
+"""Reports from archived records equal those from the run directories."""
 
 import re
 import shutil
@@ -22,12 +22,12 @@ STUDY = "made.up-1.2"
 
 
 def made(folder: Path) -> dict[str, bytes]:
-    """The files of a report, without its records."""
+    """Return the files of a report, without its records."""
     return {name: content for name, content in contents(folder).items() if name != ARCHIVE}
 
 
 def write_study(runs: Path) -> None:
-    """A study of everything that becomes of runs, with paths of the machine in its records."""
+    """Write a study with every kind of run, and paths of the machine in its records."""
     for seed in (0, 1):
         shift = 0.02 * seed
         write_rescaled(runs, f"rope-{seed}", {}, seed=seed, study=STUDY, shift=shift)
@@ -84,7 +84,7 @@ def test_a_study_is_reported_from_its_archive(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """Studies a and b in runs/, of which a is archived in reports/."""
+    """Studies a and b in runs/; a is archived in reports/."""
     folder = tmp_path_factory.mktemp("two")
     for study, shift in (("a", 0.0), ("b", 0.1)):
         write_run(folder / "runs", "rope-0", study=study, shift=shift)
@@ -95,13 +95,13 @@ def template(tmp_path_factory):
 
 @pytest.fixture
 def two(template, tmp_path, monkeypatch):
-    """A copy of the template, beside which commands are given."""
+    """A copy of the template as the working directory."""
     monkeypatch.chdir(shutil.copytree(template, tmp_path / "two"))
     return tmp_path / "two"
 
 
-def test_archived_records_are_those_of_the_report_beside_them(two):
-    """Also after damage and more runs, without asking again; and the same records are not written anew."""
+def test_archived_records_are_those_of_their_report(two):
+    """Also after damage and more runs, without another keep=true; equal records are not rewritten."""
     path = Path("reports/a", ARCHIVE)
     archived = path.read_bytes()
     before = path.stat()
@@ -121,7 +121,7 @@ def test_archived_records_are_those_of_the_report_beside_them(two):
 
 
 def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
-    """As in a checkout, whose archive has runs of another machine."""
+    """As in a checkout with an archive from another machine."""
     path = Path("reports/a", ARCHIVE)
     archive = path.read_bytes()
     shutil.rmtree("runs/a/rope-0")
@@ -133,7 +133,7 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
 
 
 def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monkeypatch):
-    """From run directories that are archived meanwhile, and from archived records."""
+    """From run directories that are being archived, and from archived records."""
     first, records = made(Path("reports/a")), Path("reports/a", ARCHIVE).read_bytes()
     shutil.copytree("reports", "archived")
     Path("reports/a", ARCHIVE).unlink()
@@ -159,8 +159,8 @@ def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monk
     assert [path for path in two.rglob(".*") if path.is_file()] == []
 
 
-def test_what_git_keeps_of_a_study_is_small():
-    """A study has at most 1 MB, and all reports have 10 MB."""
+def test_files_of_a_study_in_git_are_small():
+    """A study has at most 1 MB, and all reports together 10 MB."""
     command = ["git", "-C", str(ROOT), "ls-files", "reports"]
     sizes: Counter[str] = Counter()
     for name in subprocess.check_output(command, text=True).splitlines():

@@ -1,4 +1,4 @@
-"""What git keeps beside the archived records is what these give now: reports, pages of docs/, the claims.
+"""Reports, pages of docs/ and claims in git are up to date with the archived records.
 
 Each archive is read once for all of them, which takes most of the time.
 """
@@ -39,7 +39,7 @@ def page(study):
 
 
 def of_archive(study, **folders):
-    """`poslab.read`, with the document that is made already."""
+    """Replace `poslab.read`, to reuse the document."""
     found = Study(results(study, REPORTS))
     vars(found)["_document"] = page(study)
     return found
@@ -47,7 +47,7 @@ def of_archive(study, **folders):
 
 @pytest.fixture(scope="module", autouse=True)
 def _forgotten():
-    """The records of all archives take a gigabyte."""
+    """Free the records of all archives, which take a gigabyte."""
     yield
     results.cache_clear()
     page.cache_clear()
@@ -55,7 +55,7 @@ def _forgotten():
 
 @pytest.fixture(scope="module")
 def written():
-    """All pages by their paths."""
+    """All pages by path."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archived, "results_of", results)
         return pages()
@@ -63,7 +63,7 @@ def written():
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """The folder that the command writes from the studies kept in git, and its entries."""
+    """The folder that the command writes from the studies in git, and its entries."""
     reports = tmp_path_factory.mktemp("reports")
     for study in archived_studies(REPORTS):
         (reports / study).symlink_to(REPORTS / study)
@@ -74,8 +74,8 @@ def judged(tmp_path_factory):
 
 
 @pytest.mark.parametrize("study", archived_studies(REPORTS))
-def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path):
-    """Every fact, and every head and row of a table."""
+def test_a_report_in_git_is_that_of_its_records(study, tmp_path):
+    """Every fact, and every header and row of a table."""
     stored, again = REPORTS / study, write_document(page(study), tmp_path).directory
     assert {*contents(again)} >= {*contents(stored)} - BY_HAND - {ARCHIVE} >= IN_EACH
     facts, known = (
@@ -91,7 +91,7 @@ def test_a_report_in_git_is_the_one_of_its_records(study, tmp_path):
 
 
 @pytest.mark.parametrize("study", ["convergence", "recall"])
-def test_the_command_that_a_report_names_writes_it(study, tmp_path, monkeypatch):
+def test_the_command_in_a_report_writes_it(study, tmp_path, monkeypatch):
     """Without the run directories."""
     monkeypatch.chdir(tmp_path)
     (command,) = [
@@ -104,13 +104,13 @@ def test_the_command_that_a_report_names_writes_it(study, tmp_path, monkeypatch)
 
 
 def test_the_pages_are_those_of_the_records(written):
-    """`python -m dev.pages` writes them again."""
+    """`python -m dev.pages` rewrites them."""
     again = "run python -m dev.pages"
     assert {f"schemes/{path.name}" for path in (DOCS / "schemes").iterdir()} <= written.keys(), again
     for name, text in written.items():
         if name.endswith(".md"):
             assert (DOCS / name).read_text() == text, f"{name}: {again}"
-        else:  # numbers of pictures may differ in their last digit between processors
+        else:  # the last digit of numbers in pictures may differ between processors
             assert (DOCS / name).is_file(), f"{name}: {again}"
 
 
@@ -122,7 +122,7 @@ def test_every_scheme_is_linked_from_the_page_of_schemes_and_pictures_are_small(
     assert {ElementTree.fromstring(text).tag for text in pictures} == {"{http://www.w3.org/2000/svg}svg"}
 
 
-def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(judged):
+def test_all_claims_are_listed_each_with_a_verdict_and_its_reason(judged):
     assert [one.claim.number for one in judged[1]] == list(range(1, 57))
     for one in judged[1]:
         claim, judgement = one.claim, one.judgement
@@ -140,7 +140,7 @@ def test_the_claims_are_those_of_the_list_each_with_a_verdict_and_its_reason(jud
     assert [one.claim.number for one in judged[1] if one.claim.question] == sorted(BELIEVED)
 
 
-def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(judged):
+def test_a_claim_that_waits_for_a_study_names_its_command(judged):
     folder = ROOT / "sweeps"
     sweeps = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
     for one in judged[1]:
@@ -152,18 +152,18 @@ def test_a_claim_that_waits_for_a_study_says_by_which_command_it_is_made(judged)
             assert "roughly" in study.duration
 
 
-def test_the_kept_page_is_what_the_command_makes(judged):
-    made, _ = judged
-    names = [{path.name for path in folder.rglob("*") if path.is_file()} for folder in (made, KEPT)]
+def test_the_page_in_git_is_what_the_command_writes(judged):
+    written_to, _ = judged
+    names = [{path.name for path in folder.rglob("*") if path.is_file()} for folder in (written_to, KEPT)]
     assert names[0] - {"index.html"} == names[1] - {"index.html"}  # git has claims.md
     for name in ("claims.csv", "claims.md"):
         again = f"{name}: run python -m claims and keep what it writes"
-        assert (made / name).read_text() == (KEPT / name).read_text(), again
+        assert (written_to / name).read_text() == (KEPT / name).read_text(), again
 
 
-def test_the_page_fetches_nothing_and_every_link_leads_somewhere(judged):
-    made, _ = judged
-    text = (made / "index.html").read_text()
+def test_the_page_fetches_nothing_and_every_link_is_valid(judged):
+    written_to, _ = judged
+    text = (written_to / "index.html").read_text()
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', text)
     assert "default-src 'none'" in unescape(text)
     anchors = set(re.findall(r'id="([^"]+)"', text))
@@ -172,5 +172,5 @@ def test_the_page_fetches_nothing_and_every_link_leads_somewhere(judged):
             assert target[1:] in anchors, target
         else:
             assert (KEPT / target).is_file(), target
-    for target in re.findall(r"\]\(([^)\s]+)\)", (made / "claims.md").read_text()):
+    for target in re.findall(r"\]\(([^)\s]+)\)", (written_to / "claims.md").read_text()):
         assert (KEPT / target).is_file(), target

@@ -1,4 +1,4 @@
-"""Where the two protocols order arms differently the verdict names them; elsewhere it is silent."""
+"""The verdict names arms that the two protocols order differently, and no others."""
 
 import math
 import random
@@ -21,7 +21,7 @@ FALSE_ALARMS = 0.05 + 2 * math.sqrt(0.05 * 0.95 / STUDIES)
 
 
 def study(runs: Path, at_8: dict[str, tuple[float, float]], seeds: int = 5, noise: float = 0.01) -> Results:
-    """Arms with a sliding and a non-overlapping loss at 8 L; `noise` is of each run and protocol."""
+    """Write arms with a sliding and a non-overlapping loss at 8 L; `noise` is per run and protocol."""
     for pos, (sliding, plain) in at_8.items():
         for seed in range(seeds):
             one, other = (random.Random(f"{pos} {seed} {i}").gauss(0, noise) for i in range(2))
@@ -48,18 +48,18 @@ def test_arms_that_change_places_are_named(tmp_path):
     assert "arm0 below arm1, arm0 below arm2, arm0 below arm3 and 18 more in sliding windows" in text
 
 
-def test_arms_that_keep_their_places_are_not(tmp_path):
+def test_arms_that_keep_their_places_are_not_named(tmp_path):
     assert said(study(tmp_path / "a", {"rope": (3.0, 2.5), "alibi": (2.5, 2.1), "fox": (4.0, 2.6)})) == []
-    # All is noise in both.
+    # Both differ by noise only.
     assert said(study(tmp_path / "b", {"rope": (3.0, 2.5), "alibi": (3.0, 2.5), "fox": (3.0, 2.5)})) == []
-    # Only sliding windows tell them apart; the order in the others is noise, the other way round by chance.
+    # Only sliding windows separate them; the order in the other protocol is opposite by chance.
     assert said(study(tmp_path / "d", {f"arm{i}": (2.0 + i / 5, 2.5) for i in range(4)})) == []
-    # One seed orders nothing.
+    # One seed does not order arms.
     assert said(study(tmp_path / "c", {"rope": (3.0, 2.0), "alibi": (2.0, 3.0)}, seeds=1)) == []
 
 
-def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path):
-    """Noise in sliding windows hides the order there, yet the difference is certainly another one."""
+def test_an_order_shown_only_by_the_other_protocol_is_named_as_such(tmp_path):
+    """In sliding windows noise hides the order, but the difference certainly changes."""
     at_8 = {"rope": (2.54, 2.16), "t5": (2.50, 2.36), "none": (2.50, 2.37)}
     results = study(tmp_path, at_8, noise=0.04)
     assert not any(pair.separated for pair in results.pairs)
@@ -68,7 +68,7 @@ def test_an_order_that_only_the_other_protocol_is_sure_of_is_called_so(tmp_path)
 
 
 def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[Comparison, ...]:
-    """Every pair of arms, from a row an arm with a loss a seed in each protocol."""
+    """Compare every pair of arms, from a row of losses by seed for each arm and protocol."""
     arms = [
         of_rows(f"arm {i}", *({TESTED: float(a), BESIDE: float(b)} for a, b in zip(*both, strict=True)))
         for i, both in enumerate(zip(sliding, plain, strict=True))
@@ -78,7 +78,7 @@ def judged(sliding: np.ndarray, plain: np.ndarray) -> tuple[Comparison, ...]:
 
 @pytest.mark.parametrize(("effects", "own"), [([0.0] * 6, 1.0), ([0.0, 0.0, 0.5, 1.0, 2.0, 4.0], 0.2)])
 def test_noise_makes_no_arms_change_places(effects, own):
-    """Six arms with the same effects in both protocols, whose noise (`own`) is more or less shared."""
+    """Six arms with the same effects in both protocols, and a small or large noise (`own`) of each."""
     draw, n, wrong = np.random.default_rng(5), 5, 0
     for _ in range(STUDIES):
         shared = np.array(effects)[:, None] + draw.normal(0, 1, (1, n)) + draw.normal(0, 1, (len(effects), n))
@@ -88,7 +88,7 @@ def test_noise_makes_no_arms_change_places(effects, own):
 
 
 def test_arms_that_truly_change_places_are_found():
-    """Three deviations apart, one way in one protocol and the other way in the other."""
+    """Three deviations apart, in opposite directions in the two protocols."""
     draw, n, found = np.random.default_rng(7), 5, 0
     for _ in range(100):
         shared = draw.normal(0, 1, (4, n))

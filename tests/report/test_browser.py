@@ -1,4 +1,4 @@
-"""The page as its readers have it, in Chromium: by mouse and keyboard, small, dark, printed."""
+"""The page in Chromium: by mouse and keyboard, small, dark, and printed."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def report(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, report):
-    """Opens the page; at the end no page may have fetched, complained or asked anything."""
+    """Open the page; at the end no page may have fetched, logged an error or opened a dialog."""
     readers: list[Reader] = []
 
     def opened(path: Path = report / "index.html", scheme: Scheme = "light", width: int = 1280) -> Page:
@@ -57,7 +57,7 @@ def visit(browser, report):
 
 
 def colour(page: Page, figure: str, value: str) -> int:
-    """How many pixels of a figure's charts have a colour."""
+    """Count the pixels of a colour in a figure's charts."""
     return int(
         page.evaluate(
             """([f, value]) => [...document.querySelectorAll(`#${f} canvas`)].reduce((n, canvas) => {
@@ -80,7 +80,7 @@ def drawn(page: Page, figure: str) -> str:
 
 
 def reading(page: Page, figure: str) -> tuple[str, list[str]]:
-    """The x that is pointed at, and what stands beside each arm's name."""
+    """Return the x at the pointer, and the text next to each arm's name."""
     at, values = page.evaluate(
         """(f) => [document.querySelector(`#${f} .at span`).textContent,
                    [...document.querySelectorAll(`#${f} .legend output`)].map((one) => one.textContent)]""",
@@ -90,7 +90,7 @@ def reading(page: Page, figure: str) -> tuple[str, list[str]]:
 
 
 def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
-    """Of each x of a figure, by what the page calls it: the text of every arm, from the CSV's cells."""
+    """Return the text of every arm by the page's label of each x, from the cells of the CSV."""
     rows = read(report / f"{figure}.csv")
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     found: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ def test_arrow_keys_read_every_value_of_the_sheet_aloud(visit, report):
         expect(page.locator("#said")).to_contain_text(f"At {last}. rope {expected[last][0]};")
 
 
-def test_pointing_shows_values_silently_and_moves_nothing(visit, report):
+def test_pointing_shows_values_without_moving_or_announcing(visit, report):
     page = visit()
     page.clock.install()
     plot = page.locator("#validation_loss .plot")
@@ -139,7 +139,7 @@ def test_pointing_shows_values_silently_and_moves_nothing(visit, report):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_an_arm_that_is_switched_off_is_gone_everywhere(visit, scheme):
+def test_a_hidden_arm_is_gone_everywhere(visit, scheme):
     page = visit(scheme=scheme)
     mine = look(ALIBI).light if scheme == "light" else look(ALIBI).dark
     row = page.locator(f'#tokens_to_target tr[data-arm="{ALIBI}"]')
@@ -183,16 +183,16 @@ def test_scales_change_the_axes_and_change_back(visit, report):
 
     logarithmic = middle()
     scale(page, "validation_loss", "x", "linear").click()
-    assert middle() > 3 * logarithmic  # half the budget, where the root of it was
+    assert middle() > 3 * logarithmic  # half the budget, at the former place of its root
     scale(page, "validation_loss", "x", "log").click()
     assert middle() == logarithmic
-    # Lengths stand at their doublings, so their axis has no choice.
+    # Lengths are on a logarithmic axis, which has no alternative.
     assert scale(page, "bits_per_byte_by_length", "x", "linear").count() == 0
     assert scale(page, "bits_per_byte_by_length", "y", "log").count() == 1
 
 
 def edges(page: Page, figure: str) -> tuple[str, str]:
-    """The first and the last x that the keys reach: those inside the frame."""
+    """Return the first and last x that the keys reach, inside the frame."""
     page.locator(f"#{figure} .plot").first.focus()
     page.keyboard.press("Home")
     first = reading(page, figure)[0]
@@ -234,7 +234,7 @@ def test_keys_zoom_about_the_cursor_and_panels_zoom_together(visit):
     expect(page.locator("#said")).to_contain_text(f"At {last}.")
     for _ in range(20):
         page.keyboard.press("+")
-    assert len(set(edges(page, figure))) == 2  # never closer than two measured points
+    assert len(set(edges(page, figure))) == 2  # at least two measured points stay visible
     for _ in range(20):
         page.keyboard.press("-")
     assert edges(page, figure) == whole
@@ -269,15 +269,13 @@ def test_steps_and_values_below_zero(visit, report, tmp_path):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_text_of_a_chart_is_neither_cut_nor_on_other_text(visit, report, tmp_path, width):
+def test_text_of_a_chart_is_not_cut_and_does_not_overlap(visit, report, tmp_path, width):
     def change(charts, arms):
         chart, places = charts["validation_loss"], len(charts["validation_loss"]["x"])
         chart |= {"y_label": "Loss less that of an arm called so and so, in nats per token"}
         chart |= {"x_label": "How far back the first of two copies begins, in tokens"}
         chart |= {"mark": chart["x"][-1], "mark_label": "trained up to here"}
-        for i, series in enumerate(
-            chart["series"]
-        ):  # lines that end shortly after one another, at one height
+        for i, series in enumerate(chart["series"]):  # lines that end near each other at one height
             arms[str(series["arm"])]["label"] = f"arm number {i} of all"
             series["mean"] = [1.5 if place < places - 20 * i else None for place in range(places)]
 
@@ -287,7 +285,7 @@ def test_text_of_a_chart_is_neither_cut_nor_on_other_text(visit, report, tmp_pat
     assert bad == []
 
 
-def test_paper_is_light_and_has_no_controls(visit):
+def test_the_printed_page_is_light_and_has_no_controls(visit):
     page = visit(scheme="dark")
     screen = drawn(page, "validation_loss")
     page.emulate_media(media="print")
@@ -310,7 +308,7 @@ def test_nothing_overflows_and_axe_finds_nothing(visit, scheme, width):
     page.locator(".legend button").first.click()
     head(page, "#arms", "Seeds").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    # What a scheme changes is colours; the rest is looked at once, as it takes seconds.
+    # A colour scheme changes only colours; the rest is checked once, since it takes seconds.
     rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
     found = Axe().run(page, options={"resultTypes": ["violations"], **rules}).response["violations"]
     assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
@@ -346,7 +344,7 @@ def test_the_tab_key_reaches_everything_and_shows_where_it_is(visit):
 
 
 def head(page: Page, table: str, title: str) -> Locator:
-    words = title.replace(" ", r"\s")  # 8 L has a space that keeps it on one line
+    words = title.replace(" ", r"\s")  # 8 L has a non-breaking space
     return page.locator(f"{table} th button", has_text=re.compile(f"^{words}$"))
 
 
@@ -354,7 +352,7 @@ def order(page: Page, table: str) -> list[str]:
     return [text.strip() for text in page.locator(f"{table} tbody th[scope=row]").all_text_contents()]
 
 
-def test_tables_sort_by_what_the_sheet_says(visit, report):
+def test_tables_sort_by_the_numbers_of_the_sheet(visit, report):
     page, rows = visit(), read(report / "arms.csv")
     reported = order(page, "#arms")
     assert reported == [row["arm"] for row in rows]

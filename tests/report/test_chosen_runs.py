@@ -1,4 +1,4 @@
-"""A report on chosen runs: these alone, whatever else their studies hold."""
+"""A report on chosen runs has only these, and no others of their studies."""
 
 import shlex
 from pathlib import Path
@@ -12,7 +12,7 @@ from support.records import plan, write_run
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """Studies a and b with a plan each; the tests run beside `runs`."""
+    """The folder `runs` with studies a and b; the working directory is its parent."""
     runs = tmp_path / "runs"
     for study in ("a", "b"):
         for seed in (0, 1):
@@ -25,7 +25,7 @@ def runs(tmp_path, monkeypatch):
     return runs
 
 
-def test_only_the_runs_named_are_reported_in_their_order(runs):
+def test_only_the_named_runs_are_reported_in_their_order(runs):
     named = ["runs/a/alibi-0/checkpoint.pt", "runs/a/rope-1/", f"{runs}/a/alibi-1"]
     assert main([f"checkpoint={','.join(named)}"]) == 0
     (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
@@ -37,14 +37,14 @@ def test_only_the_runs_named_are_reported_in_their_order(runs):
     assert arms == [("alibi", "true", "2"), ("rope", "false", "1")]
     page = (directory / "index.html").read_bytes()
     assert str(runs).encode() not in page
-    # The command that it names makes it again.
+    # The command that it names writes it again.
     (command,) = [row["value"] for row in read(directory / "facts.csv") if row["key"] == "report_command"]
     assert command.startswith("python report.py checkpoint=runs/a/alibi-0,runs/a/rope-1,runs/a/alibi-1 ")
     assert main(shlex.split(command)[2:]) == 0
     assert (directory / "index.html").read_bytes() == page
 
 
-def test_runs_of_two_studies_keep_their_studies_and_one_run_is_a_report_of_its_name(runs):
+def test_runs_of_two_studies_keep_their_studies_and_one_run_names_its_report(runs):
     assert main(["checkpoint=runs/b/rope-0,runs/a/rope-0", "reference=a: rope"]) == 0
     (directory,) = (path for path in Path("reports").iterdir() if path.is_dir())
     assert [row["arm"] for row in read(directory / "arms.csv")] == ["b: rope", "a: rope"]

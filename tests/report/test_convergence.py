@@ -1,4 +1,4 @@
-"""What a report says of times to a target: under which schedule, and how sure near the end of the budget."""
+"""Times to a target in a report: under which schedule, and how certain near the end of the budget."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from support.records import BATCH, STEPS, write_run
 
 
 def falling(runs: Path, shifts: dict[str, list[float]], **trainer: object) -> Results:
-    """Arms whose loss falls by 0.01 an evaluation from 3 and a shift by seed; rope is the reference."""
+    """Write arms with a loss that falls by 0.01 per evaluation from 3 plus a shift by seed."""
     settings = {"max_steps": STEPS, "batch_size": BATCH, "learning_rate": 0.002, **trainer}
     for pos, values in shifts.items():
         for seed, shift in enumerate(values):
@@ -21,12 +21,12 @@ def falling(runs: Path, shifts: dict[str, list[float]], **trainer: object) -> Re
     return gather("made_up", runs, "rope")
 
 
-def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path):
+def test_a_study_without_longer_lengths_begins_with_the_fastest_arm(tmp_path):
     for seed in range(5):
         for pos, gain in (("rope", 0.0), ("t5", 0.4)):
             curve = [3 - i / 100 - gain * (i > 5) + 0.001 * seed for i in range(101)]
             sliding = {1.0: 2.0 - gain + 0.001 * seed}
-            name = "t5 (mine)" if pos == "t5" else pos  # brackets of a label stay
+            name = "t5 (mine)" if pos == "t5" else pos  # brackets in a label stay
             write_run(tmp_path, f"{pos}-{seed}", name, seed, sliding=sliding, curve=curve)
     results = gather("made_up", tmp_path, "rope")
     first = answer(results)
@@ -40,18 +40,18 @@ def test_a_study_of_nothing_past_l_begins_with_who_is_the_fastest(tmp_path):
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "wsd"])
-def test_only_a_cosine_is_told_to_shape_the_time(tmp_path, schedule):
+def test_only_a_cosine_is_said_to_shape_the_time(tmp_path, schedule):
     (chart,) = target_charts(falling(tmp_path, {"rope": [0.0, 0.01]}, schedule=schedule))
-    told = "use trainer.schedule=wsd" in chart.caption
-    assert told == (schedule == "cosine")
+    named = "use trainer.schedule=wsd" in chart.caption
+    assert named == (schedule == "cosine")
 
 
-def test_validations_of_a_shorter_run_are_told(tmp_path):
+def test_validations_of_a_shorter_run_are_named(tmp_path):
     note = f"{SHARED_STEPS} 8 are those of rope-0"
     for name, seed, notes in (("rope-0", 0, []), ("rope-1", 1, []), ("longer", 2, [note])):
         write_run(tmp_path, name, "rope", seed, notes=notes)
-    told = validation_chart(gather("made_up", tmp_path, "rope")).caption
-    assert "1 run begins with the steps and validations of a shorter run" in told
+    named = validation_chart(gather("made_up", tmp_path, "rope")).caption
+    assert "1 run begins with the steps and validations of a shorter run" in named
 
 
 def test_a_run_that_misses_a_target_has_its_mark_past_the_end(tmp_path):

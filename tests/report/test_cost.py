@@ -1,4 +1,4 @@
-"""What a scheme costs for what it gives: speeds are compared only where the machine was the runs' alone."""
+"""Speed and loss of schemes: speeds are compared only if no other work slowed the machine."""
 
 import re
 from dataclasses import replace
@@ -29,7 +29,7 @@ def study(runs: Path, seconds: dict[str, float], **more: Any) -> Results:
     return gather("made_up", runs, None)
 
 
-def test_speeds_are_means_and_a_curve_by_time_is_that_by_tokens(tmp_path):
+def test_speeds_are_means_and_curves_by_time_equal_those_by_tokens(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     at_length, tested = section(results).charts
     assert [chart.name for chart in (at_length, tested)] == ["loss_by_speed", "tested_loss_by_speed"]
@@ -42,10 +42,10 @@ def test_speeds_are_means_and_a_curve_by_time_is_that_by_tokens(tmp_path):
     tokens, seconds = charts["validation_loss"].series, charts["validation_loss_by_seconds"].series
     assert [one.points[-1].x for one in seconds] == pytest.approx([10.0, 20.0])
     assert [one.mean for one in seconds[1].points] == [one.mean for one in tokens[1].points]
-    assert rank_chart(results) == []  # of two arms
+    assert rank_chart(results) == []  # with two arms
 
 
-def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path):
+def test_if_other_work_slowed_a_run_speeds_are_not_compared(tmp_path):
     """The second half of the run takes three times as long."""
     study(tmp_path, {"rope": 10.0, "alibi": 20.0})
     path = tmp_path / "made_up" / "alibi-1" / "metrics.csv"
@@ -62,7 +62,7 @@ def test_where_other_work_slowed_a_run_speeds_are_not_compared(tmp_path):
     assert "validation_loss_by_seconds" not in {chart.name for chart in made.charts}
 
 
-def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path):
+def test_loss_by_compute_is_shown_if_the_cost_per_token_differs(tmp_path):
     shown = {}
     for name, flops in (("same", 6e6), ("other", 9e6)):
         write_run(tmp_path / name, "rope-0", "rope")
@@ -72,7 +72,7 @@ def test_loss_by_compute_is_shown_where_a_token_does_not_cost_the_same(tmp_path)
     assert shown == {"same": False, "other": True}
 
 
-def test_mean_ranks_count_the_seeds_that_all_have_and_equal_losses_share_one(tmp_path):
+def test_mean_ranks_use_shared_seeds_and_equal_losses_share_a_rank(tmp_path):
     results = study(tmp_path, {"rope": 10.0, "alibi": 10.0, "t5": 10.0})
     write_run(tmp_path, "t5-9", "t5", 9)
     assert mean_ranks(results.arms, "sliding_8x") == {"rope": 1.0, "alibi": 2.0, "t5": 3.0}

@@ -1,4 +1,4 @@
-"""The paper figures as they are drawn: the same bytes in another process, and legends that leave room."""
+"""The drawn paper figures: the same bytes in another process, and legends that leave room."""
 
 import os
 import re
@@ -38,7 +38,7 @@ sys.exit(status)
 
 
 def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path, monkeypatch):
-    """Of a study with everything: not W&B's files, nor the place, nor the machine's settings count."""
+    """For a study with everything; W&B's files, the folder and the machine's settings have no effect."""
     monkeypatch.setattr(paper, "draw_all", one_of_each)
     write_study(tmp_path / "runs", "made_up")
     first = contents(write_report("made_up", tmp_path / "runs", tmp_path / "reports").directory)
@@ -67,7 +67,7 @@ def test_another_process_writes_the_same_bytes_and_loads_no_torch(tmp_path, monk
 
 
 def lines(n: int, label: str = "arm-{}") -> LineChart:
-    """`n` lines; the last one ends early and lowest, of the others a later one ends lower."""
+    """Return `n` lines; the last ends early and lowest, and of the others a later one ends lower."""
     series = []
     for arm in range(n):
         ends = (1, 2) if arm < n - 1 else (1,)
@@ -76,9 +76,9 @@ def lines(n: int, label: str = "arm-{}") -> LineChart:
     return LineChart("made_up", "", "", "x", "y", tuple(series), ((1.0, "1"), (2.0, "2")))
 
 
-def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines():
+def test_a_long_legend_names_only_the_lowest_lines():
     drawn = {n: draw(lines(n))["svg"].decode() for n in (NAMED, MANY, 40)}
-    # Text is drawn as outlines, each after a comment that says it.
+    # Text is drawn as outlines, each after a comment with the text.
     named = {n: set(re.findall(r"<!-- (arm-\d+) -->", text)) for n, text in drawn.items()}
     assert len(named[MANY]) == MANY
     assert named[40] == {f"arm-{arm}" for arm in range(39 - NAMED, 39)}
@@ -88,8 +88,8 @@ def test_a_legend_that_would_eat_the_plot_names_the_lowest_lines():
 
 
 @pytest.mark.parametrize(("n", "kit"), [(2, False), (MANY, True), (16, False), (40, False), (40, True)])
-def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n, kit):
-    chart = lines(n, "rope_llama3 / performer L=64 width {}")  # as of a study of four settings
+def test_the_legend_is_beside_the_axes_and_inside_the_figure(n, kit):
+    chart = lines(n, "rope_llama3 / performer L=64 width {}")  # as in a study of four settings
     figure = panels.laid_out([chart, chart, chart]) if kit else paper.laid_out(chart)
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -105,17 +105,17 @@ def test_the_legend_lies_beside_the_axes_and_inside_the_paper(n, kit):
     assert all(each == colours[0] for each in colours)
 
 
-def test_figures_drawn_at_once_are_those_drawn_one_by_one(monkeypatch):
+def test_figures_drawn_in_parallel_equal_those_drawn_one_by_one(monkeypatch):
     several = [lines(n) for n in (2, 3)]
     one_by_one = list(map(draw, several))
     assert draw_all(several) == one_by_one
     monkeypatch.setattr(paper, "draw", drawn_by_the_first_process_alone)
-    assert draw_all(several) == one_by_one  # also where the processes are killed
+    assert draw_all(several) == one_by_one  # also if the processes are killed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="figures are drawn in processes on Linux only")
 def test_processes_that_draw_end_with_a_killed_command(monkeypatch):
-    """They have its locks: without an end no later command could write the study's report."""
+    """They hold its locks: if they did not end, no later command could write the study's report."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(paper, "draw", draw_for_ever)
     reader, writer = os.pipe()
@@ -126,7 +126,7 @@ def test_processes_that_draw_end_with_a_killed_command(monkeypatch):
     assert os.read(reader, 1) + os.read(reader, 1) == b".."
     command.kill()
     command.join()
-    ended, _, _ = select([reader], [], [], 60)  # readable at the end of the last process that can write
+    ended, _, _ = select([reader], [], [], 60)  # readable once the last process that can write has ended
     assert ended
     assert os.read(reader, 1) == b""
     os.close(reader)

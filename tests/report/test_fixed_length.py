@@ -15,7 +15,7 @@ GOOD = {
     2.0: 1.95,
     4.0: 1.85,
     8.0: 2.3,
-}  # past 5 % of its own loss at 2 L alone, under 2.1 up to 4 L
+}  # over 5 % of its own loss only at 2 L, under 2.1 up to 4 L
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def results(tmp_path):
     return gather("made_up", tmp_path, "rope")
 
 
-def test_each_run_is_held_against_the_reference_s_mean(results, tmp_path):
+def test_each_run_is_compared_with_the_references_mean(results, tmp_path):
     assert results.fixed_limit == pytest.approx(1.05 * 2.0)
     rows = {str(row["run"]): row for row in results.rows}
     lengths = {name: (row["usable_length"], row["usable_length_fixed"]) for name, row in rows.items()}
@@ -47,7 +47,7 @@ def test_each_run_is_held_against_the_reference_s_mean(results, tmp_path):
     assert {row["usable_length_fixed"] for row in other.rows} == {8 * L}
 
 
-def test_losses_of_other_text_have_no_fixed_limit_and_lengths_of_two_L_are_multiples(tmp_path):
+def test_other_text_has_no_fixed_limit_and_mixed_lengths_are_multiples_of_L(tmp_path):
     write_run(tmp_path, "rope", sliding=RISING)
     write_run(tmp_path, "long", sliding=RISING, config={"context_length": 2 * L})
     other = {"name": "stdlib", "fingerprint": "beef", "vocabulary": 256}

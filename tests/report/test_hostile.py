@@ -1,4 +1,4 @@
-"""Names and texts that try to be something else: nothing runs in Chromium, nothing is written elsewhere."""
+"""Hostile names and texts: nothing runs in Chromium, and nothing is written elsewhere."""
 
 import csv
 import json
@@ -32,7 +32,7 @@ def browser():
 
 
 def write_records(runs: Path, finished: range, study: str = STUDY) -> None:
-    """Each text wherever a record has text; those outside `finished` are statuses of failed runs too."""
+    """Write each text into every text field; those outside `finished` are statuses of failed runs, too."""
     for i, text in enumerate(HOSTILE):
         name = RUNS[i] if 0 < i < len(RUNS) else f"run.{i}..json"
         config: dict[str, Any] = {
@@ -58,7 +58,7 @@ def write_records(runs: Path, finished: range, study: str = STUDY) -> None:
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory):
-    """The page of all texts, without the paper figures, which take long."""
+    """The page with all texts, without the slow paper figures."""
     home = tmp_path_factory.mktemp("page")
     write_records(home / "runs", range(len(HOSTILE)))
     path = home / "index.html"
@@ -68,7 +68,7 @@ def page_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A whole report, a figure of each kind drawn. Its runs lie deep, so that ../.. is still watched."""
+    """A whole report with a figure of each kind. Its runs are so deep that ../.. is still checked."""
     home = tmp_path_factory.mktemp("hostile")
     deep = home / "a" / "b"
     write_records(deep / "runs", range(3))
@@ -111,7 +111,7 @@ def test_nothing_runs_and_nothing_is_fetched(page_path, browser):
     assert reader.faults == []
 
 
-def test_paper_figures_are_pictures_and_no_more(written, browser):
+def test_paper_figures_are_only_pictures(written, browser):
     drawings = sorted((written.directory / "figures").glob("*.svg"))
     assert drawings
     for path in (path for path in drawings if path.stat().st_size):
@@ -122,7 +122,7 @@ def test_paper_figures_are_pictures_and_no_more(written, browser):
         assert reader.faults == []
 
 
-def test_the_texts_are_there_as_texts(page_path, written):
+def test_the_texts_are_shown_as_text(page_path, written):
     text = page_path.read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)[1])
     labels = " ".join(arm["label"] for arm in data["arms"].values())
@@ -130,7 +130,7 @@ def test_the_texts_are_there_as_texts(page_path, written):
         assert hostile in labels
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", labels)
     assert len(text) < 1_000_000
-    # A sheet keeps a text as it is, but for an apostrophe without which a spreadsheet takes it for a formula.
+    # A sheet keeps a text, except for an apostrophe that stops a spreadsheet from reading a formula.
     assert f"'{HOSTILE[15]}" in {row["pos"] for row in read(written.directory / "summary.csv")}
     number = r"-?\d+(\.\d+)?(e[-+]\d+)?"
     for path in written.directory.glob("*.csv"):
@@ -139,7 +139,7 @@ def test_the_texts_are_there_as_texts(page_path, written):
         assert [cell for cell in cells if cell[:1] in {*"=+-@", "\t", "\r", "\n"}] == [], path
 
 
-def test_a_terminal_gets_letters_and_no_commands(written, tmp_path, capsys):
+def test_a_terminal_gets_no_control_characters(written, tmp_path, capsys):
     show(written)
     write_records(tmp_path, range(3), "hostile")
     assert status(["study=hostile", f"runs={tmp_path}"]) in (0, 1)
@@ -148,7 +148,7 @@ def test_a_terminal_gets_letters_and_no_commands(written, tmp_path, capsys):
     assert not COMMANDS.search(printed)
 
 
-def test_markdown_is_text_but_in_blocks_of_code(written):
+def test_markdown_is_escaped_except_in_code_blocks(written):
     lines = [
         line
         for line in (written.directory / "report.md").read_text().splitlines()

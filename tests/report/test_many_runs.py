@@ -1,4 +1,4 @@
-"""Many runs: the page stays small and says all it should, and memory stays within bounds."""
+"""With many runs the page stays small and complete, and memory is bounded."""
 
 import runpy
 
@@ -51,7 +51,7 @@ def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(benchmar
         ("rescaled_position.csv", "", None, "rescaled_position.csv is missing"),
     ],
 )
-def test_a_file_that_cannot_be_so_is_not_read(file, before, after, reason, tmp_path):
+def test_an_impossible_file_is_not_read(file, before, after, reason, tmp_path):
     path = write_rescaled(tmp_path, "a", LINES) / file
     text = path.read_text()
     assert before in text
@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_so_is_not_read(file, before, after, reason, tmp_p
     assert (run.status, run.reason) == ("unreadable", reason)
 
 
-def test_columns_may_stand_in_another_order_and_rows_be_without_a_number(tmp_path):
+def test_columns_may_have_another_order_and_cells_may_be_empty(tmp_path):
     path = write_run(tmp_path, "a") / "position.csv"
     head, *rows = (line.split(",") for line in path.read_text().splitlines())
     rows[2][1] = ""  # not defined there

@@ -1,4 +1,4 @@
-"""What a report writes: a whole page, its sheets and the lists of reports."""
+"""The files of a report: the page, its sheets and the lists of reports."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ HOSTILE = "<script>alert(1)</script>|[x](javascript:alert(1))"
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """Two arms of two seeds, a hostile one and a failed one; the report is made once for all tests here."""
+    """Two arms with two seeds, a hostile run and a failed one; the report is written once for all tests."""
     home = tmp_path_factory.mktemp("report")
     runs = home / "runs"
     for seed in (0, 1):
@@ -40,7 +40,7 @@ def page(study):
     return (study / "reports" / "made_up" / "index.html").read_text()
 
 
-def test_a_line_of_the_page_ends_between_no_number_and_its_sign_or_unit(study, page):
+def test_a_line_break_never_separates_a_number_from_its_unit(study, page):
     said = (study / "reports" / "made_up" / "report.md").read_text()
     for parted, whole in (("95 % Student-t", "95\u00a0% Student-t"), ("gain at 8 L", "gain at 8\u00a0L")):
         assert parted in said
@@ -48,7 +48,7 @@ def test_a_line_of_the_page_ends_between_no_number_and_its_sign_or_unit(study, p
         assert whole in page
 
 
-def test_the_page_is_one_small_file_that_fetches_nothing_and_runs_its_own_scripts_alone(study, page):
+def test_the_page_is_one_small_file_that_fetches_nothing_and_runs_only_its_scripts(study, page):
     assert len(page) < 1_000_000
     assert not re.search(r"<(?:link|img|iframe|object|base|form)\b|<[^>]* src=|@import|url\(", page)
     for target in re.findall(r'<a [^>]*href="([^"]*)"', page):
@@ -76,7 +76,7 @@ def test_the_whole_answer_is_on_the_page_and_in_the_markdown(tmp_path):
         assert all(sentence in written for sentence in answer.sentences), name
 
 
-def test_every_run_is_in_the_table_and_in_the_sheet_and_no_path_anywhere(study, page):
+def test_every_run_is_in_the_table_and_the_sheet_and_no_file_has_a_path(study, page):
     folder = study / "reports" / "made_up"
     rows = read(folder / "summary.csv")
     assert [row["run"] for row in rows] == ["rope-0", "rope-1", "alibi-0", "alibi-1", "bad", "gone"]
@@ -110,7 +110,7 @@ def position_row(of, found, low, high):
     return {"at_of": of, "at_found": found, "at_min": low, "at_max": high}
 
 
-CELLS = {  # of each kind, texts by their row, in the order in which they sort
+CELLS = {  # for each kind of cell, texts by their row, in sorted order
     (cells.usable, "usable_length"): {
         "< L": usable_row(0, 0),
         "64": usable_row(64, 64),
@@ -142,8 +142,8 @@ CELLS = {  # of each kind, texts by their row, in the order in which they sort
 
 
 @pytest.mark.parametrize(("kind", "rows"), CELLS.items())
-def test_cells_sort_by_the_number_that_they_stand_for(kind, rows):
-    """Bounds sort beside the number that they name, what was never reached last; every value is a number."""
+def test_cells_sort_by_their_numbers(kind, rows):
+    """Bounds sort next to their number, and targets never reached last; every value is a number."""
     show, key = kind
     shown = [show(row, key) for row in rows.values()]
     assert [cell.text for cell in shown] == list(rows)
@@ -172,7 +172,7 @@ def test_all_reports_of_a_folder_are_listed_the_latest_first(tmp_path):
 
 
 def test_the_list_in_git_changes_only_with_archived_studies(tmp_path):
-    """It names no date and no page of an archived study; the pages of this machine are in the other list."""
+    """It has no dates and no pages of archived studies; pages of this machine are in the other list."""
     runs, reports = tmp_path / "runs", tmp_path / "reports"
     for study in ("archived", "mine"):
         write_run(runs, "rope", study=study, finished="2026-11-01T00:00:00+00:00")

@@ -1,4 +1,4 @@
-"""What cannot be reported is refused in one line, and nothing is written."""
+"""Impossible reports are refused in one line, and nothing is written."""
 
 import shutil
 
@@ -10,7 +10,7 @@ from support.records import write_run
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Studies a and b with a finished run, b, c and d with one that ended; of k only the archive is left."""
+    """Studies a and b with a finished run, b, c and d with a failed one; k has only its archive."""
     home = tmp_path_factory.mktemp("home")
     for study in ("a", "b", "k"):
         write_run(home / "runs", "rope-0", study=study)

@@ -1,4 +1,4 @@
-"""The report's figures against hand-computed ones, from records made up here. Nothing trains."""
+"""The report's figures compared with hand-computed ones, from made-up records. Nothing trains."""
 
 import math
 
@@ -21,14 +21,14 @@ def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path):
     assert row["loss_1x"] == pytest.approx(1.5 + 0.2)
     assert row["sliding_8x"] == pytest.approx(2.5)
     assert row["bits_per_byte_1x"] == pytest.approx(1.7 / math.log(2) / 2)
-    # On the targets that both protocols score, not between the means of all.
+    # On the targets that both protocols score, and not between the means over all.
     assert row["early_token_curse_4x"] == pytest.approx(0.1)
     assert row["context_gain_8x"] == pytest.approx(-1.0)
     assert row["loss_change_8x"] == pytest.approx(2.7 / 1.7 - 1)
 
 
 def test_a_segment_without_targets_leaves_bits_per_byte_defined():
-    """As of masked text, where a segment may hide no token; bytes that are not on record do not."""
+    """As for masked text, where a segment may mask no token; missing bytes leave it undefined."""
     parts = [LossSum(1.4, 2, 2), LossSum(0.0, 0, 0)]
     assert measures.mean_bits(parts) == pytest.approx(0.7 / math.log(2))
     assert measures.mean_bits([*parts, LossSum(1.0, 1, None)]) is None
@@ -49,7 +49,7 @@ def points(*losses: float) -> list[Validation]:
 
 
 def test_a_target_is_reached_after_three_evaluations_and_between_two():
-    # The dip at the second evaluation does not last; the fourth does.
+    # The dip at the second evaluation does not last; that at the fourth does.
     curve = points(3.0, 1.9, 2.5, 1.5, 1.4, 1.3)
     found = measures.crossing(curve, 2.0)
     assert (found.tokens, found.steps) == pytest.approx((400 * 2**0.5, 1 + 2**0.5))
@@ -61,7 +61,7 @@ def test_a_target_is_reached_after_three_evaluations_and_between_two():
     assert measures.crossing(points(3.0, math.nan, 1.0, 1.0), 2.0) is None
 
 
-def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_path):
+def test_the_target_is_the_reference_median_and_runs_that_miss_it_are_counted(tmp_path):
     for seed, shift in enumerate((0.0, 0.2, 0.1)):
         write_run(tmp_path, f"r{seed}", seed=seed, shift=shift)
         write_run(tmp_path, f"a{seed}", pos="alibi", seed=seed, shift=(-0.2, 5.0, -0.2)[seed])
@@ -74,8 +74,8 @@ def test_the_target_is_the_reference_median_and_what_misses_it_is_counted(tmp_pa
     assert [target.loss for target in results.targets] == pytest.approx([2.6, 2.35, 2.2])
     by_label = {item.arm.label: item for item in results.arms}
     assert by_label["alibi"].reached[""] == (2, 3)
-    assert by_label["none"].reached[""] == (2, 3)  # a run has reached what it reached before it diverged
-    # No mean where a run did not get there.
+    assert by_label["none"].reached[""] == (2, 3)  # a target reached before the run diverged counts
+    # No mean if a run did not reach the target.
     assert "tokens_to_target" not in by_label["alibi"].figures
     assert "tokens_to_target" not in by_label["none"].figures
     row = row_of(results, "a1")
@@ -91,7 +91,7 @@ TASK = {"data": {"source": "copy"}}
 @pytest.mark.parametrize(
     ("configs", "expected"),
     [
-        (  # whole names, as both end alike
+        (  # whole names, since both end alike
             [{"a": {"size": i // 2}, "b": {"size": i % 2}} for i in range(3)],
             ["rope a.size=0 b.size=0", "rope a.size=0 b.size=1", "rope a.size=1 b.size=0"],
         ),
@@ -100,7 +100,7 @@ TASK = {"data": {"source": "copy"}}
             ["rope base=500", "rope base=2000", "rope base=10000"],
         ),
         ([{}, {"callbacks": {"mine": {"_target_": "my.callbacks.Mine", "n": 2}}}], ["rope", "rope Mine"]),
-        # What records leave out is named where another run has it.
+        # A setting that records omit is named if another run has it.
         ([{}, {"objective": {"kind": "masked", "share": 0.3}}], ["rope causal", "rope masked"]),
         (
             [TASK, {"data": {"source": "copy", "windows": "packed"}}],
@@ -110,7 +110,7 @@ TASK = {"data": {"source": "copy"}}
         ([{}, {"evaluate": {"documents": "joined"}}], ["rope documents=joined", "rope documents=single"]),
     ],
 )
-def test_labels_say_what_differs_in_few_words(configs, expected, tmp_path):
+def test_labels_name_differing_settings_briefly(configs, expected, tmp_path):
     for i, config in enumerate(configs):
         write_run(tmp_path, f"{i}", config=config)
     assert [item.arm.label for item in gather("made_up", tmp_path, None).arms] == expected
@@ -150,7 +150,7 @@ def test_the_shown_configuration_has_no_folder_of_the_machine(tmp_path):
     assert shown_configuration(gather("made_up", tmp_path, None))["callbacks"] == [{"path": "mine.py"}]
 
 
-def test_losses_that_are_not_finite_are_no_number(tmp_path):
+def test_losses_that_are_not_finite_are_left_out(tmp_path):
     write_run(tmp_path, "a", sliding=FLAT | {8.0: math.inf})
     results = gather("made_up", tmp_path, None)
     row = row_of(results, "a")
@@ -199,8 +199,8 @@ def test_arms_scored_on_other_tokens_are_not_compared(tmp_path, config, other):
     assert row_of(results, "b0").get("tokens_to_target") is None
 
 
-def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
-    """With eleven evaluations, two follow 75 % of the budget and one follows 90 %."""
+def test_a_target_that_no_run_could_confirm_is_omitted(tmp_path):
+    """With eleven evaluations, two follow after 75 % of the budget and one after 90 %."""
     trainer = {"max_steps": 10, "batch_size": BATCH}
     write_run(tmp_path, "a", curve=[3 - i / 10 for i in range(11)], config={"trainer": trainer})
     results = gather("made_up", tmp_path, None)
@@ -211,13 +211,13 @@ def test_a_target_that_no_run_could_confirm_is_none(tmp_path):
 def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):
     write_run(tmp_path, "rope")
     write_run(tmp_path, "masked", pos="alibi", config={"objective": {"kind": "masked", "share": 0.15}})
-    said = list(warnings_of(gather("made_up", tmp_path, "rope causal")))
-    assert any("rope causal: alibi masked. Losses of two objectives are" in text for text in said)
+    warnings = list(warnings_of(gather("made_up", tmp_path, "rope causal")))
+    assert any("rope causal: alibi masked. Losses of two objectives are" in text for text in warnings)
 
 
 def test_a_report_warns_of_distances_that_training_did_not_reach(tmp_path):
-    """Where it has losses there: a run that was measured up to L has none."""
+    """Only if it has losses there; a run measured up to L has none."""
     for name, sliding in (("t5", {1.0: 2.0, 2.0: 2.5}), ("t5 to L", {1.0: 2.0})):
         write_run(tmp_path, name, pos=name, untrained_from=L, sliding=sliding)
-    (told,) = (text for text in warnings_of(gather("made_up", tmp_path, None)) if "no parameter" in text)
-    assert told.startswith(f"t5: windows of {L} tokens")
+    (warning,) = (text for text in warnings_of(gather("made_up", tmp_path, None)) if "no parameter" in text)
+    assert warning.startswith(f"t5: windows of {L} tokens")

@@ -1,4 +1,4 @@
-"""Rotations changed after training, in the report: held against the model as trained, in no other figure."""
+"""Rotations changed after training, in the report: compared with the model as trained, in no other figure."""
 
 import math
 from dataclasses import replace
@@ -19,30 +19,30 @@ from support.records import GOOD, HIGH, LINES, L, rescaling_config, write_rescal
 
 
 def under(runs: Path) -> dict[str, dict[str, Any]]:
-    """The row of the first arm's first seed, by rescaling."""
+    """Return the row of the first arm's first seed by rescaling."""
     results = gather("made_up", runs, None)
     return {str(line.rows[0]["rescale"]): dict(line.rows[0]) for line in results.rescaled[0][1]}
 
 
-def test_what_is_usable_is_held_against_the_model_as_trained(tmp_path):
+def test_usable_lengths_are_relative_to_the_model_as_trained(tmp_path):
     write_rescaled(tmp_path, "a", LINES)
     found = under(tmp_path)
     trained, yarn, pi = found["none"], found["yarn"], found["pi"]
     assert (trained["usable_length"], trained["usable_length_1pct"]) == (2 * L, L)
     assert (yarn["usable_length"], yarn["usable_length_at_least"]) == (8 * L, True)
     assert (yarn["usable_length_1pct"], yarn["usable_length_1pct_at_least"]) == (0, False)
-    # Flat to 8 L against its own loss at L, and not usable anywhere.
+    # Flat to 8 L relative to its own loss at L, but usable nowhere.
     assert (pi["usable_length"], pi["usable_length_multiple"], pi["usable_length_at_least"]) == (0, 0, False)
     assert (trained["failure_position"], trained["plateau"]) == (2 * L, pytest.approx(2.0))
     assert (yarn["failure_position"], yarn["failure_position_found"]) == (None, False)
     assert yarn["failure_position_1pct"] == L
     assert (pi["failure_position"], pi["plateau"]) == (L, pytest.approx(2.5))
-    # Against its own plateau it never rises: it reaches far, at a price.
+    # Relative to its own plateau it never rises: it reaches far, with a higher loss.
     assert (pi["rise_position"], pi["rise_position_found"]) == (None, False)
     assert trained["rise_position"] == trained["failure_position"]
 
 
-def test_a_rise_for_good_is_not_a_hard_stretch_of_text():
+def test_a_hard_stretch_of_text_is_not_a_lasting_rise():
     losses = {1.0: 2.0, 2.0: 2.2, 4.0: 2.0, 8.0: 2.5}  # up to each multiple of L
     positions = {
         p: LossSum(next(loss for k, loss in losses.items() if p < k * L), 1, None) for p in range(8 * L)
@@ -57,15 +57,15 @@ def test_a_rise_for_good_is_not_a_hard_stretch_of_text():
     assert (measures.rise(flat)["rise_position"], measures.rise(flat)["rise_position_found"]) == (None, False)
 
 
-def test_the_answer_says_which_rotation_helps_and_its_price(tmp_path):
+def test_the_answer_names_the_rotation_that_helps_and_its_cost(tmp_path):
     write_rescaled(tmp_path, "a", LINES)
-    *_, said = sentences(gather("made_up", tmp_path, None))
+    *_, sentence = sentences(gather("made_up", tmp_path, None))
     for part in ("YaRN s=8", "1.570 instead of 2.500 at 8 L", "1.530 instead of 1.500 at L"):
-        assert part in said
+        assert part in sentence
     worse = tmp_path / "worse"
     write_rescaled(worse, "b", {"pi": (dict.fromkeys(HIGH, 3.0), 2.5)}, config=rescaling_config("pi"))
-    *_, said = sentences(gather("made_up", worse, None))
-    assert said.startswith("No other rotation at evaluation is shown to lower")
+    *_, sentence = sentences(gather("made_up", worse, None))
+    assert sentence.startswith("No other rotation at evaluation is shown to lower")
 
 
 def test_a_gain_within_the_noise_of_seeds_is_not_named(tmp_path):
@@ -74,24 +74,24 @@ def test_a_gain_within_the_noise_of_seeds_is_not_named(tmp_path):
             lines = {"pi": (HIGH | {8.0: 2.3 + apart * (seed - 1)}, 2.5)}
             config = rescaling_config("pi")
             write_rescaled(tmp_path / folder, f"rope-{seed}", lines, seed=seed, config=config)
-        *_, said = sentences(gather("made_up", tmp_path / folder, None))
-        assert ("instead of 2.500 at 8 L (−0.200 ± 0.0" in said) == named
-        assert ("is shown to lower" in said) != named
+        *_, sentence = sentences(gather("made_up", tmp_path / folder, None))
+        assert ("instead of 2.500 at 8 L (−0.200 ± 0.0" in sentence) == named
+        assert ("is shown to lower" in sentence) != named
 
 
-def test_a_rotation_that_only_some_seeds_have_is_not_held_against_the_mean_of_all(tmp_path):
-    """Of seed 0 alone it is worse, though below the mean of all seeds."""
+def test_a_rotation_of_some_seeds_is_compared_on_these_only(tmp_path):
+    """For seed 0, which has it, the rotation is worse, though below the mean over all seeds."""
     config = rescaling_config("pi", "drop", steps=50)
     for seed in range(3):
         lines = {"pi": (HIGH | {8.0: 3.9}, 2.5)}
         if seed == 0:
             lines["drop"] = ({1.0: 1.8, 2.0: 1.9, 4.0: 2.3, 8.0: 2.8}, 2.5)
         write_rescaled(tmp_path, f"rope-{seed}", lines, shift=0.6 * seed, seed=seed, config=config)
-    *_, said = sentences(gather("made_up", tmp_path, None))
-    assert said.startswith("No other rotation at evaluation is shown to lower")
+    *_, sentence = sentences(gather("made_up", tmp_path, None))
+    assert sentence.startswith("No other rotation at evaluation is shown to lower")
 
 
-def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown_one_plain(tmp_path):
+def test_rotations_without_losses_are_dashes_and_infinite_losses_are_named(tmp_path):
     lines = {"yarn": (GOOD | {8.0: math.inf}, 2.05), "pi{factor} /home/me/x": (GOOD, 2.2)}
     write_rescaled(tmp_path, "a", lines, config=rescaling_config("pi", "yarn"))
     results = gather("made_up", tmp_path, None)
@@ -103,7 +103,7 @@ def test_a_rotation_without_losses_is_a_dash_an_infinite_one_said_and_an_unknown
     assert any("a has losses that are not finite" in text for text in warnings_of(results))
 
 
-def test_a_line_fails_5_percent_over_the_plateau_as_trained(tmp_path):
+def test_a_line_fails_5_percent_above_the_trained_plateau(tmp_path):
     write_rescaled(tmp_path, "a", LINES)
     results = gather("made_up", tmp_path, None)
     (chart,) = (chart for chart in section(results).charts if chart.name == "rescaled_loss_by_position")

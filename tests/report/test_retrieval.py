@@ -1,4 +1,4 @@
-"""What is retrieved, in the report: hand-computed figures, from records made up here."""
+"""Retrieval in the report: hand-computed figures from made-up records."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def retrieval(runs: Path) -> Section | None:
     return Retrieval().section(StudyTables(gather("made_up", runs, None)))
 
 
-def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path):
+def test_exact_answers_are_a_share_per_seed_and_then_a_mean(tmp_path):
     for seed, exact in enumerate((10, 8)):
         found = {(1.0, 0.0): exact, (1.0, 1.0): 10, (2.0, 0.0): 0, (2.0, 1.0): 4 * seed}
         write_scheme(tmp_path, f"a{seed}", answers(found, nats=1 + seed), seed=seed)
@@ -40,7 +40,7 @@ def test_what_is_exact_is_a_share_a_seed_and_then_a_mean(tmp_path):
     assert len(section.findings) == 2
 
 
-def test_a_length_that_was_not_asked_is_a_dash_and_a_seed_without_answers_counted_out(tmp_path):
+def test_untested_lengths_are_dashes_and_seeds_without_answers_are_left_out(tmp_path):
     write_scheme(tmp_path, "a", answers({(1.0, 0.0): 10, (4.0, 0.0): 2}))
     write_scheme(tmp_path, "b", answers({(1.0, 0.0): 9}), pos="learned", sliding={1.0: 2.0}, max_length=L)
     section = retrieval(tmp_path)
@@ -60,7 +60,7 @@ def test_a_length_that_was_not_asked_is_a_dash_and_a_seed_without_answers_counte
     assert rope[2].text.endswith("(n = 2)")
 
 
-def test_the_findings_say_what_an_arm_has_at_L_and_from_where_it_says_nothing(tmp_path):
+def test_the_findings_name_the_share_at_L_below_which_an_arm_tells_nothing(tmp_path):
     nothing = {(1.0, depth / 10): 0 for depth in range(10)} | {(2.0, 0.0): 10}
     write_scheme(tmp_path, "a", answers(nothing))
     write_scheme(tmp_path, "b", answers({(1.0, 0.0): 1, (2.0, 0.0): 0}), pos="alibi")

@@ -1,4 +1,4 @@
-"""What the schemes do, and its page with retrieval: figures computed by hand from made-up records."""
+"""The section on schemes, with retrieval: hand-computed figures from made-up records."""
 
 import re
 
@@ -27,7 +27,7 @@ from support.records import (
 T_1 = 12.706204736432102  # Student t, 95 %, with one degree of freedom
 
 
-def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval(tmp_path):
+def test_a_bias_has_a_line_per_head_and_a_fixed_one_has_no_interval(tmp_path):
     distances = [0, 1, 2, 4, 8, 16, 63]
     for seed in (0, 1):
         write_scheme(tmp_path, f"a{seed}", bias=biases([1.0, 0.125], distances), pos="alibi", seed=seed)
@@ -43,7 +43,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     alibi, t5 = chart.panels
     assert (alibi.title, t5.title) == ("alibi", "t5")
     steep, gentle = alibi.series
-    # More than 12 nats below its highest point nothing is drawn; the CSV has the whole line.
+    # Past 12 nats under its highest value a line is not drawn, but all of it is in the CSV.
     assert [point.x for point in steep.points] == [1, 2, 3, 5, 9]
     assert [point.x for point in gentle.points] == [1, 2, 3, 5, 9, 17, 64]
     assert all(point.half_width is None and point.n == 2 for point in steep.points)
@@ -56,7 +56,7 @@ def test_a_bias_has_a_line_a_head_from_distance_0_on_and_a_fixed_one_no_interval
     assert "12 nats below its highest point." in chart.caption
 
 
-def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_the_mean_bound(tmp_path):
+def test_schemes_with_different_layers_show_the_first_and_last_and_the_mean_bound(tmp_path):
     bias = [row for layer in range(3) for row in biases([0.1 * layer], [0, 1, 2], layer)]
     for seed, far in enumerate((0.5, 0.3)):
         bound = bounds({0: 1.0, 1: 0.8, 8: far}, 0) + bounds({0: 1.0, 1: 0.6, 8: far}, 2)
@@ -67,9 +67,9 @@ def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_
     chart, line = (of_schemes(results, name) for name in ("bias_by_distance", "rotation_bound"))
     assert [panel.title for panel in chart.panels] == ["rope, layer 0", "rope, layer 2"]
     assert {row["layer"] for row in chart.rows} == {0, 1, 2}
-    (rope,) = line.series  # the arm that turns
+    (rope,) = line.series  # the arm with a rotation
     assert (rope.label, line.mark) == ("rope", L)
-    # Distance 0 is 1 by definition, and has no place on a logarithm.
+    # At distance 0 it is 1 by definition, and not on a logarithmic axis.
     near, far_point = rope.points
     assert (near.x, near.mean, near.half_width) == (1.0, pytest.approx(0.7), None)
     assert (far_point.x, far_point.mean, far_point.half_width) == (
@@ -80,7 +80,7 @@ def test_schemes_that_differ_by_layer_show_the_first_and_the_last_and_a_line_of_
     assert "the mean over layers with a bound of their own" in line.caption
 
 
-def test_attention_distance_is_held_against_even_attention(tmp_path):
+def test_attention_distance_is_compared_with_even_attention(tmp_path):
     assert uniform(L) == pytest.approx((2 + 2.5 + 3 + 3.5) / 4)
     for seed in (0, 1):
         distance = reaches([[1.0, 2.0 + seed], [3.0, 0.5]])
@@ -98,7 +98,7 @@ def test_attention_distance_is_held_against_even_attention(tmp_path):
     assert (rope["mean_mean"], rope["nearest_mean"], rope["farthest_mean"]) == (1.75, 0.5, 3.0)
 
 
-def test_what_is_not_on_record_is_left_out_and_said(tmp_path):
+def test_missing_records_are_named(tmp_path):
     write_run(tmp_path, "old")
     assert Retrieval().section(StudyTables(gather("made_up", tmp_path, None))) is None
     assert scheme_section(gather("made_up", tmp_path, None)) is None
@@ -127,8 +127,8 @@ def test_a_table_that_lacks_a_column_is_named(tmp_path):
         Retrieval().section(StudyTables(gather("made_up", tmp_path, None)))
 
 
-def test_numbers_stand_out_from_every_shade():
-    """WCAG AA, 4.5 to 1, at both ends of the scale in light and in dark; shades between lie between."""
+def test_numbers_are_legible_on_every_shade():
+    """WCAG AA, 4.5 to 1, at both ends of the scale in light and dark mode, so also between them."""
     css = (ROOT / "src/poslab/report/render/assets/page.css").read_text()
     names, pair = ("page", "ink", "heat-full"), r"light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
     found = {name: re.findall(f"--{name}: {pair}", css)[0] for name in names}

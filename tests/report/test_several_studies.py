@@ -1,4 +1,4 @@
-"""Studies reported together: arms told apart by study, and what they do not share said at the top."""
+"""Studies reported together: arms are named by study, and differences between studies at the top."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from support.records import L, plan, write_run
 
 
 def two(runs: Path, seeds: int = 1, **second: Any) -> None:
-    """Studies a (rope, alibi) and b (rope, fox), b with other fields in its manifests."""
+    """Write studies a (rope, alibi) and b (rope, fox), b with other fields in its manifests."""
     for seed in range(seeds):
         write_run(runs, f"rope-{seed}", seed=seed, study="a", shift=0.01 * seed)
         write_run(runs, f"alibi-{seed}", pos="alibi", seed=seed, study="a", shift=0.1 + 0.02 * seed)
@@ -22,11 +22,11 @@ def two(runs: Path, seeds: int = 1, **second: Any) -> None:
         write_run(runs, f"fox-{seed}", pos="fox", seed=seed, study="b", shift=-0.2 + 0.01 * seed, **second)
 
 
-def test_arms_are_called_by_their_study_and_never_share_runs(tmp_path):
+def test_arms_are_named_by_their_study_and_never_share_runs(tmp_path):
     two(tmp_path)
     plan(tmp_path, ["rope-0", "alibi-0"], study="a")
     results = gather("a,b", tmp_path, None)
-    # In the order that a asked for, and by label where b says nothing.
+    # In the order of the plan of a, and by label for b, which has none.
     assert [item.arm.label for item in results.arms] == ["a: rope", "a: alibi", "b: fox", "b: rope"]
     means = {item.arm.label: item.mean("loss_1x") for item in results.arms}
     assert means["a: rope"] == pytest.approx(2.2)
@@ -48,7 +48,7 @@ def test_the_same_run_counts_once_in_each_study(tmp_path):
     assert primary.reading == "no spread"
 
 
-def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path):
+def test_the_reference_is_that_of_the_first_study_or_the_named_one(tmp_path):
     two(tmp_path)
     plan(tmp_path, ["rope-0", "alibi-0"], "alibi", study="a")
     plan(tmp_path, ["rope-0"], "rope", study="b")
@@ -61,15 +61,15 @@ def test_the_reference_is_the_first_study_s_or_the_one_named(tmp_path):
         gather("a,b", tmp_path, "t5")
 
 
-def test_labels_say_what_differs_inside_a_study_alone(tmp_path):
+def test_labels_name_only_differences_within_a_study(tmp_path):
     trainer = {"max_steps": 100, "batch_size": 2}
     write_run(tmp_path, "rope", study="a", config={"trainer": trainer | {"learning_rate": 0.1}})
     write_run(tmp_path, "rope", study="b", config={"trainer": trainer | {"learning_rate": 0.2}})
     write_run(tmp_path, "long", study="b", config={"context_length": 2 * L})
     results = gather("a,b", tmp_path, None)
-    # From L the rate follows.
+    # The rate follows from L.
     assert [item.arm.label for item in results.arms] == ["a: rope", "b: rope L=8", "b: rope L=16"]
-    # The table of settings has what differs between the studies too.
+    # The table of settings also has differences between the studies.
     assert [item.arm.differing["trainer.learning_rate"] for item in results.arms] == [0.1, 0.2, 0.002]
 
 
@@ -83,13 +83,13 @@ def test_labels_say_what_differs_inside_a_study_alone(tmp_path):
         ({"code_parts": "9"}, "The runs of rope / softmax were trained by different code"),
     ],
 )
-def test_what_differs_between_the_studies_is_said(tmp_path, second, expected):
+def test_differences_between_the_studies_are_named(tmp_path, second, expected):
     two(tmp_path, **second)
     assert any(text.startswith(expected) for text in warnings_of(gather("a,b", tmp_path, None)))
 
 
 def test_two_files_of_one_name_are_two_arms(tmp_path):
-    """A record has the name of a file alone: both texts here are in a file corpus.txt."""
+    """A record has only the name of a file: both texts here are in files named corpus.txt."""
     for place in ("en", "de"):
         for seed in range(2):
             of_file = {"name": "text", "fingerprint": place, "vocabulary": 256}
@@ -100,7 +100,7 @@ def test_two_files_of_one_name_are_two_arms(tmp_path):
     assert len({item.arm.label for item in results.arms}) == 2
 
 
-def test_the_report_of_two_studies_lies_beside_theirs(tmp_path):
+def test_the_report_of_two_studies_is_next_to_theirs(tmp_path):
     two(tmp_path / "runs", seeds=2)
     write_run(tmp_path / "runs", "dead", pos="t5", study="b", status="failed", reason="out of memory")
     report = write_report("a,b", tmp_path / "runs", tmp_path / "reports")

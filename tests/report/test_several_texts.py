@@ -1,4 +1,4 @@
-"""A study on several texts is compared text by text, and says of all only how many agree."""
+"""A study on several texts is compared text by text, and over texts only agreement is counted."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ from poslab.report.write import write
 from support.commands import read
 from support.records import BATCH, STEPS, L, terminal_rows, write_run
 
-# The loss at 8 L by text and arm: what a text has by itself says nothing of an arm.
+# The loss at 8 L by text and arm; the level of a text does not depend on the arm.
 LOSSES = {
     "code": {"rope": 1.0, "t5": 0.9, "alibi": 1.2, "none": 1.3},
     "docs": {"rope": 2.0, "t5": 1.8, "alibi": 1.9, "none": 2.2},
@@ -30,7 +30,7 @@ LOSSES = {
 
 
 def of_text(text: str, **config: Any) -> dict[str, Any]:
-    """What the record of a run has of its text."""
+    """Return the fields about its text in the record of a run."""
     data = {"source": "package", "name": text, "vocabulary": "bytes"}
     facts = {"name": f"The {text}", "fingerprint": text, "vocabulary": 256}
     return {"data": facts, "config": {"data": data, **config}}
@@ -54,7 +54,7 @@ def results(tmp_path_factory):
     return study(tmp_path_factory.mktemp("texts"))
 
 
-def test_held_out_text_is_named_where_there_are_several(tmp_path):
+def test_with_several_texts_held_out_text_is_named(tmp_path):
     for text in ("code", "sotu"):
         write_run(tmp_path, text, **of_text(text, evaluate={"segments": 64}))
     finished = gather("made_up", tmp_path, "rope").finished
@@ -84,8 +84,8 @@ def test_differences_are_paired_within_a_text_and_counted_over_texts(results):
 
 
 @pytest.mark.parametrize("smallest", [("rope", "t5"), ("rope",)])
-def test_arms_of_another_size_are_not_held_against_the_reference(smallest, tmp_path):
-    """Larger, t5 is below the smallest rope and above its own."""
+def test_arms_of_another_size_are_not_compared_with_the_reference(smallest, tmp_path):
+    """Larger arms of t5 are below the smallest rope but above the rope of their size."""
     for text in ("sotu", "code"):
         for width, size in ((16, 1000), (32, 2000), (64, 4000)):
             for place, pos in enumerate(smallest if width == 16 else ("rope", "t5")):
@@ -112,8 +112,8 @@ def test_each_text_has_target_losses_of_its_own(results):
 
 
 @pytest.mark.parametrize("tuned", [False, True])
-def test_one_s_own_files_are_texts_too_and_an_arm_may_have_a_tuned_rate_on_each(tuned, tmp_path):
-    """Their content is a part of what an arm is, and not of what it is but for the text."""
+def test_files_of_users_are_texts_and_an_arm_may_have_a_tuned_rate_on_each(tuned, tmp_path):
+    """Their content is part of an arm, but not of the settings that it shares over texts."""
     parts = [("tuning", 9), ("comparison", 0), ("comparison", 1)] if tuned else [("comparison", 0)]
     for text, rates in {"poems": (0.001, 0.002), "letters.jsonl": (0.002, 0.004)}.items():
         for part, seed in parts:
@@ -127,8 +127,8 @@ def test_one_s_own_files_are_texts_too_and_an_arm_may_have_a_tuned_rate_on_each(
     assert [*names_of(results)] == ["letters_jsonl", "poems"]  # of files and columns
 
 
-def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):
-    """It changes what labels have to say there, as RoPE at another length does."""
+def test_an_arm_on_one_text_only_does_not_change_the_comparison_of_others(tmp_path):
+    """It changes the labels on its text, as RoPE at another length does."""
     study(tmp_path)
     for seed in range(5):
         facts = of_text("code", context_length=2 * L)
@@ -141,8 +141,8 @@ def test_an_arm_of_one_text_alone_leaves_the_other_texts_beside_it(tmp_path):
     }
 
 
-def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
-    """Losses of another vocabulary do not compare; and of two seeds on one text all is exploratory."""
+def test_uncompared_arms_are_named_and_in_no_order(tmp_path):
+    """Losses of another vocabulary do not compare; with two seeds on one text all is exploratory."""
     for text, entries, seeds in (("sotu", 5.0, 5), ("code", 1.1, 2)):
         for pos, loss in {"rope": 2.0, "t5": 1.9, "alibi": entries}.items():
             for seed in range(seeds):
@@ -157,10 +157,10 @@ def test_arms_that_no_text_compares_are_named_and_are_in_no_order(tmp_path):
     assert "not compared: alibi vocabulary=4096 (another vocabulary)" in tested
     assert order.startswith("Both texts give the same order of means")
     three = study(tmp_path / "b", {**LOSSES, "docs": {"rope": 2, "fox": 1}})
-    assert not any("All 3 texts" in said for said in sentences(three))  # the third shares no pair of arms
+    assert not any("All 3 texts" in sentence for sentence in sentences(three))  # the third shares no pair
 
 
-def test_a_terminal_counts_seeds_and_has_a_colour_for_each_arm_of_texts_with_unlike_ones(tmp_path):
+def test_a_terminal_counts_seeds_and_colours_the_arms_of_each_text(tmp_path):
     study(tmp_path, {"code": {"rope": 1.0, "alibi": 1.2}}, seeds=1)
     made = document(study(tmp_path, {"docs": LOSSES["docs"]}, seeds=2))
     rows = [(row["scheme"].split(), row["seeds"]) for row in terminal_rows(made)]
@@ -168,13 +168,13 @@ def test_a_terminal_counts_seeds_and_has_a_colour_for_each_arm_of_texts_with_unl
     assert all(scheme.arm is not None for scheme, *_ in made.terminal.rows)
 
 
-def test_a_name_with_the_words_of_a_sentence_stays_whole(tmp_path):
+def test_an_arm_with_a_preposition_in_its_name_stays_whole(tmp_path):
     of_two = {"code": {"rope": 1.0, "bias with slopes": 1.2}, "docs": {"rope": 2.0, "bias with slopes": 1.8}}
-    said = " ".join(sentences(study(tmp_path, of_two, seeds=2)))
-    assert "Between texts bias with slopes changes places with rope in the order" in said
+    sentence = " ".join(sentences(study(tmp_path, of_two, seeds=2)))
+    assert "Between texts bias with slopes changes places with rope in the order" in sentence
 
 
-def test_a_task_beside_a_text_is_no_second_text(tmp_path):
+def test_a_task_is_not_a_second_text(tmp_path):
     study(tmp_path, {"code": LOSSES["code"]})
     for seed in range(2):
         config = {"data": {"source": "none"}, "objective": {"kind": "copy", "longest": 6}}
@@ -186,9 +186,9 @@ def test_a_task_beside_a_text_is_no_second_text(tmp_path):
     assert not any("fingerprint" in text or "None" in text for text in warnings_of(results))
 
 
-def test_bits_are_called_bits(tmp_path):
-    said = sentences(study(tmp_path, primary="sliding_bits_per_byte_8x"))
-    tested = next(line for line in said if "at 8 L" in line)
+def test_a_figure_in_bits_is_named_so(tmp_path):
+    sentence = sentences(study(tmp_path, primary="sliding_bits_per_byte_8x"))
+    tested = next(line for line in sentence if "at 8 L" in line)
     assert "bits per byte)" in tested
     assert "nats" not in tested
 
@@ -202,8 +202,8 @@ def test_a_report_compares_no_losses_of_different_texts(results, tmp_path):
             assert {*table.sources} <= {f"{name}.csv" for name in made.sheets}, table.title
             arms = [row["arm"] for row in table.records if "arm" in row]
             assert table.title == "Runs" or all(label in LOSSES["code"] for label in arms)
-            assert "claims.csv" not in table.caption  # a text has its own, which captions name
-    assert not any("claims.csv" in said for chapter in made.chapters for said in chapter.findings)
+            assert "claims.csv" not in table.caption  # each text has its own, which captions name
+    assert not any("claims.csv" in sentence for chapter in made.chapters for sentence in chapter.findings)
     folder = write(results, tmp_path).directory
     assert "no mean over texts" in (folder / "index.html").read_text()  # under the first table
     rows = {(row["figure"], row["arm"]): row for row in read(folder / "texts.csv")}
@@ -220,7 +220,7 @@ def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path):
     assert "more" in warning
 
 
-def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp_path):
+def test_a_reference_applies_to_every_text_and_must_be_unique_on_each(tmp_path):
     assert study(tmp_path / "a", seeds=2).reference_warning is None
     assert gather("made_up", tmp_path / "a", "t5").texts[2].reference.arm.label == "t5"
     write_run(tmp_path / "a", "wide", "rope", **of_text("sotu", model={"width": 32}))
@@ -228,7 +228,7 @@ def test_one_reference_is_meant_on_every_text_and_several_on_one_are_refused(tmp
         gather("made_up", tmp_path / "a", "rope")
 
 
-def test_a_paper_has_the_arms_of_each_text_by_themselves(results, tmp_path, monkeypatch):
+def test_a_paper_has_the_arms_text_by_text(results, tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.paper.write.draw", lambda charts: {})  # which takes seconds
     table = paper_table(results, ["sliding_8x", "difference"])
     assert [heading for heading, _ in table.blocks] == ["The code", "The docs", "The sotu"]
@@ -245,6 +245,6 @@ def test_arms_with_the_same_losses_are_equal_and_in_no_order(tmp_path):
         for pos in ("rope", "t5"):
             for seed in range(2):
                 write_run(tmp_path, f"{text}-{pos}-{seed}", pos, seed, shift=seed / 9, **of_text(text))
-    said = " ".join(sentences(gather("made_up", tmp_path, "rope")))
-    assert "against rope, is equal for t5 (0.0 nats)." in said
-    assert "same order" not in said
+    sentence = " ".join(sentences(gather("made_up", tmp_path, "rope")))
+    assert "against rope, is equal for t5 (0.0 nats)." in sentence
+    assert "order the means" not in sentence

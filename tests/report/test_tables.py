@@ -1,4 +1,4 @@
-"""What a table shows is in the CSV file that it names; a section is written whole, and files are known."""
+"""Numbers of a table are in the CSV file that it names; a section is written everywhere; files are listed."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,8 +24,8 @@ from support.records import answers, reaches, seal, turns
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The report of a study of all kinds of arms, two of which also have tables of measurements."""
+def report(tmp_path_factory):
+    """The report of a study with all kinds of arms, two of them also with tables of measurements."""
     runs = tmp_path_factory.mktemp("tables")
     write_study(runs)
     for arm in ("rope", "learned"):
@@ -39,20 +39,20 @@ def made(tmp_path_factory):
     return document(gather("made_up", runs, None))
 
 
-def test_every_cell_of_a_table_is_a_number_of_its_sheet(made):
-    """A cell keeps the number that it shows: it is in the CSV file that the table is a view of."""
-    tables = [made.answer.table, *(table for section in made.sections for table in section.tables)]
+def test_every_number_of_a_table_is_in_its_sheet(report):
+    """The number behind each cell is in a CSV file of the table."""
+    tables = [report.answer.table, *(table for section in report.sections for table in section.tables)]
     assert len(tables) == 10
     for table in tables:
-        sheets = [made.sheets[name.removesuffix(".csv")][1] for name in table.sources]
+        sheets = [report.sheets[name.removesuffix(".csv")][1] for name in table.sources]
         numbers = {value for rows in sheets for row in rows for value in row.values()}
         values = [cell.value for row in table.rows for cell in row if cell.value is not None]
         assert values
         assert [value for value in values if value not in numbers] == [], table.title
 
 
-def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_path):
-    """Nothing but the section itself is told about its figures, tables and files."""
+def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(report, tmp_path):
+    """Only the section itself defines its figures, tables and files."""
     rows: list[Row] = [{"arm": "rope", "n": 2, "made_mean": 1.25, "made_half_width": 0.5, "made_n": 2}]
     columns = (Column("arm", "Arm", cells.text, number=False), Column("made", "Made", cells.loss, "Up"))
     table = Table("A table <b>", "Its *caption*.", columns, rows, ("made.csv",))
@@ -62,8 +62,8 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_
     sheets = {"made": sheet(rows)}
     section = Section("new", "New & so on", "What it is.", ("Found.",), (line,), (table,), sheets)
     chapter = Chapter("more", "More & more", ("Come to.",), (section,))
-    directory = write_document(replace(made, chapters=(*made.chapters, chapter)), tmp_path).directory
-    first = len(made.charts) + 1
+    directory = write_document(replace(report, chapters=(*report.chapters, chapter)), tmp_path).directory
+    first = len(report.charts) + 1
     page, markdown = ((directory / name).read_text() for name in ("index.html", "report.md"))
     assert '<section id="new">\n<h3>New &amp; so on</h3>' in page
     assert f"Figure {first}. A figure" in page
@@ -80,31 +80,31 @@ def test_a_section_in_the_list_is_on_the_page_in_markdown_and_on_disk(made, tmp_
     assert (directory / "figures" / "drawn.svg").is_file()
 
 
-def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(made, tmp_path):
-    chapter = Chapter("more", "More", (), (Section("new", "New", sheets={"new": made.sheets["arms"]}),))
-    directory = write_document(replace(made, chapters=(*made.chapters, chapter)), tmp_path).directory
+def test_files_of_an_earlier_report_are_removed_and_those_of_users_stay(report, tmp_path):
+    chapter = Chapter("more", "More", (), (Section("new", "New", sheets={"new": report.sheets["arms"]}),))
+    directory = write_document(replace(report, chapters=(*report.chapters, chapter)), tmp_path).directory
     for name in ("mine.csv", "figures/mine.png"):
         (directory / name).write_text("mine")
     assert (directory / "new.csv").is_file()
-    write_document(made, tmp_path)
+    write_document(report, tmp_path)
     assert not (directory / "new.csv").exists()
     assert (directory / "mine.csv").is_file()
     assert (directory / "figures" / "mine.png").is_file()
-    # A list that is not the report's own removes nothing else.
+    # A list that the report did not write removes nothing else.
     (directory / "files.json").write_text('["../other.csv", "report.md", 3, "figures/../index.html"]')
     (tmp_path / "other.csv").write_text("")
-    write_document(made, tmp_path)
+    write_document(report, tmp_path)
     assert (tmp_path / "other.csv").exists()
 
 
-def test_a_cell_is_a_number_or_a_text_and_no_formula(tmp_path):
-    given = [-2.0, True, "-1.5e3", "-1+2", "=A1", "-inf"]
-    write_sheets(tmp_path, {"made": sheet([{"cell": value} for value in given])})
+def test_a_cell_is_a_number_or_a_text_but_no_formula(tmp_path):
+    arguments = [-2.0, True, "-1.5e3", "-1+2", "=A1", "-inf"]
+    write_sheets(tmp_path, {"made": sheet([{"cell": value} for value in arguments])})
     cells = (tmp_path / "made.csv").read_text().splitlines()[1:]
     assert cells == ["-2.0", "true", "-1.5e3", "'-1+2", "'=A1", "'-inf"]
 
 
-def test_a_row_has_three_cells_of_a_difference_and_none_of_what_is_no_cell():
+def test_a_row_has_three_cells_for_a_difference_and_none_for_other_objects():
     found = SimpleNamespace(arm="rope", gap=Difference(2, 0.5, 0.1, 0.01, None), losses=(1.0, 2.0), seen=True)
     row = {"arm": "rope", "gap_n": 2, "gap_mean": 0.5, "gap_half_width": 0.1, "seen": True}
     assert flat(found) == row

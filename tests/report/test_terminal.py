@@ -1,4 +1,4 @@
-"""The table of arms in a terminal: no line longer than the terminal, and nothing left out without a word."""
+"""The table of arms in a terminal: no line is too long, and omitted columns are named."""
 
 import pytest
 from rich.console import Console
@@ -13,7 +13,7 @@ from support.records import terminal_rows
 def shown(
     report: Report, columns: int, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
 ) -> str:
-    """What is printed in a terminal of so many columns."""
+    """Return what is printed in a terminal with this number of columns."""
     patch.setenv("COLUMNS", str(columns))
     capture.readouterr()
     show(report)
@@ -22,7 +22,7 @@ def shown(
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """Kept studies: of six arms, and of ten whose labels are long."""
+    """Reports of archived studies: one with six arms, and one with ten and long labels."""
     folder, archives = tmp_path_factory.mktemp("kept"), ROOT / "reports"
     studies = ("extrapolation", "mixers")
     return {study: write_report(study, folder / "none", folder, archives=archives) for study in studies}
@@ -52,7 +52,7 @@ def test_no_line_is_longer_than_the_terminal(study, columns, kept, monkeypatch, 
         assert (first in head) != (title in said), title
 
 
-def test_a_wide_terminal_has_every_column_and_a_scheme_its_colour(kept, monkeypatch, capsys):
+def test_a_wide_terminal_has_every_column_and_the_colours_of_schemes(kept, monkeypatch, capsys):
     text = shown(kept["extrapolation"], 132, monkeypatch, capsys)
     assert "lack of room" not in text
     assert text.count("flash") == len(kept["extrapolation"].document.terminal.records)

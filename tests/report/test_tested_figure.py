@@ -1,4 +1,4 @@
-"""Which loss a report tests, and that all that it says and writes of a test is of that loss."""
+"""The loss that a report tests; everything that it prints about a test is about that loss."""
 
 import math
 import re
@@ -23,7 +23,7 @@ LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
-    """rope wins in non-overlapping windows of 8 L, alibi in sliding ones; fox is last in both."""
+    """Write rope, best in non-overlapping windows of 8 L, alibi, best in sliding ones, and fox, the worst."""
     losses = {"rope": (3.0, 2.0), "alibi": (2.5, 2.5), "fox": (4.0, 4.0)}  # at 8 L: sliding, non-overlapping
     names = []
     for seed in range(seeds):
@@ -43,14 +43,14 @@ def opposed(runs: Path, seeds: int = 5, primary: str | None = None) -> None:
         ((1.0,), "sliding_1x"),
     ],
 )
-def test_without_8_L_it_is_the_longest_below_that_the_reference_has(tmp_path, lengths, tested):
+def test_without_8_L_it_is_the_longest_shorter_length_of_the_reference(tmp_path, lengths, tested):
     write_run(tmp_path, "rope", sliding=dict.fromkeys(lengths, 2.0))
     write_run(tmp_path, "alibi", pos="alibi")
     plan(tmp_path, ["rope", "alibi"], "rope")
     assert gather("made_up", tmp_path, None).primary == tested
 
 
-def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path):
+def test_without_a_sliding_loss_at_L_nothing_is_tested_by_default(tmp_path):
     for seed in range(2):
         for pos in ("rope", "alibi"):
             plain = {1.0: 2.0 + seed / 50, 8.0: 2.5 + (pos == "rope") / 9 + seed / 30}
@@ -69,8 +69,8 @@ def test_without_a_sliding_loss_at_L_nothing_is_tested_unless_asked_for(tmp_path
         ("loss_8x", "sliding_8x", "non-overlapping", {"rope": (1, 1), "alibi": (2, 2), "fox": (3, 3)}),
     ],
 )
-def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary, other, words, ranks):
-    """The figure is the study's own choice; a command's goes before it, L/2 too."""
+def test_everything_about_a_test_is_about_the_tested_figure(tmp_path, primary, other, words, ranks):
+    """The study chooses the figure; the choice of a command, even L/2, takes precedence."""
     opposed(tmp_path / "runs", primary=primary)
     report = write_report("made_up", tmp_path / "runs", tmp_path / "reports")
     results = gather("made_up", tmp_path / "runs", None)
@@ -79,7 +79,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
     assert tested == {(primary, other)}
     rows = read(report.directory / "differences.csv")
     assert {row["figure"] for row in rows if row["primary"] == "true"} == {primary}
-    # At L the verdict speaks of whole windows, whichever protocol is tested past it.
+    # At L the verdict is about whole windows, whichever protocol is tested past it.
     assert {row["figure"] for row in rows if row["p"] or row["p_holm"]} == {primary, "loss_1x"}
     facts = {row["key"]: row["value"] for row in read(report.directory / "facts.csv")}
     assert facts["primary"] == primary
@@ -89,7 +89,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
             re.findall(r"Arms are ranked by the (\S+) loss at 8\sL; ", (report.directory / name).read_text())
         )
         assert ranked == {words}, name
-    # The losses of the arms are those that rank them; those of the other protocol are in the other table.
+    # The table of arms has the losses that rank them; the other table has the other protocol.
     for table, figure in ((arms_table(results), primary), (protocols(results).tables[0], other)):
         assert figure in {column.key for column in table.columns}
         assert {primary, other} - {figure} - {column.key for column in table.columns}
@@ -102,7 +102,7 @@ def test_all_that_speaks_of_a_test_speaks_of_the_tested_figure(tmp_path, primary
     }
 
 
-def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp_path):
+def test_the_terminal_shows_a_tested_length_past_8_L(tmp_path):
     lengths = {k: 2.0 + k / 100 for k in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)}
     for pos in ("rope", "alibi"):
         write_protocols(tmp_path, pos, lengths, lengths, pos=pos)
@@ -114,13 +114,13 @@ def test_the_terminal_shows_the_tested_length_where_that_is_farther_than_8_L(tmp
 @pytest.mark.parametrize(
     "primary", ["loss_3x", "sliding_16x", "slidng_8x", "bits_per_byte_16x", "8x", "a\nb"]
 )
-def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(tmp_path, primary):
+def test_a_figure_that_no_arm_has_is_refused_with_a_list_of_figures(tmp_path, primary):
     write_run(tmp_path, "rope", sliding={1.0: 2.0, 8.0: 2.0})
     with pytest.raises(ReportError) as error:
         gather("made_up", tmp_path, None, primary)
     assert "there are sliding_1x, sliding_8x, loss_1x, loss_8x" in str(error.value)
     assert "\n" not in str(error.value)
-    # The study's own choice is no reason to make no report: it says what is tested instead.
+    # With a wrong choice of the study the report is written and names what is tested instead.
     plan(tmp_path, ["rope"], primary=primary)
     results = gather("made_up", tmp_path, None)
     assert results.primary == "sliding_8x"
@@ -128,7 +128,7 @@ def test_a_figure_that_no_arm_has_is_refused_by_a_line_that_lists_what_there_is(
 
 
 def tokenizers(runs: Path, seeds: int = 5, primary: str = "sliding_bits_per_byte_8x", **other: Any) -> Path:
-    """rope on bytes, and on tokens of four bytes with a higher loss a token and a lower one a byte."""
+    """Write rope on bytes, and on tokens of four bytes with a higher loss per token but a lower per byte."""
     names = []
     for seed in range(seeds):
         for vocabulary, entries, loss, size in (("bytes", 256, 1.0, 1), ("512", 512, 2.0 + seed / 100, 4)):
@@ -150,7 +150,7 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     assert tested.reading == "lower"
     nats = [(2.0 + seed / 100 + seed / 50) / 4 - (1.0 + seed / 50) for seed in range(5)]
     assert tested.difference.mean == pytest.approx(sum(nats) / 5 / math.log(2))
-    # Nats a token of the two mean different things.
+    # Nats per token of the two do not compare.
     assert all("bits_per_byte" in item.figure for item in results.comparisons)
     assert {test.figure for test in results.claims if test.against} == {primary, "bits_per_byte_1x"}
     assert set(results.ranks) == {"rope vocabulary=bytes", "rope vocabulary=512"}
@@ -158,8 +158,8 @@ def test_tokenizers_are_compared_in_bits_per_byte(primary, tmp_path):
     assert "in bits per byte, the loss of rope vocabulary=512 is lower" in " ".join(made.summary.split())
     assert "bits_per_byte_by_length" in {chart.name for chart in made.charts}
     assert "not compared" not in words(results)
-    (said, *_) = sentences(gather("made_up", tokenizers(tmp_path / "one", seeds=1), None))
-    assert "the loss in bits per byte in sliding windows at 8 L lies between" in said
+    (sentence, *_) = sentences(gather("made_up", tokenizers(tmp_path / "one", seeds=1), None))
+    assert "the loss in bits per byte in sliding windows at 8 L lies between" in sentence
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_tokens_of_another_text_are_not_compared(other, reason, tmp_path):
     assert reason in words(results)
 
 
-def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
+def test_a_reference_without_the_figure_is_not_tested(tmp_path):
     opposed(tmp_path, 3)
     for seed in range(3):
         write_run(tmp_path, f"learned-{seed}", "learned", seed, sliding={1.0: 2.0 + seed / 9}, max_length=L)
@@ -185,10 +185,10 @@ def test_a_reference_without_the_figure_is_tested_against_nothing(tmp_path):
     assert "learned (not defined there)" in words(results)
     assert gather("made_up", tmp_path, "learned").primary == "sliding_1x"
     for run in (tmp_path / "made_up").glob("[af]*-*"):
-        shutil.rmtree(run)  # of rope and learned nothing is compared
+        shutil.rmtree(run)  # rope and learned are not compared
     results = gather("made_up", tmp_path, "learned", "sliding_8x")
-    said, at_length = sentences(results)
-    assert said.endswith("in sliding windows at 8 L: the reference, learned, has no sliding loss at 8 L.")
+    sentence, at_length = sentences(results)
+    assert sentence.endswith("in sliding windows at 8 L: the reference, learned, has no sliding loss at 8 L.")
     assert at_length.startswith("At L, ")
     assert "Tested" not in dict(answer(results).belief)
 

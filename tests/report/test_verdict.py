@@ -1,4 +1,4 @@
-"""What a report may say of a study in words, who shares a place, and times that bound a ratio."""
+"""The sentences of a verdict, shared ranks, and times that bound a ratio."""
 
 import random
 from pathlib import Path
@@ -14,14 +14,14 @@ from poslab.report.sections.overview import differences_table
 from poslab.report.verdict import at_length, convergence, extrapolation, left_out
 from support.records import BATCH, BUDGET, STEPS, L, length_rows, plan, words, write_run
 
-Effects = tuple[float, float]  # of an arm: on its loss at L, and for each doubling past L
+Effects = tuple[float, float]  # of an arm on its loss at L, and for each doubling past L
 ROPE = {"rope": (0.0, 0.15)}
 
 
 def study(
     runs: Path, arms: dict[str, Effects], seeds: int, learned: str = "", missing: dict[str, int] | None = None
 ) -> Results:
-    """Made-up runs with noise of a hundredth: `missing` says from which seed on an arm's runs diverged."""
+    """Write runs with noise of a hundredth; `missing` is the first seed from which an arm's runs diverged."""
     for pos, (shift, slope) in arms.items():
         for seed in range(seeds):
             noise = random.Random(f"{pos} {seed}")
@@ -36,7 +36,7 @@ def study(
     return gather("made_up", runs, None)
 
 
-def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
+def test_sentences_name_arms_only_for_claims(tmp_path):
     arms = {**ROPE, "alibi": (-0.1, -0.01), "t5": (-0.05, 0.08)}
     results = study(tmp_path / "whole", arms, 5)
     (gains,) = extrapolation(results)
@@ -44,7 +44,7 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
     (sooner,) = convergence(results)
     assert sooner.endswith("sooner by alibi and t5.")
     assert "is lower for alibi and t5." in at_length(results)
-    # The fewest seeds make it exploratory, though alibi, which leads, has 5 beside rope.
+    # The arm with the fewest seeds makes it exploratory, though the leading alibi has 5.
     assert "3 to 5 seeds, so exploratory" in words(study(tmp_path / "few", arms, 5, missing={"t5": 3}))
 
 
@@ -56,7 +56,7 @@ def test_arms_are_named_only_for_what_is_claimed_of_them(tmp_path):
         (3, {"alibi": (-0.1, -0.01), "kerple": (-0.1, -0.01)}, ["3", "1–2", "1–2"]),
     ],
 )
-def test_noise_and_single_runs_have_no_winner_and_share_their_places(tmp_path, seeds, others, places):
+def test_with_noise_or_single_runs_there_is_no_winner(tmp_path, seeds, others, places):
     results = study(tmp_path, ROPE | others, seeds)
     assert [rank(row, "rank").text for row in arms_sheet(results)[1]] == places
     assert ("no winner is claimed" in words(results)) == (seeds == 1)
@@ -65,14 +65,14 @@ def test_noise_and_single_runs_have_no_winner_and_share_their_places(tmp_path, s
     assert ("lower (exploratory)" in found) == ("alibi" in others)
 
 
-def test_what_cannot_be_compared_is_said(tmp_path):
+def test_uncompared_arms_are_named_with_the_reason(tmp_path):
     alone = words(study(tmp_path / "alone", ROPE, 3))
     assert alone.startswith("Nothing is compared with rope, as it is the only arm")
     ends = study(tmp_path / "learned", {**ROPE, "learned": (-0.1, 0.0)}, 3, learned="learned")
     assert left_out(ends, ["rope"]) == "; not compared: learned (not defined there)"
-    said = words(ends)
-    assert said.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
-    assert "At L, the loss over whole windows, against rope, is " in said
+    text = words(ends)
+    assert text.startswith("Nothing is compared with rope in sliding windows at 8 L, as no other arm")
+    assert "At L, the loss over whole windows, against rope, is " in text
     near = {**ROPE, "alibi": (0.0, 0.1501), "learned": (-0.1, 0.0)}
     assert "rope and alibi are not separated" in words(study(tmp_path / "near", near, 3, learned="learned"))
     write_run(tmp_path / "equal", "rope")
@@ -85,7 +85,7 @@ def test_what_cannot_be_compared_is_said(tmp_path):
     assert "not compared: alibi and t5 (no finished run)." in lost
 
 
-def test_documents_are_named_where_only_the_loss_at_length_compares(tmp_path):
+def test_documents_are_named_if_only_the_loss_at_L_compares(tmp_path):
     random_noise = random.Random(0)
     for pos, sliding in (("rope", {1.0: 2.0, 8.0: 2.0}), ("learned", {1.0: 2.1})):
         for seed in range(2):
@@ -97,7 +97,7 @@ def test_documents_are_named_where_only_the_loss_at_length_compares(tmp_path):
     assert "over seeds and 3 documents" in differences_table(results).caption
 
 
-def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp_path):
+def test_arms_without_common_seeds_are_named_as_such(tmp_path):
     for pos, seeds in (("rope", (0, 1, 2)), ("alibi", (2, 3)), ("t5", (5, 6))):
         for seed in seeds:
             write_run(tmp_path, f"{pos}-{seed}", pos, seed)
@@ -106,12 +106,12 @@ def test_arms_without_common_seeds_are_not_said_to_lack_a_second_or_a_target(tmp
     (times,) = convergence(results)
     assert "by alibi (2 of 2 runs)" in times
     assert times.endswith("not compared, for lack of a shared seed, for t5.")
-    assert "clearly" not in times  # of one seed in common nothing is tested
+    assert "clearly" not in times  # with one seed in common nothing is tested
     assert "not a target" not in times
 
 
 def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
-    """The second run comes down to the target too late to stay there: it took as long as it was above it."""
+    """The second run reaches the target too late to confirm it, so its time is that spent above it."""
     for seed in range(2):
         write_run(tmp_path, f"rope-{seed}", seed=seed)
     write_run(tmp_path, "late-0", pos="late")
@@ -131,8 +131,8 @@ def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
     assert (turned["rope"].ratios[""].kind, turned["late"].ratios[""].kind) == ("at_most", "none")
 
 
-def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path):
-    """rope falls to 2.5, 2.25 and 2.1; fast is 0.4 lower all the way; slow comes to the first alone, last."""
+def test_a_profile_counts_targets_within_a_factor_of_the_fastest(tmp_path):
+    """rope falls to 2.5, 2.25 and 2.1; fast is 0.4 lower throughout; slow reaches only the first, last."""
     write_run(tmp_path, "rope")
     write_run(tmp_path, "fast", pos="fast", shift=-0.4)
     write_run(tmp_path, "slow", pos="slow", curve=[3 - i / 190 for i in range(101)])
@@ -153,8 +153,8 @@ def test_a_profile_counts_what_is_solved_within_a_factor_of_the_fastest(tmp_path
     assert not performance_profile(study(tmp_path / "alone", ROPE, 2))
 
 
-def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_path):
-    """Runs of four times the steps take four times the tokens to the target, in every seed."""
+def test_times_at_another_budget_are_not_tested_and_named_separately(tmp_path):
+    """Runs with four times the steps take four times the tokens to the target, in every seed."""
     for pos, lag in (("rope", 0.0), ("t5", 0.05)):
         for steps in (STEPS, 4 * STEPS):
             for seed in range(5):
@@ -163,6 +163,6 @@ def test_times_at_another_budget_are_not_tested_and_not_said_to_be_unclear(tmp_p
                 config = {"trainer": {"max_steps": steps, "batch_size": BATCH, "learning_rate": 0.002}}
                 facts = {"config": config, "tokens": BATCH * L * steps, "flops": 6e4 * steps}
                 write_run(tmp_path, f"{pos}-{steps}-{seed}", pos, seed, curve=curve, shift=by, **facts)
-    (said,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
-    assert "later, if at all, by t5 100 steps; at another size or budget by rope 400 steps (5 of 5" in said
-    assert "neither clearly" not in said
+    (text,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
+    assert "later, if at all, by t5 100 steps; at another size or budget by rope 400 steps (5 of 5" in text
+    assert "neither clearly" not in text

@@ -1,4 +1,4 @@
-"""The pictures of schemes are drawn by their formulas, and who ships a scheme is seen in the source."""
+"""Pictures of schemes follow their formulas, and entries of libraries are found in their source."""
 
 import math
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_bias_and_a_rotation_are_drawn_by_their_formulas():
         assert value == pytest.approx(mean, abs=1e-3)
 
 
-def test_who_ships_a_scheme_is_seen_in_the_source_of_the_transformers_library():
+def test_the_entries_of_transformers_are_found_in_its_source():
     models = Path(transformers.__file__).parent / "models"
     assert SHIPPED.keys() <= MODULES
     for entries in SHIPPED.values():

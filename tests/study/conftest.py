@@ -1,4 +1,4 @@
-"""What several tests of launchers need: leases of their own, and a Slurm cluster of this machine."""
+"""Fixtures for tests of launchers: separate leases, and a Slurm cluster on this machine."""
 
 import subprocess
 import tempfile
@@ -12,7 +12,7 @@ from support.tasks import until
 
 @pytest.fixture
 def own_leases(monkeypatch, tmp_path):
-    """The tests neither wait for the machine's other runs nor hold them up."""
+    """Use separate leases, so that tests and other runs on the machine do not wait for each other."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
@@ -20,14 +20,14 @@ def own_leases(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def running_cluster(tmp_path_factory):
-    """The folder of a cluster, one for the tests of a file."""
+    """The folder of a cluster, one for all tests of a file."""
     with cluster_in(tmp_path_factory.mktemp("slurm")) as folder:
         yield folder
 
 
 @pytest.fixture
 def cluster(running_cluster, monkeypatch):
-    """The cluster's folder; what a test leaves in the queue is cancelled."""
+    """The cluster's folder; jobs that a test leaves in the queue are cancelled."""
     monkeypatch.setenv("SLURM_CONF", str(running_cluster / "slurm.conf"))
     monkeypatch.setattr(slurm_launcher, "POLL_SECONDS", 0.2)
     yield running_cluster

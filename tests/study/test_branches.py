@@ -1,4 +1,4 @@
-"""Runs of several budgets that share their steps before the decay, `branches=true`."""
+"""Runs with several budgets share their steps before the decay, `branches=true`."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def budget(steps: int, study: str = "test", **changes: object):
 
 
 def steps_trained(wanted, runs: Path) -> list[int]:
-    """Make a run; the steps that this process trained."""
+    """Run a request; return the steps that this process trained."""
     seen: list[int] = []
 
     class Watched(RunDisplay):
@@ -34,23 +34,23 @@ def weights(wanted, runs: Path) -> str:
     return weights_digest(plan(wanted, runs).directory)
 
 
-def test_a_longer_run_begins_where_a_shorter_one_began_its_decay_and_ends_with_its_own_weights(tmp_path):
+def test_a_longer_run_branches_where_a_shorter_one_began_its_decay(tmp_path):
     runs, alone = tmp_path / "runs", tmp_path / "alone"
     first, longest = budget(10), budget(40)
     assert steps_trained(first, runs) == [*range(1, 11)]
     assert steps_trained(budget(20), runs) == [*range(9, 21)]
-    assert steps_trained(longest, runs) == [*range(17, 41)]  # from the run of 20 steps: its last is 16
+    assert steps_trained(longest, runs) == [*range(17, 41)]  # from the run of 20, which shares 16
     make(longest, alone)
     assert weights(longest, runs) == weights(longest, alone)  # after steps of all three
     shorter = plan(first, runs).directory
     assert plan(budget(20), runs).run_status.manifest.notes == [f"steps 1 to 8 are those of {shorter.name}"]
-    # A shorter run cannot begin later than its own decay, and begins before it all the same.
+    # A shorter run cannot branch after its own decay has begun, so it starts earlier.
     assert steps_trained(budget(15), runs)[0] == 9
     assert remove(shorter.parent, [shorter]) == ([shorter.name], [])
     assert not shorter.exists()
 
 
-def test_only_runs_that_differ_in_nothing_else_share_steps(tmp_path):
+def test_only_runs_that_differ_in_the_budget_share_steps(tmp_path):
     make(budget(10), tmp_path)
 
     def found(*study, **changes):
@@ -63,7 +63,7 @@ def test_only_runs_that_differ_in_nothing_else_share_steps(tmp_path):
     assert steps_trained(budget(20, branches=False), tmp_path)[0] == 1
 
 
-def test_a_damaged_state_is_left_out_and_a_stopped_branch_resumes_from_its_own(tmp_path):
+def test_a_damaged_state_is_not_used_and_a_stopped_branch_resumes_from_its_own(tmp_path):
     make(budget(10), tmp_path)
     stopped_at(12, budget(20), tmp_path)
     assert steps_trained(budget(20), tmp_path) == [*range(13, 21)]

@@ -1,4 +1,4 @@
-"""No run is begun that cannot fit, and none that fits is refused; what is told: config/test_mistakes.py."""
+"""Runs that cannot fit are refused, and no others. The messages: config/test_mistakes.py."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def size(
 
 
 def machine_of(monkeypatch, memory: int, gpu: int | None = None) -> None:
-    """Let this machine have so many GiB."""
+    """Give this machine so many GiB."""
     has = Memory(memory * GIB, "this machine has")
     monkeypatch.setattr("poslab.study.run.budget.machine_memory", lambda: has)
     gpus = [] if gpu is None else [Memory(gpu * GIB, "the GPU has")]
@@ -54,16 +54,16 @@ ON_A_GPU = {"trainer__precision": "bfloat16", "trainer__compile": True, "trainer
         (size(trainer__batch_size=1024), 8, None),
         (size("micro", **ON_A_GPU), 1, 16),
         (size("small", **ON_A_GPU, trainer__accumulate=8, data__vocabulary=50_257), 1, 40),
-        # A scheme that ends at L is evaluated no further.
+        # A scheme that ends at L is not evaluated further.
         (size(**LONG, trainer__batch_size=1, max_length=4096), 4, None),
     ],
 )
-def test_what_fits_is_not_refused(sizes, memory, gpu, monkeypatch):
+def test_runs_that_fit_are_not_refused(sizes, memory, gpu, monkeypatch):
     machine_of(monkeypatch, memory, gpu)
     check_memory(sizes)
 
 
-def test_where_a_run_computes_is_what_counts(monkeypatch):
+def test_the_memory_of_the_device_counts(monkeypatch):
     machine_of(monkeypatch, 1024, 24)
     large = {"data__vocabulary": 50_257}
     with pytest.raises(BudgetError, match=r"and the GPU has 24 GiB: lower .*trainer.accumulate"):
@@ -74,7 +74,7 @@ def test_where_a_run_computes_is_what_counts(monkeypatch):
         check_memory(size(trainer__batch_size=4096), local=False, gigabytes=4)
 
 
-def test_parts_of_a_model_fit_where_the_whole_does_not(monkeypatch):
+def test_a_sharded_model_may_fit_if_the_whole_does_not(monkeypatch):
     machine_of(monkeypatch, 1024, 2)
     shared = {"trainer__accelerator": "cuda", "trainer__devices": 8, "trainer__batch_size": 8}
     with pytest.raises(BudgetError):
@@ -93,15 +93,15 @@ def test_a_trained_model_is_judged_by_its_evaluation(monkeypatch):
 
 
 def test_whole_numbers_of_a_part_may_be_written_with_an_exponent():
-    """Of a scheme, an attention, a text or the probe; what its file has as a float stays one."""
+    """For a scheme, an attention, a text or the probe; a float in its file stays a float."""
     asked = ["pos=rope", "pos.base=500.0", "attention=performer", "attention.features=1e1"]
     config = compose(*asked, "data.vocabulary=1e4", "probe=retrieval", "probe.samples=2e1").config
     whole = [config.attention["features"], config.data["vocabulary"], config.probe.samples]
     assert repr([*whole, config.pos["base"]]) == "[10, 10000, 20, 500.0]"
 
 
-def test_what_cannot_fit_is_refused_before_anything_slow_is_imported(tmp_path):
-    """So that a wrong size is answered at once, in a study as well."""
+def test_runs_that_cannot_fit_are_refused_before_slow_imports(tmp_path):
+    """So that a wrong size is reported at once, also in a study."""
     for asked in (["model.layers=1e6"], ["-m", "pos=rope,alibi", "trainer.batch_size=1e9"]):
         ended = python("-X", "importtime", str(ROOT / "train.py"), *asked, cwd=tmp_path, status=2)
         assert "lower " in ended.stderr.splitlines()[-1]
@@ -110,7 +110,7 @@ def test_what_cannot_fit_is_refused_before_anything_slow_is_imported(tmp_path):
         assert not imported(ended) & slow
 
 
-def test_a_text_that_does_not_fit_is_told(tmp_path, monkeypatch):
+def test_a_text_that_does_not_fit_is_named(tmp_path, monkeypatch):
     def prepare(data: Any) -> None:
         raise MemoryError
 

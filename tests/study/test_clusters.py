@@ -1,4 +1,4 @@
-"""Six runs on Ray and on Slurm, with one taken away under way: whole, and equal to the local launcher's."""
+"""Six runs on Ray and on Slurm, one of them interrupted: complete, and equal to the local launcher's."""
 
 import importlib.util
 import os
@@ -49,14 +49,14 @@ def trained_equal(one: Path, other: Path) -> None:
 
 
 def is_training(cwd: Path) -> bool:
-    """Whether a run trains that has stored a checkpoint."""
+    """Return whether a run is training and has a checkpoint."""
     return any(cwd.glob("runs/killed/*/checkpoints/*.pt"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: --extra ray")
 def test_ray_with_a_worker_killed(local, tmp_path):
     output = tmp_path / "printed.txt"
-    temporary = tempfile.mkdtemp(prefix="ray")  # a short one: Ray's sockets lie in it
+    temporary = tempfile.mkdtemp(prefix="ray")  # a short path, since Ray's sockets are in it
     with start(*STUDY, "launcher=ray", cwd=tmp_path, output=output, temporary=temporary) as study:
         until(lambda: is_training(tmp_path), PATIENCE, study)
         os.kill(_busy_workers(tmp_path)[0], signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_ray_with_a_worker_killed(local, tmp_path):
 
 
 def _busy_workers(cwd: Path) -> list[int]:
-    """Ray's processes that make runs: the parents of the runs' own."""
+    """Return Ray's processes that have runs as children."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -96,11 +96,11 @@ def test_slurm_with_a_job_requeued_and_the_parent_gone(local, cluster, tmp_path)
     with start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output) as study:
         until(lambda: is_training(tmp_path) and running_jobs(), PATIENCE, study)
         slurm("scontrol", "requeue", running_jobs()[0])
-        study.send_signal(signal.SIGINT)  # the parent goes, the jobs do not
+        study.send_signal(signal.SIGINT)  # the parent ends, the jobs do not
         assert study.wait(10) == 130
         assert "continue without this command" in output.read_text()
         assert slurm("squeue", "--noheader")
     with start(*STUDY, "launcher=slurm", cwd=tmp_path, output=output) as study:
         assert study.wait(PATIENCE) == 0, output.read_text()
     trained_equal(local, tmp_path)
-    assert sum(_processes(tmp_path)) == 7  # the one requeued has had two
+    assert sum(_processes(tmp_path)) == 7  # the requeued one had two

@@ -1,4 +1,4 @@
-"""`plan=true`: what the runs of a command would cost and where they would go, without starting one."""
+"""`plan=true`: the cost and the devices of the runs of a command, without starting one."""
 
 import re
 from dataclasses import replace
@@ -38,7 +38,7 @@ def planned(request: Request, wanted: bool | str = True) -> Request:
 
 
 def printed(requests: list[Request], capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
-    """The exit status of the plan of these requests, and its lines."""
+    """Return the exit status and the lines of the plan for these requests."""
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")  # no line is wrapped
@@ -50,8 +50,8 @@ def files(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path):
-    """As the user types it: a row a run, in the order in which they would start, and nothing recorded."""
+def test_a_study_can_be_planned_for_missing_gpus(tmp_path):
+    """As typed by a user: a row per run, in the order in which they would start; nothing is recorded."""
     ended = called("-m", "pos=rope,alibi", "seed=0,1,2", "plan=2x80GB", *GPUS, cwd=tmp_path)
     assert files(tmp_path / "runs") == {}
     assert not (tmp_path / "reports").exists()
@@ -62,8 +62,8 @@ def test_a_study_is_planned_for_gpus_that_are_not_there(tmp_path):
     assert "6 to start" in ended.stdout
 
 
-def test_what_would_not_run_is_named_and_not_recorded(tmp_path):
-    """A pair that cannot work, a model that is too large for the GPU that is imagined."""
+def test_impossible_runs_are_named_and_not_recorded(tmp_path):
+    """An impossible pair, and a model too large for the assumed GPU."""
     settings = ["-m", "pos=rope,kerple", "attention=linear", "plan=1x80GB", *GPUS]
     ended = called(*settings, cwd=tmp_path, status=1)
     assert re.search(r"^cannot run: kerple / linear / seed 0: ", ended.stdout, re.MULTILINE)
@@ -73,23 +73,23 @@ def test_what_would_not_run_is_named_and_not_recorded(tmp_path):
     assert files(tmp_path / "runs") == {}
 
 
-def test_a_cluster_needs_not_be_there(tmp_path):
+def test_a_study_can_be_planned_for_a_missing_cluster(tmp_path):
     ended = called("sweep=quickstart", "plan=true", "launcher=slurm", *GPUS, cwd=tmp_path)  # without -m
     assert "quickstart: 6 runs" in ended.stdout
     assert "launcher=slurm" in ended.stdout
     assert "wave" not in ended.stdout  # the cluster decides
 
 
-def test_a_sweep_s_file_leaves_settings_of_its_options_to_the_runs_without_m_too(tmp_path):
-    """pos=rope, which Hydra composes the study with, has no rate."""
+def test_a_sweep_file_leaves_settings_of_its_options_to_the_runs(tmp_path):
+    """pos=rope, with which Hydra composes the study, has no rate."""
     (tmp_path / "sweep").mkdir()
     swept = "hydra: {mode: MULTIRUN, sweeper: {params: {pos: 't5,kerple'}}}"
     (tmp_path / "sweep" / "mine.yaml").write_text(f"# @package _global_\n{swept}\n")
-    asked = ["--config-dir", ".", "sweep=mine", "pos.rate=3.0", "reference=null", "plan=true"]
-    called(*asked, *tiny(logger="local"), cwd=tmp_path)
+    wanted = ["--config-dir", ".", "sweep=mine", "pos.rate=3.0", "reference=null", "plan=true"]
+    called(*wanted, *tiny(logger="local"), cwd=tmp_path)
 
 
-def test_poslab_train_takes_no_plan(tmp_path):
+def test_poslab_train_refuses_plan(tmp_path):
     with pytest.raises(ConfigError, match="plan"):
         poslab.train(planned(request()), tmp_path / "mine")
 
@@ -103,7 +103,7 @@ def test_poslab_train_takes_no_plan(tmp_path):
         {"objective": arms(CONF / "objective")["masked"]},
     ],
 )
-def test_parameters_and_operations_are_the_models(changes, tmp_path):
+def test_parameters_and_operations_equal_those_of_the_model(changes, tmp_path):
     job = plan(request(**changes), tmp_path)
     gpt = build(job.config, job.corpus.vocabulary)
     cost = cost_of(job.config.result_settings(), job.corpus.vocabulary)
@@ -112,8 +112,8 @@ def test_parameters_and_operations_are_the_models(changes, tmp_path):
     assert cost.training == pytest.approx(gpt.training_flops(cost.tokens))
 
 
-def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
-    """Half of all pairs, or those within a window, and O(L) as at L."""
+def test_the_cost_of_long_evaluations_is_that_of_their_attention():
+    """Half of all pairs, or those within a window; for O(L) as at L."""
 
     config = request(model={"layers": 4, "width": 32, "heads": 2}, evaluate__longest=64).config
     length, width, layers = config.context_length, config.model.width, config.model.layers
@@ -132,7 +132,7 @@ def test_the_evaluation_of_far_contexts_costs_what_attention_takes_there():
     assert flat < evaluation("as_gemma4", "flash") < flat + scores  # a layer without a window
 
 
-def test_training_on_without_positions_costs_as_much_as_training_with_them():
+def test_recalibration_costs_as_much_as_training():
     drop = {"evaluate__rescale": ["none", "drop"]}
     costs = [
         cost_of(request(**drop, evaluate__recalibration_steps=steps).config.result_settings(), 256)
@@ -157,7 +157,7 @@ def tokens_of_evaluation(**changes: Any) -> float:
         ("retrieval", {"probe": arms(CONF / "probe")["retrieval"] | {"samples": 2}}),
     ],
 )
-def test_questions_cost_the_tokens_that_pass_through_the_model(name, changes, tmp_path):
+def test_questions_cost_the_tokens_that_the_model_reads(name, changes, tmp_path):
     longer = {"context_length": 128, "evaluate__longest": 2, "data__tokens": 200_000}
     job, passed = plan(request(**longer, **changes), tmp_path), []
     gpt = build(job.config, job.corpus.vocabulary)
@@ -175,14 +175,14 @@ def test_questions_cost_the_tokens_that_pass_through_the_model(name, changes, tm
     assert foreseen == pytest.approx(sum(passed), rel=0.01)  # a window of needles has one target fewer
 
 
-def test_an_objective_for_both_sides_costs_no_sliding_windows():
+def test_a_two_sided_objective_has_no_cost_of_sliding_windows():
     few, many = ({"evaluate__sliding_windows": count} for count in (10, 1_000))
     assert tokens_of_evaluation(**few) < tokens_of_evaluation(**many)
     assert tokens_of_evaluation(**few, objective=MASKED) == tokens_of_evaluation(**many, objective=MASKED)
 
 
 @pytest.mark.parametrize("length", [1, 9])
-def test_a_window_of_an_odd_length_has_no_half(length):
+def test_windows_of_odd_length_have_no_half(length):
     config = request(context_length=length, pos=SCHEMES["rope"]).config
     settings = config.result_settings()
     passes = evaluated(settings, model_of(settings, 256))
@@ -190,7 +190,7 @@ def test_a_window_of_an_odd_length_has_no_half(length):
     assert cost_of(settings, 256).evaluation > 0
 
 
-def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tmp_path):
+def test_times_are_estimated_from_runs_of_the_arm_and_grow_with_steps(tmp_path):
     made = {pos: make(request(**SHORT, pos=SCHEMES[pos]), tmp_path) for pos in ("rope", "alibi")}
     recorded = timed_runs(tmp_path, lambda manifest: True)
     assert len(recorded) == 2
@@ -205,18 +205,18 @@ def test_a_run_takes_as_long_as_one_of_its_arm_did_and_longer_with_more_steps(tm
         assert seconds(pos) == pytest.approx(sum(parts) * manifest.threads)
         untimed = manifest.updated(seconds=None, seconds_validation=None, seconds_evaluation=None)
         assert timed(untimed) is None
-        evaluate = {**manifest.config["evaluate"], "recalibration_steps": 9}  # of which no time is on record
+        evaluate = {**manifest.config["evaluate"], "recalibration_steps": 9}  # for which no time is recorded
         recalibrated = manifest.updated(config={**manifest.config, "evaluate": evaluate})
         assert timed(recalibrated).rate == timed(manifest).rate
         assert seconds(pos, trainer__max_steps=8) > seconds(pos)
     before = seconds("none")
     settings = plan(request(**SHORT, pos=SCHEMES["none"]), tmp_path).config.result_settings()
     recorded.append(replace(recorded[0], settings={**settings, "objective": MASKED}, rate=1.0))
-    assert seconds("none") == before  # a run of the scheme under another objective is less like it
+    assert seconds("none") == before  # a run of the scheme with another objective is less similar
 
 
-def test_the_state_of_each_run_is_said(tmp_path, capsys):
-    """With a time from those that are finished."""
+def test_the_state_of_each_run_is_printed(tmp_path, capsys):
+    """With a time estimated from finished runs."""
     done, begun, new = (inline(tmp_path, seed=seed, **SHORT) for seed in range(3))
     other = inline(tmp_path, "alibi", study="other", **SHORT)
     for each in (done, other):
@@ -225,48 +225,48 @@ def test_the_state_of_each_run_is_said(tmp_path, capsys):
     RunRecord(job.directory).update(**{**job.facts, "run": job.directory.name, "status": "running"})
     before = files(tmp_path)
     copied = replace(other, config=other.config.model_copy(update={"study": "test"}))
-    asked = [planned(each) for each in (done, copied, begun, new)]
-    status, lines = printed(asked, capsys)
+    wanted = [planned(each) for each in (done, copied, begun, new)]
+    status, lines = printed(wanted, capsys)
     assert status == 0
     rows = [line.split()[-1] for line in lines if re.match(r"(rope|alibi) / .* / seed", line)]
     assert rows == ["finished", "copied", "resumes", "starts"]
     assert any(re.search(r"About [\d.]+ core-seconds; the last run ends after", line) for line in lines)
     assert files(tmp_path) == before
-    with file_lock(run_lock(job.directory)):  # another command makes it
-        assert any("1 running in another command" in line for line in printed(asked, capsys)[1])
+    with file_lock(run_lock(job.directory)):  # another command runs it
+        assert any("1 running in another command" in line for line in printed(wanted, capsys)[1])
     assert run_study([begun, new], "") == 0
     assert "1 run to start and 1 run to resume, in " in capsys.readouterr().err
 
 
 def test_trials_of_a_rate_come_first(tmp_path, capsys):
     """Until they are finished, the rates of the study's runs are not known."""
-    asked = inline(tmp_path, tune__factors=[0.5, 1.0], tune__seeds=[100], **SHORT)
-    _, lines = printed([planned(asked)], capsys)
+    wanted = inline(tmp_path, tune__factors=[0.5, 1.0], tune__seeds=[100], **SHORT)
+    _, lines = printed([planned(wanted)], capsys)
     states = [line.split()[-1] for line in lines if "seed" in line and "GiB" in line]
     assert states == ["starts", "starts", "trials"]
-    assert run_study([asked], "") == 0
-    _, lines = printed([planned(asked)], capsys)
+    assert run_study([wanted], "") == 0
+    _, lines = printed([planned(wanted)], capsys)
     assert any("3 runs: 3 already finished" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("launcher", "waves", "trained"), [("local", "122", "1 to start"), ("slurm", "111", "3 to start")]
 )
-def test_runs_with_the_weights_of_another_come_after_it(launcher, waves, trained, tmp_path, capsys):
-    """Under Slurm, where all jobs are in the queue at once, each is trained."""
+def test_runs_with_the_weights_of_another_start_after_it(launcher, waves, trained, tmp_path, capsys):
+    """With Slurm, where all jobs are in the queue at once, each is trained."""
     settings = {"trainer__accelerator": "auto", "launcher": arms(CONF / "launcher")[launcher]}
-    asked = [inline(tmp_path, **settings, evaluate__segments=number) for number in (3, 4, 5)]
-    named = [replace(each, distinguishing_label=str(number)) for number, each in enumerate(asked)]
+    wanted = [inline(tmp_path, **settings, evaluate__segments=number) for number in (3, 4, 5)]
+    named = [replace(each, distinguishing_label=str(number)) for number, each in enumerate(wanted)]
     _, lines = printed([planned(each, "4x80GB") for each in named], capsys)
     assert "".join(row[1] for line in lines if (row := re.search(r" GPU \d +(\d)", line))) == waves, lines
     assert any(trained in line for line in lines), lines
 
 
-def test_four_steps_are_timed_where_that_is_asked_for(tmp_path, capsys):
-    asked = [inline(tmp_path), inline(tmp_path, "alibi")]
-    assert any("not known" in line for line in printed([planned(item) for item in asked], capsys)[1])
+def test_four_steps_are_timed_on_request(tmp_path, capsys):
+    wanted = [inline(tmp_path), inline(tmp_path, "alibi")]
+    assert any("not known" in line for line in printed([planned(item) for item in wanted], capsys)[1])
     threads = torch.get_num_threads()
-    status, lines = printed([planned(item, "measure") for item in asked], capsys)
+    status, lines = printed([planned(item, "measure") for item in wanted], capsys)
     assert (status, torch.get_num_threads()) == (0, threads)
     assert any(re.search(r"core-(seconds|minutes); the last run ends after", line) for line in lines)
     assert files(tmp_path) == {}
@@ -312,6 +312,6 @@ def test_runs_wait_for_memory():
     cores = Places(("core 0", "core 1", "core 2"), 1)
     three = [Placed(1.0, 5) for _ in range(3)]
     assert [run.end for run in placed(three, cores, [10])] == [1.0, 1.0, 2.0]
-    gpus = Places(("GPU 0", "GPU 1"), 1, shared_by=2)  # which do not share theirs
+    gpus = Places(("GPU 0", "GPU 1"), 1, shared_by=2)  # which do not share memory
     larger = [Placed(1.0, 6) for _ in range(3)]
     assert [run.end for run in placed(larger, gpus, [10, 10])] == [1.0, 1.0, 2.0]

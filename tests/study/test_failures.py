@@ -1,4 +1,4 @@
-"""What goes wrong in a study: one run's end is not the others', and each is told with its reason."""
+"""Failures in a study: other runs continue, and each failure is listed with its reason."""
 
 import os
 import subprocess
@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from poslab.loggers.send.offline import identifier
+from poslab.record.locks import TakenError
 from poslab.record.manifest import read_manifest
+from poslab.study.display.run_bar import RunDisplay
 from poslab.study.execute import run_study
 from poslab.study.run.budget import size_of
+from poslab.study.run.execute import run
 from poslab.study.run.plan import plan, resolve
 from poslab.study.run.stopping import Stopper
 from poslab.training.checkpoints import writer
@@ -27,7 +30,7 @@ def summary(folder: Path, study: str = "test") -> list[dict[str, str]]:
     return read(folder / "reports" / study / "summary.csv")
 
 
-def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys):
+def test_impossible_runs_are_listed_and_the_others_continue(tmp_path, capsys):
     fits, of_a_pair = (inline(tmp_path, pos, "linear") for pos in ("none", "kerple"))
     too_wide = inline(tmp_path, "none", "linear", model__width=65536)
     diverges = inline(tmp_path, "none", "linear", trainer__learning_rate=1e30)
@@ -45,11 +48,11 @@ def test_what_cannot_work_or_fit_is_listed_and_the_others_go_on(tmp_path, capsys
     states = ("failed", "failed", "diverged", "done")
     assert sorted(listed) == sorted(zip(states, [*reasons, ""], strict=True))
     manifest = plan(fits, tmp_path / "runs").run_status.manifest
-    assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # a bound
+    assert size_of(resolve(fits.config)).memory < manifest.memory_bytes  # an upper bound
 
 
-def test_a_run_without_memory_says_what_to_choose(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(LanguageModel, "training_step", lambda *given: torch.empty(2**60))
+def test_a_run_that_runs_out_of_memory_says_what_to_choose(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(LanguageModel, "training_step", lambda *arguments: torch.empty(2**60))
     assert run_study([inline(tmp_path)], "a command") == 1
     printed = capsys.readouterr().err
     assert "Traceback" not in printed
@@ -57,13 +60,23 @@ def test_a_run_without_memory_says_what_to_choose(tmp_path, monkeypatch, capsys)
     assert "choose a smaller trainer.batch_size or a larger trainer.accumulate" in printed.splitlines()[-1]
 
 
+def test_a_run_is_refused_while_another_command_trains_it(tmp_path):
+    class Another(RunDisplay):
+        def step(self, step: int, *_: object) -> None:
+            if step == 1:
+                with pytest.raises(TakenError, match=r"-seed0-.*\.lock"):
+                    make(request(), tmp_path)
+
+    assert run(plan(request(), tmp_path), Another("trains", quiet=True), Stopper()).status == "done"
+
+
 @pytest.mark.parametrize(
     ("commands", "launcher", "logger"),
     [(2, "inline", "local"), pytest.param(8, "local", "wandb", marks=pytest.mark.study)],
 )
-def test_commands_on_one_study_make_each_run_once(commands, launcher, logger, tmp_path):
-    asked = tiny(trainer__max_steps=20, launcher=launcher, launcher__cores_per_run=1, logger=logger)
-    settings = ["-m", "pos=rope,alibi", "study=x", *asked]
+def test_concurrent_commands_run_each_run_once(commands, launcher, logger, tmp_path):
+    requests = tiny(trainer__max_steps=20, launcher=launcher, launcher__cores_per_run=1, logger=logger)
+    settings = ["-m", "pos=rope,alibi", "study=x", *requests]
     outputs = [tmp_path / f"printed{index}.txt" for index in range(commands)]
     studies = [start(*settings, cwd=tmp_path, output=output) for output in outputs]
     assert [study.wait(300) for study in studies] == [0] * commands
@@ -80,7 +93,7 @@ def test_commands_on_one_study_make_each_run_once(commands, launcher, logger, tm
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_is_waited_for(tmp_path):
+def test_a_run_waits_if_the_disk_is_full(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)]
@@ -108,17 +121,17 @@ def test_a_full_disk_is_waited_for(tmp_path):
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_two_studies_in_one_command_and_one_run_by_two_names(tmp_path, capsys):
-    """The studies' runs have the same names; each study has one run, however often it is asked for."""
-    asked = [inline(tmp_path, study=study, pos__base=500.0, trainer__max_steps=5) for study in ("a", "b")]
-    asked += [replace(request, pos="rope_500") for request in asked]
-    assert run_study(asked, "a command") == 0
+def test_two_studies_in_one_command_and_one_run_with_two_names(tmp_path, capsys):
+    """The studies' runs have the same names; each study has one run, however often it is requested."""
+    requests = [inline(tmp_path, study=study, pos__base=500.0, trainer__max_steps=5) for study in ("a", "b")]
+    requests += [replace(request, pos="rope_500") for request in requests]
+    assert run_study(requests, "a command") == 0
     assert "runs copied from study a: 1" in capsys.readouterr().err
     for study in ("a", "b"):
         assert [row["status"] for row in summary(tmp_path, study)] == ["done"]
 
 
-def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
+def test_wandb_has_one_curve_though_another_logger_was_used_between(tmp_path):
     changes = {"trainer__checkpoint_seconds": 0.0}
     for logger, step in ((TRACKED, 5), ({"name": "local"}, 9), (TRACKED, 13)):
         job = stopped_at(step, request(logger=logger, **changes), tmp_path)
@@ -129,8 +142,8 @@ def test_wandb_has_one_curve_whatever_logger_came_between(tmp_path):
     assert identifier(part) == manifest.wandb.id
 
 
-def test_a_large_checkpoint_is_written_to_its_end(tmp_path, monkeypatch):
-    """Longer than a step may take after a stop."""
+def test_a_large_checkpoint_is_written_completely(tmp_path, monkeypatch):
+    """Even if it takes longer than a step may take after a stop."""
     stopper = Stopper()
     stopper.step_seconds = 0.05
 

@@ -1,4 +1,4 @@
-"""What lies among a run's files but is not of the run: left out, left alone, and no reason to fail."""
+"""Foreign files among a run's files are ignored and left alone."""
 
 import hashlib
 import shutil
@@ -24,8 +24,8 @@ WANTED = {"trainer__max_steps": 12, "trainer__checkpoint_seconds": 0.0, "model__
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A run that was stopped on its way, another one, and the first as it is when it is left in peace."""
+def runs(tmp_path_factory):
+    """Two runs stopped during training, and the first one run without interruption."""
     folder = tmp_path_factory.mktemp("made")
     for seed in (0, 1):
         stopped_at(7, request(seed=seed, **WANTED), folder / "runs")
@@ -34,8 +34,8 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def stopped(made, tmp_path):
-    shutil.copytree(made / "runs", tmp_path / "runs")
+def stopped(runs, tmp_path):
+    shutil.copytree(runs / "runs", tmp_path / "runs")
     return plan(request(**WANTED), tmp_path / "runs")
 
 
@@ -44,7 +44,7 @@ def states(job: Job) -> list[Path]:
 
 
 def replace_newest(job: Job, content: object) -> Path:
-    """Put `content` in place of the newest state, under a name with its own checksum."""
+    """Replace the newest state by `content`, under a name with its checksum."""
     data = content if isinstance(content, bytes) else to_bytes(content)  # type: ignore[arg-type]
     newest = states(job)[-1]
     newest.unlink()
@@ -80,8 +80,8 @@ def test_a_foreign_state_is_named_and_put_aside(case, stopped):
     assert path.with_name(f"{path.name}.other").read_bytes() == content
 
 
-def test_what_is_not_ours_stays_where_it_is(stopped, tmp_path):
-    """Folders of editors, hidden files of users, and all behind a link; what a kill has left is removed."""
+def test_files_of_others_stay(stopped, tmp_path):
+    """Folders of editors, hidden files of users, and linked files stay; leftovers of a kill are removed."""
     folder, elsewhere = stopped.directory / "checkpoints", tmp_path / "elsewhere"
     elsewhere.mkdir()
     name = states(stopped)[-1].name
@@ -133,15 +133,15 @@ def test_nothing_is_removed_through_a_linked_folder(stopped, tmp_path):
         ),
     ],
 )
-def test_weights_of_another_format_run_or_model_are_refused(change, message, made, tmp_path):
-    source = plan(request(**WANTED), made / "peace").directory
+def test_weights_of_another_format_run_or_model_are_refused(change, message, runs, tmp_path):
+    source = plan(request(**WANTED), runs / "peace").directory
     directory = Path(shutil.copytree(source, tmp_path / source.name))
     rewrite_weights(directory, change)
     with pytest.raises(ConfigError, match=message):
         load_model(directory)
 
 
-def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):
+def test_only_the_files_of_a_record_are_removed_with_it(tmp_path):
     directory, linked = tmp_path / "run", tmp_path / "linked"
     directory.mkdir()
     for name in ("manifest.json", "metrics.csv", ".metrics.csv", "notes.txt"):
@@ -151,13 +151,13 @@ def test_of_a_record_only_what_it_consists_of_is_removed(tmp_path):
     assert (directory / "metrics.csv").exists()
     remove_record(directory)
     assert sorted(path.name for path in directory.iterdir()) == [".metrics.csv", "notes.txt"]
-    remove_record(directory)  # it holds no record any more
+    remove_record(directory)  # it has no record any more
     assert directory.exists()
 
 
-def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
+def test_a_copy_left_by_a_killed_command_is_removed(runs, tmp_path):
     other = plan(request("other", **WANTED), tmp_path / "runs")
-    shutil.copytree(made / "peace", tmp_path / "runs", dirs_exist_ok=True)
+    shutil.copytree(runs / "peace", tmp_path / "runs", dirs_exist_ok=True)
     left, *others = (
         other.directory.with_name(name)
         for name in (f".{other.directory.name}.abcd1234", ".ipynb_checkpoints", ".mine.abcd1234")
@@ -170,16 +170,16 @@ def test_a_copy_that_a_killed_command_has_left_is_removed(made, tmp_path):
     assert all(folder.exists() for folder in others)
 
 
-def test_weights_that_cannot_be_taken_over_are_taken_from_the_next_study(made, tmp_path):
+def test_weights_that_cannot_be_reused_are_taken_from_the_next_study(runs, tmp_path):
     for study in ("one", "two"):
-        shutil.copytree(made / "peace" / "test", tmp_path / study)
+        shutil.copytree(runs / "peace" / "test", tmp_path / study)
     (first,) = (path.parent for path in (tmp_path / "one").glob("*/manifest.json"))
     rewrite_weights(first, lambda saved: {**saved, "format": 3})
     other = plan(request("three", evaluate__longest=2, **WANTED), tmp_path)
     assert take_over([other]) == ([], 1)
 
 
-def test_a_record_of_a_newer_version_is_neither_made_again_nor_taken_over(tmp_path):
+def test_a_record_of_a_newer_version_is_neither_repeated_nor_reused(tmp_path):
     job = plan(request("one"), tmp_path)
     manifest = job.directory / MANIFEST
     write_sealed(manifest, {"format": FORMAT + 1, "status": "done", "seed": "of another type"})

@@ -1,4 +1,4 @@
-"""Runs forked from one process that has done the imports: like fresh ones, and none lost where it dies."""
+"""Runs forked from one process after its imports equal fresh ones, and none is lost if it dies."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from support.tasks import ends, make_task, said, until, what_it_said
 
 pytestmark = needs_two_cores
 
-# A module that is a run of these tests: what it does, its argument says, in a forked process or a fresh one.
+# The module of a run in these tests, forked or fresh; its argument says what it does.
 PROGRAM = """
 import json, os, random, signal, sys, time
 import numpy as np
@@ -61,7 +61,7 @@ def exit_with(status):
 if __name__ == "__main__":
     exit_with(main(sys.argv))
 """
-# What the server imports, as long as a file is there: all but what takes seconds.
+# The imports of the server, while a file exists: all except the slow ones.
 PRELOAD = """
 import os, sys, time
 sys.modules["poslab.study.run.execute"] = None
@@ -97,21 +97,21 @@ def start(local: Local, *tasks: Task) -> None:
         until(lambda one=one: local.start(one))
 
 
-def test_a_forked_run_finds_what_a_fresh_one_finds_but_its_own_random_numbers(local, tmp_path):
-    told = []
+def test_a_forked_run_has_the_state_of_a_fresh_one_except_random_numbers(local, tmp_path):
+    states = []
     for name, forks in (("forked", True), ("another", True), ("fresh", False)):
-        one = task(tmp_path, "describe", name, forks)
-        start(local, one)  # in turn: each gets the first core
+        run = task(tmp_path, "describe", name, forks)
+        start(local, run)  # one after the other: each gets the first core
         assert [end.status for end in ends(local)] == [0]
-        told.append(what_it_said(one))
-        assert "to stderr" in said(one)
-    numbers = [number for each in told for number in each.pop("random")]
+        states.append(what_it_said(run))
+        assert "to stderr" in said(run)
+    numbers = [number for state in states for number in state.pop("random")]
     assert len({*numbers}) == 6
-    assert told[0] == told[1] == told[2]
-    assert told[0]["leases"] == 1
+    assert states[0] == states[1] == states[2]
+    assert states[0]["leases"] == 1
 
 
-def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
+def test_exit_statuses_equal_those_of_fresh_processes(local, tmp_path):
     statuses = {"status 3": 3, f"signal {signal.SIGKILL:d}": -signal.SIGKILL, "raise": 1, "status 0": 0}
     for what, status in statuses.items():
         one = task(tmp_path, what, what.replace(" ", ""))
@@ -120,17 +120,17 @@ def test_exit_statuses_are_those_of_fresh_processes(local, tmp_path):
     assert "ValueError: on purpose" in said(task(tmp_path, "raise", "raise"))
 
 
-def test_a_run_is_asked_to_end_and_its_core_is_free_again(local, tmp_path):
+def test_a_stopped_run_ends_and_frees_its_core(local, tmp_path):
     one = task(tmp_path, "wait")
     start(local, one)
     until(lambda: not local.ended() and "started" in said(one))
     (running,) = local.running
-    os.kill(running.process.pid, signal.SIGSTOP)  # it could not end until it is woken
+    os.kill(running.process.pid, signal.SIGSTOP)  # it cannot end until it is woken
     local.stop()
     assert [end.status for end in ends(local)] == [-signal.SIGTERM]
     lease_cores(len(cores())).release()  # the server holds none
     start(local, one)
-    local.stop()  # as soon as it has been forked
+    local.stop()  # as soon as it was forked
     assert [end.status for end in ends(local)] == [-signal.SIGTERM]
 
 
@@ -154,12 +154,12 @@ def test_a_stop_does_not_wait_for_the_imports(local, tmp_path):
     local.close()
     assert not command_line(server)
     assert not [*tmp_path.glob("pymp-*")]
-    lease_cores(len(cores())).release()  # nobody holds any
-    local.close()  # as where a study's runs have ended and its command then does
+    lease_cores(len(cores())).release()  # no process holds any
+    local.close()  # as if a study's runs have ended and then its command
 
 
-def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
-    """What it had begun is ended, to be started again, and what it had not is forked by another server."""
+def test_no_run_is_lost_if_the_server_dies(local, tmp_path):
+    """Started runs are ended and started again; the others are forked by another server."""
     begun, late = task(tmp_path, "wait", "begun"), task(tmp_path, "describe", "late")
     start(local, begun)
     until(lambda: "started" in said(begun))
@@ -172,7 +172,7 @@ def test_where_the_server_dies_no_run_is_lost(local, tmp_path):
 
 
 @pytest.mark.parametrize("obstacle", ["imports that fail", "a long name of the temporary folder"])
-def test_an_obstacle_costs_no_run(obstacle, local, tmp_path, monkeypatch):
+def test_an_obstacle_loses_no_run(obstacle, local, tmp_path, monkeypatch):
     if obstacle == "imports that fail":
         (tmp_path / "of_the_server.py").write_text("import nowhere")
     else:

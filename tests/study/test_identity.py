@@ -1,4 +1,4 @@
-"""What decides a run's identity, and when a run that is made is made again."""
+"""What the identity of a run depends on, and when a finished run is repeated."""
 
 import json
 from dataclasses import replace
@@ -22,7 +22,7 @@ from support.models import CONF
 from support.runs import make, request
 
 
-def test_identity_is_what_decides(tmp_path):
+def test_the_identity_depends_on_everything_that_affects_results(tmp_path):
     def name(**changes):
         return plan(request(**changes), tmp_path).directory.name
 
@@ -31,10 +31,10 @@ def test_identity_is_what_decides(tmp_path):
     assert name(logger={"name": "wandb", "project": "poslab", "checkpoints": True}) == same
     assert name(reference="rope", primary="loss_4x") == same
     if not torch.cuda.is_available():
-        assert name(trainer__accelerator="auto") == same  # what auto means here
+        assert name(trainer__accelerator="auto") == same  # the value of auto here
     others = [name(seed=1), name(pos__base=500.0), name(trainer__max_steps=21), name(data__seed=1)]
     assert len({same, *others}) == 5
-    # the same base in another spelling is the same model
+    # the same base in another notation is the same model
     assert name(pos__base=500) == name(pos__base=500.0)
 
 
@@ -48,7 +48,7 @@ def test_identity_is_what_decides(tmp_path):
         ("evaluate__needles", 0, 2),
     ],
 )
-def test_a_default_that_older_records_do_not_have_is_in_none(setting, default, other, tmp_path):
+def test_a_default_that_older_records_lack_is_not_in_the_identity(setting, default, other, tmp_path):
     plain, changed = (
         plan(request(**{setting: value, "context_length": 128}), tmp_path) for value in (default, other)
     )
@@ -69,14 +69,14 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
     addition = b"\nCHANGED = 1"
     before = code_fingerprints(request().config)
     monkeypatch.setattr(Path, "read_bytes", read)
-    # Logger, launcher and display decide no result: finished runs stay valid.
+    # Logger, launcher and display do not affect results, so finished runs stay valid.
     for changed in ("alibi.py", "softmax.py", "run_bar.py", "request.py", "slurm.py", "send/run.py"):
         assert code_fingerprints(request().config) == before, changed
     for changed in ("rope.py", "flash.py"):
         now = code_fingerprints(request().config)
         assert now == replace(before, parts=now.parts), changed
         assert now.parts != before.parts, changed
-    for changed in ("extrapolation.py", "inspection.py"):  # the trained model stays what it is
+    for changed in ("extrapolation.py", "inspection.py"):  # the trained model stays valid
         now = code_fingerprints(request().config)
         assert now == replace(before, evaluation=now.evaluation), changed
         assert now.evaluation != before.evaluation, changed
@@ -87,8 +87,8 @@ def test_another_schemes_code_does_not_change_a_runs_identity(monkeypatch):
         addition = b"\nCHANGED = 1"
 
 
-def test_all_that_training_and_evaluation_import_is_fingerprinted(tmp_path):
-    """Whatever Python loads for them is in the closure, but for what only shows a measurement."""
+def test_all_imports_of_training_and_evaluation_are_fingerprinted(tmp_path):
+    """All modules that Python loads for them are in the closure, except those that only show results."""
     script = tmp_path / "script.py"
     script.write_text(
         "import importlib, json, sys\n"
@@ -97,11 +97,11 @@ def test_all_that_training_and_evaluation_import_is_fingerprinted(tmp_path):
         "    print(json.dumps([name for name in sys.modules if name.startswith('poslab.')]))"
     )
     shows = ["poslab.report.study_tables", "poslab.report.verdict"]
-    asked = json.dumps([TRAINING, shows, measuring()])
-    told = forked([str(script), asked], tmp_path, environment(tmp_path), timeout=100)
-    assert told.returncode == 0, told.stderr
+    argument = json.dumps([TRAINING, shows, measuring()])
+    ended = forked([str(script), argument], tmp_path, environment(tmp_path), timeout=100)
+    assert ended.returncode == 0, ended.stderr
     read = set()
-    for modules, line in zip((TRAINING, shows, measuring()), told.stdout.splitlines(), strict=True):
+    for modules, line in zip((TRAINING, shows, measuring()), ended.stdout.splitlines(), strict=True):
         packages = {name.rpartition(".")[0] for name in json.loads(line)}
         loaded = {name for name in json.loads(line) if name not in packages}
         read |= loaded if modules is shows else sources(modules).keys()
@@ -123,7 +123,7 @@ def test_a_change_of_the_evaluation_measures_again_and_trains_nothing(tmp_path, 
     assert plan(request(), tmp_path).settled
 
 
-def test_a_process_makes_the_run_that_was_planned_and_none_where_its_file_is_changed_or_gone(tmp_path):
+def test_a_process_runs_the_planned_run_and_none_if_its_file_changed_or_is_gone(tmp_path):
     job = plan(request(evaluate__rescale=["none", "pi"], evaluate__longest="auto"), tmp_path)
     path = tmp_path / request_file(job.directory).name
     with pytest.raises(ConfigError, match=f"{path.name} is missing"):

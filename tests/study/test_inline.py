@@ -44,7 +44,7 @@ def only_run(folder: Path) -> Path:
     return manifest.parent
 
 
-def test_a_command_reports_its_own_runs_though_another_has_begun_meanwhile(tmp_path, monkeypatch, capsys):
+def test_a_command_reports_its_own_runs_though_another_has_begun(tmp_path, monkeypatch, capsys):
     finish, another = execute._finish, ExitStack()
     folder = tmp_path / "runs" / UNNAMED
 
@@ -59,10 +59,10 @@ def test_a_command_reports_its_own_runs_though_another_has_begun_meanwhile(tmp_p
         assert run_study([inline(tmp_path, study=UNNAMED)], "a command") == 0
     assert "no report" not in capsys.readouterr().err
     assert "a command" in (tmp_path / "reports" / UNNAMED / "report.md").read_text()
-    assert "alibi-seed0-000000000000" in read_study_list(folder).runs  # which waits still
+    assert "alibi-seed0-000000000000" in read_study_list(folder).runs  # which is still waiting
 
 
-def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):
+def test_loggers_without_the_finished_runs_are_named(tmp_path, capsys):
     assert run_study([inline(tmp_path)], "a command") == 0
     assert "not sent to" not in capsys.readouterr().err
     csv = {"csv": {"_target_": "pytorch_lightning.loggers.CSVLogger", "save_dir": str(tmp_path)}}
@@ -71,7 +71,7 @@ def test_loggers_that_finished_runs_do_not_reach_are_named(tmp_path, capsys):
 
 
 def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsys):
-    """Of a BPE: its tokenizer is not archived either. W&B then gets the archived runs too."""
+    """With a BPE, which is not archived either. W&B then gets the archived runs, too."""
     first, second = (inline(tmp_path, seed=seed, data__vocabulary=300, logger=TRACKED) for seed in (0, 1))
     assert run_study([inline(tmp_path, data__vocabulary=300)], "a command") == 0
     run, archive = only_run(tmp_path), tmp_path / ARCHIVE
@@ -85,11 +85,11 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert "failed" not in printed
     assert not (run / "checkpoint.pt").exists()
     job = plan(first, tmp_path / "runs")
-    (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table takes a training, too
+    (run / "position.csv").rename(tmp_path / "position.csv")  # a lost table needs a training, too
     assert job.run_status.damage == (f"{run / 'position.csv'} is missing",)
     (tmp_path / "position.csv").rename(run / "position.csv")
     assert job.settled
-    # Measured by other code, it is trained again: there are no weights to evaluate.
+    # Measured by other code, it is trained again, since there are no weights to evaluate.
     RunRecord(run, read_manifest(run)).update(code_evaluation="0" * 16)
     assert f"{run / 'checkpoint.pt'} is missing" in job.run_status.damage
     assert not job.run_status.outdated
@@ -97,29 +97,29 @@ def test_an_archived_study_grows_without_training_its_runs_again(tmp_path, capsy
     assert (run / "checkpoint.pt").exists()
 
 
-def test_a_run_is_planned_again_where_it_runs_without_auto_and_by_todays_code(tmp_path, monkeypatch, capsys):
-    made: list[Job] = []
+def test_a_run_is_planned_again_on_its_machine_by_the_current_code(tmp_path, monkeypatch, capsys):
+    jobs: list[Job] = []
 
     def run(job: Job, *others: Any) -> Manifest:
-        made.append(job)
+        jobs.append(job)
         return Manifest(status="done")
 
     monkeypatch.setattr("poslab.study.run.execute.run", run)
     job = plan(request(evaluate__longest="auto"), tmp_path)
     assert run_in_command(job) == 0
-    assert made[0].request.config == job.config  # what loggers show
+    assert jobs[0].request.config == job.config  # shown by loggers
     assert run_in_command(replace(job, code=replace(job.code, evaluation="older"))) == 2
     assert "changed since the study began" in capsys.readouterr().err
-    assert len(made) == 1
+    assert len(jobs) == 1
 
 
-def test_runs_wait_for_cores_that_another_command_has(tmp_path, monkeypatch, capsys):
-    """They are made, each once, when the cores are free, and each ends before the next begins."""
-    lease, asked = Inline.lease, []
+def test_runs_wait_for_cores_used_by_another_command(tmp_path, monkeypatch, capsys):
+    """They run once each when the cores are free, and each ends before the next begins."""
+    lease, leases = Inline.lease, []
 
     def taken_at_first(launcher: Inline, task: Task) -> Lease | None:
-        asked.append(task.name)
-        return None if len(asked) < 4 else lease(launcher, task)
+        leases.append(task.name)
+        return None if len(leases) < 4 else lease(launcher, task)
 
     monkeypatch.setattr(Inline, "lease", taken_at_first)
     assert run_study([inline(tmp_path), inline(tmp_path, "alibi")], "a command") == 0
@@ -129,7 +129,7 @@ def test_runs_wait_for_cores_that_another_command_has(tmp_path, monkeypatch, cap
     assert [line.partition(" / ")[0] for line in shown] == order
 
 
-def test_what_a_scheme_prints_and_a_breakpoint_in_it_reach_the_user(tmp_path, monkeypatch, capsys):
+def test_output_and_breakpoints_of_a_scheme_reach_the_user(tmp_path, monkeypatch, capsys):
     rotate, stops = RoPE.rotate, []
 
     def talkative(scheme: RoPE, *given: Any) -> Any:
@@ -162,7 +162,7 @@ def test_an_error_reaches_the_user_with_its_traceback(tmp_path, monkeypatch, cap
 
 
 def test_the_memory_of_a_run_is_not_that_of_an_earlier_one(tmp_path):
-    torch.ones(2**27)  # 512 MiB, of a larger model
+    torch.ones(2**27)  # 512 MiB, as for a larger model
     earlier = peak_memory()
     assert make(request(**SHORT), tmp_path).memory_bytes < earlier
 

@@ -1,4 +1,4 @@
-"""A study that is killed again and again ends like one that was left in peace, to the bit."""
+"""A study that is killed repeatedly ends with the same bits as an uninterrupted one."""
 
 import random
 from pathlib import Path
@@ -13,8 +13,8 @@ from support.runs import assert_equal_results, validation_losses, without_clock
 from support.wandb_list import in_file
 
 MOMENTS = ("step", "checkpoint", "start", "row", "wandb", "evaluation", "finish")
-# Whom a kill hits: the command with all that it has started, it alone, all that it has started, or in the
-# short test the runs alone, which are forked (test_forks.py kills the server that forks them).
+# The killed processes: the command and its descendants, only the command, only the descendants, or in the
+# short test only the runs, which are forked (test_forks.py kills the server that forks them).
 OF_A_STUDY, OF_ONE_RUN = ("all", "all", "command", "run"), ("all", "command")
 
 
@@ -48,7 +48,7 @@ def _survives(
     steps: int = 24,
     logger: str = "local",
 ):
-    """`kills`: moments, and whom it hits then."""
+    """Kill at each moment in `kills` the processes named there, and compare with an uninterrupted study."""
     settings = tiny(
         trainer__max_steps=steps,
         trainer__checkpoint_seconds=0,  # after every step
@@ -68,10 +68,10 @@ def _survives(
             whom = "run"
             while left and whom in ("run", "forked"):
                 moment, whom = left[0]
-                if not await_moment(moment, war, study, chance):  # it came to its end before that moment
+                if not await_moment(moment, war, study, chance):  # it ended before that moment
                     left = [("report", "all") for _ in left]
                     break
-                # The command starts the runs again from where they were.
+                # The command resumes the runs.
                 below = [] if whom == "command" else descendants(study.pid)
                 if whom == "forked":
                     below = [process for started in below for process in descendants(started)]
@@ -94,7 +94,7 @@ def _survives(
 
 
 def _whole_curve(directory: Path) -> None:
-    """W&B has one part, with every row of metrics.csv once."""
+    """Check that W&B has one file, with every row of metrics.csv once."""
     (part,) = directory.glob("wandb/offline-run-*")
     losses = [(row["step"], row["validation/loss"]) for row in in_file(part) if "validation/loss" in row]
     assert len(losses) == len(dict(losses))

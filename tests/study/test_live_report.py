@@ -1,4 +1,4 @@
-"""The report of a study while its runs are made: when it is written, what stands at its top, what stays."""
+"""The report of a running study: when it is written, its header, and what remains after a stop."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def live(
 
 
 def written(report: LiveReport) -> str:
-    """What it writes now."""
+    """Return the page that it writes now."""
     report.path.unlink(missing_ok=True)
     report.update()
     if report._writer is not None:
@@ -43,7 +43,7 @@ def test_it_is_the_report_with_the_study_s_state_and_reloads_itself(tmp_path):
     assert EVIL not in page
 
 
-def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path):
+def test_it_is_written_once_a_run_is_done_and_not_too_often(tmp_path):
     report, _ = live(tmp_path, "running")
     assert not written(report)
     report, clock = live(tmp_path, "done")
@@ -53,7 +53,7 @@ def test_nothing_is_written_before_a_run_is_done_nor_too_often(tmp_path):
     assert written(report)
 
 
-def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
+def test_the_report_of_a_stopped_study_stays_without_a_state(tmp_path):
     report, clock = live(tmp_path, "done")
     written(report)
     report.__exit__(KeyboardInterrupt, None, None)
@@ -63,7 +63,7 @@ def test_of_a_stopped_study_the_report_stays_without_a_state(tmp_path):
     assert 'id="reproduce"' in page
     assert not report.path.with_name("summary.csv").exists()
     clock.now += SECONDS
-    assert not written(report)  # by a writing that was under way
+    assert not written(report)  # by a write that had begun
 
 
 def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_path):
@@ -80,7 +80,7 @@ def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_pa
 
 
 @pytest.mark.parametrize("in_the_way", ["reports", "runs/made_up/study.json"])
-def test_what_cannot_be_written_or_read_stops_nothing(tmp_path, in_the_way):
+def test_failing_writes_and_reads_stop_nothing(tmp_path, in_the_way):
     report, _ = live(tmp_path, "done")
     (tmp_path / in_the_way).write_text("in the way")
     report.update()

@@ -1,4 +1,4 @@
-"""launcher=local and the leases under it, with real processes."""
+"""launcher=local and its leases, with real processes."""
 
 import io
 import itertools
@@ -28,7 +28,7 @@ from support.tasks import WHO, make_task, said, until, what_it_said
 
 pytestmark = pytest.mark.usefixtures("own_leases")
 
-# A leader with a child in its group; each writes what it hears of.
+# A leader with a child in its process group; each prints the signals that it receives.
 FAMILY = """
 import os, signal, subprocess, sys, time
 def on_term(number, frame):
@@ -42,7 +42,7 @@ if role == "leader":
 print(role, os.getpid(), flush=True)
 time.sleep(60)
 """
-# Says so when its standard input is closed, and ends when the file appears.
+# Prints when its standard input is closed, and ends when the file appears.
 STUBBORN = """
 import os, pathlib, sys, time
 print("started", flush=True)
@@ -59,7 +59,7 @@ def local(runs: int = 1, runs_per_gpu: int = 1, cores_per_run: Literal["auto"] |
 
 
 def statuses(launcher: Local, tasks: Iterable[Task]) -> dict[str, int | None]:
-    """Make the tasks, each as soon as there is room for it."""
+    """Run the tasks, each as soon as there is room for it; return their statuses."""
     found: dict[str, int | None] = {}
     waiting = list(tasks)
 
@@ -96,17 +96,17 @@ def test_a_run_has_its_share_of_the_cores_and_a_log(tmp_path, runs, cores_per_ru
     assert told["OMP_NUM_THREADS"] == told["MKL_NUM_THREADS"] == str(threads)
     assert told["CUDA_VISIBLE_DEVICES"] == os.environ.get("CUDA_VISIBLE_DEVICES")
     assert (told["POSLAB_LIFELINE"], told["cwd"], told["leads"]) == ("stdin", str(tmp_path), True)
-    assert cores() == before  # our own are as they were
+    assert cores() == before  # our own variables are unchanged
 
 
-def test_a_study_that_waits_for_others_prints_once_for_whom(tmp_path, monkeypatch):
+def test_a_waiting_study_prints_once_for_which_command(tmp_path, monkeypatch):
     monkeypatch.setattr("poslab.study.pool.IDLE_SECONDS", 0.0)
     others = local()
     assert others.start(make_task(tmp_path, STUBBORN, str(tmp_path / "end"), name="first"))
     member, printed = Member.of(plan(request(), tmp_path)), io.StringIO()
     display = StudyDisplay(Console(file=printed), [member])
     waiting = Pool([member], local(), 0, display, Stopper(), {False: [2**60]})
-    for _ in range(4):  # to ask who has the cores frees none
+    for _ in range(4):  # asking for their owner frees no cores
         waiting._step()
     assert not others.ended()
     others.kill()
@@ -131,7 +131,7 @@ def test_two_commands_never_share_a_core(tmp_path):
         statuses(launcher, [])
 
 
-def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path):
+def test_a_run_of_a_killed_command_is_notified_and_keeps_its_cores(tmp_path):
     end, launcher = tmp_path / "end", local()
     first, task = make_task(tmp_path, STUBBORN, str(end), name="first"), make_task(tmp_path, "", name="next")
     fork = multiprocessing.get_context("fork")
@@ -148,7 +148,7 @@ def test_a_run_whose_command_is_killed_is_told_and_keeps_its_cores(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["stop", "stop it frozen", "kill"])
-def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(how, tmp_path):
+def test_only_the_leader_is_asked_to_end_and_no_process_remains(how, tmp_path):
     launcher, task = local(), make_task(tmp_path, FAMILY, "leader", FAMILY)
     assert launcher.start(task)
     until(lambda: task.log.read_text().count("\n") == 2)
@@ -157,7 +157,7 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(how, tmp_path):
         os.killpg(leader, signal.SIGSTOP)
     if how == "kill":
         launcher.kill()
-        until(lambda: not command_line(child), 30)  # before anybody looks, and before it ends by itself
+        until(lambda: not command_line(child), 30)  # before anyone polls, and before it ends by itself
     else:
         launcher.stop()
     assert statuses(launcher, []) == {"run": -signal.SIGKILL if how == "kill" else 143}
@@ -175,7 +175,7 @@ def test_the_leader_alone_is_asked_to_end_and_leaves_nobody(how, tmp_path):
         ("", ()),
     ],
 )
-def test_gpus_are_those_that_cuda_shows(monkeypatch, visible, names):
+def test_gpus_are_those_visible_to_cuda(monkeypatch, visible, names):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert gpus() == names
     leases = [lease_gpus(1, 1) for _ in names]
@@ -184,7 +184,7 @@ def test_gpus_are_those_that_cuda_shows(monkeypatch, visible, names):
 
 
 @pytest.mark.parametrize(("visible", "runs_per_gpu", "told"), [("4,7", 1, ["4", "7"]), ("4", 2, ["4", "4"])])
-def test_runs_on_gpus_are_told_theirs(visible, runs_per_gpu, told, monkeypatch, tmp_path):
+def test_runs_get_the_ids_of_their_gpus(visible, runs_per_gpu, told, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     program, end = WHO + STUBBORN, str(tmp_path / "end")
     launcher = local(runs=3, runs_per_gpu=runs_per_gpu, cores_per_run=1)
@@ -203,13 +203,13 @@ def test_runs_on_gpus_are_told_theirs(visible, runs_per_gpu, told, monkeypatch, 
     assert all(one["cores"] == list(cores()) for one in found)
 
 
-def test_shared_gpus(monkeypatch):
+def test_gpus_can_be_shared(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     shares = [lease_gpus(1, 2) for _ in range(5)]
     assert [share and share.devices for share in shares] == [("0",), ("1",), ("0",), ("1",), None]
-    more = lease_gpus(1, 3)  # another command that puts three on a GPU
+    more = lease_gpus(1, 3)  # another command with three runs per GPU
     assert more is not None
-    assert lease_gpus(1, 1) is None  # one that wants a GPU alone
+    assert lease_gpus(1, 1) is None  # a command with one run per GPU
     for share in shares:
         if share is not None and share.devices == ("1",):
             share.release()
@@ -233,7 +233,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
         lease_cores(1)
 
 
-def test_more_than_this_machine_has_is_refused(monkeypatch, tmp_path):
+def test_requests_for_more_devices_than_exist_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     with pytest.raises(ConfigError, match="cores_per_run"):
         local(cores_per_run=len(cores()) + 1).start(make_task(tmp_path, "", cuda=True))

@@ -1,4 +1,4 @@
-"""What of a source decides the identity of runs, and what is only words."""
+"""Which parts of a source affect the identity of runs, and which are only words."""
 
 import pytest
 
@@ -40,7 +40,7 @@ WORDS = [
 ]
 COMPUTED = [
     ("gt=0", "ge=0"),
-    ("base: float", "base: int"),  # pydantic takes other values
+    ("base: float", "base: int"),  # pydantic accepts other values
     ("x * angle", "x + angle"),
     ("theta: float = 1.0", "theta: float = 2.0"),
     ("from pydantic", "from elsewhere"),
@@ -49,7 +49,7 @@ COMPUTED = [
 
 
 @pytest.mark.parametrize(("old", "new"), [*WORDS, *COMPUTED])
-def test_what_is_computed_decides_and_words_and_layout_do_not(old, new):
+def test_computations_affect_the_identity_and_words_and_layout_do_not(old, new):
     assert old in SOURCE
     assert (meaning(SOURCE.replace(old, new)) == meaning(SOURCE)) == ((old, new) in WORDS)
 
@@ -80,7 +80,7 @@ def shown(study):
 """
 
 
-def test_of_a_measurement_only_what_makes_its_rows_decides():
+def test_only_the_code_of_a_measurements_rows_affects_the_identity():
     for old, new in (('"mine"', '"yours"'), ("def section(self, study)", "def answer(self, study)")):
         assert meaning(MEASUREMENT.replace(old, new)) == meaning(MEASUREMENT), old
     for old, new in (('"value"', '"other"'), ("TABLE", "OTHER"), ('"shown", 3', '"shown", 4')):
@@ -115,7 +115,7 @@ class Mine(_Own):
 
 
 @pytest.mark.parametrize("part", ["fast", "return 3", ".more", "= 1", "=2", "+ 4"])
-def test_what_a_measurement_gets_from_its_module_in_any_way_decides(part):
+def test_anything_that_a_measurement_uses_of_its_module_counts(part):
     changed = HELPED.replace(part, f"{part[:-1]}5" if part[-1].isdigit() else ".other")
     assert meaning(changed) != meaning(HELPED)
     assert {"fast", ".more"} <= {*imports(HELPED)}

@@ -1,4 +1,4 @@
-"""How much memory there is, by the machine's own files, and what becomes of runs when it runs out."""
+"""The memory of the machine by its files, and the runs when it runs out."""
 
 import math
 import platform
@@ -27,14 +27,14 @@ VERSION_1 = "memory/memory.limit_in_bytes"
 @pytest.mark.parametrize(
     ("group", "limits", "expected"),
     [
-        # A limit above the process's own group counts too.
+        # A limit of a parent group counts, too.
         ("0::/user/job", {"user/memory.max": f"{2**20}", "user/job/memory.max": "max"}, 2**20),
-        # Version 1 in a container, whose own folder is the root of what is mounted.
+        # Version 1 in a container: its own folder is the root of the mount.
         ("5:cpu:/docker/a\n4:memory:/docker/a\n0::/", {VERSION_1: f"{2**21}"}, 2**21),
         ("4:memory:/", {VERSION_1: "9223372036854771712"}, None),  # without a limit
     ],
 )
-def test_a_cgroup_limits_what_there_is(group, limits, expected, tmp_path):
+def test_a_cgroup_limits_the_memory(group, limits, expected, tmp_path):
     files = {"proc/self/cgroup": group, **{f"sys/fs/cgroup/{name}": value for name, value in limits.items()}}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -43,11 +43,11 @@ def test_a_cgroup_limits_what_there_is(group, limits, expected, tmp_path):
 
 
 class Ends(Launcher):
-    """Every task ends by itself at the second look, with one status."""
+    """Every task ends by itself at the second poll, with one status."""
 
     def __init__(self, status: int) -> None:
         self.status = status
-        self.running: list[list[Task]] = [[], []]  # that were never looked at, and once
+        self.running: list[list[Task]] = [[], []]  # never polled, and polled once
         self.begun: list[str] = []
         self.most = 0
 
@@ -74,47 +74,47 @@ def pool(folder: Path, status: int, memory: int, seeds: int = 1) -> tuple[Pool, 
     return Pool(members, launcher, 2, display, Stopper(), {False: [memory]}), launcher
 
 
-def test_a_run_that_is_killed_again_and_again_says_what_to_choose(tmp_path):
-    made, launcher = pool(tmp_path, -9, 16 * GIB)
-    made.run()
+def test_a_repeatedly_killed_run_says_what_to_choose(tmp_path):
+    runs, launcher = pool(tmp_path, -9, 16 * GIB)
+    runs.run()
     assert len(launcher.begun) == 3
-    (member,) = made.members
+    (member,) = runs.members
     assert member.state == "failed"
     assert "choose a smaller trainer.batch_size" in member.note
 
 
 @pytest.mark.parametrize(("share", "at_once"), [(2.5, 2), (math.inf, 3), (0.1, 1)])
-def test_as_many_runs_at_a_time_as_memory_is_likely_to_hold(share, at_once, tmp_path):
+def test_as_many_runs_start_as_are_likely_to_fit_in_memory(share, at_once, tmp_path):
     member = Member.of(plan(request(), tmp_path))
     memory = 10**18 if math.isinf(share) else round(share * member.memory)
-    made, launcher = pool(tmp_path, 1, memory, seeds=3)
-    made.run()
+    runs, launcher = pool(tmp_path, 1, memory, seeds=3)
+    runs.run()
     assert launcher.most == at_once
     assert len(launcher.begun) == 3
 
 
 def test_runs_on_cpu_and_on_gpus_share_no_memory(tmp_path):
-    made, launcher = pool(tmp_path, 1, 0, seeds=3)
-    on_gpu = made.members[0]
+    runs, launcher = pool(tmp_path, 1, 0, seeds=3)
+    on_gpu = runs.members[0]
     on_gpu.task = replace(on_gpu.task, cuda=True)
-    made.memory = {False: [round(2.5 * on_gpu.memory)], True: [round(0.5 * on_gpu.memory)]}
-    made.run()
+    runs.memory = {False: [round(2.5 * on_gpu.memory)], True: [round(0.5 * on_gpu.memory)]}
+    runs.run()
     assert launcher.most == 3
 
 
-def test_a_run_that_another_command_has_seen_diverge_is_not_done(tmp_path):
-    made, _ = pool(tmp_path, 1, 16 * GIB)
-    (member,) = made.members
+def test_a_run_that_diverged_in_another_command_is_not_done(tmp_path):
+    runs, _ = pool(tmp_path, 1, 16 * GIB)
+    (member,) = runs.members
     reason = "the loss is not a number at step 3"
     facts = Manifest(**{**member.job.facts, "run": member.job.directory.name})
     RunRecord(member.job.directory, facts).update(status="diverged", reason=reason)
-    made.run()
+    runs.run()
     assert (member.state, member.note) == ("failed", reason)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc's allocator")
 def test_a_run_keeps_the_memory_that_it_frees():
-    """Pages that the system must clear again, each time that as much is allocated as was freed before."""
+    """Otherwise the system would clear the pages again at each allocation of that size."""
     program = """
 import resource, sys
 from poslab.study.run.processes import keep_freed_memory

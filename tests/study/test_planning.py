@@ -1,4 +1,4 @@
-"""What planning remembers from one command to the next is never other than what it would find out anew."""
+"""Results that planning remembers between commands equal those that it would compute again."""
 
 import itertools
 import sys
@@ -39,7 +39,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path, cache):
-    """With W&B (offline), and with a pair that cannot work."""
+    """With W&B (offline), and with an impossible pair."""
     first = called(*STUDY, cwd=tmp_path, status=1)
     assert "kerple / linear / seed 0" in first.stderr.splitlines()[-1], first.stderr
     written = contents(tmp_path / "reports")
@@ -56,8 +56,8 @@ def test_a_finished_study_imports_no_pytorch_and_writes_the_same_report(tmp_path
     assert contents(tmp_path / "reports") == written
 
 
-def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
-    """For every scheme, with all attentions by turns: the same settings or the same refusal."""
+def test_a_remembered_check_equals_a_new_one(cache):
+    """For every scheme, with all attentions in turn: the same settings or the same refusal."""
     refused = 0
     for (name, section), attention in zip(SCHEMES.items(), itertools.cycle(ATTENTIONS.values())):
         config = resolve(request(pos=section, attention=attention, model__layers=4, context_length=64).config)
@@ -77,7 +77,7 @@ def test_what_is_remembered_of_a_check_is_what_the_check_says(cache):
     assert 3 <= refused <= len(SCHEMES) / 2
 
 
-def test_a_check_is_made_once_for_the_same_settings_and_code(tmp_path, cache, monkeypatch):
+def test_a_check_runs_once_for_the_same_settings_and_code(tmp_path, cache, monkeypatch):
     checked = []
 
     def counting(config, vocabulary):
@@ -112,11 +112,11 @@ def test_a_check_is_made_once_for_the_same_settings_and_code(tmp_path, cache, mo
 
 
 @pytest.mark.parametrize(("part", "method"), [(RoPE, "embed"), (Flash, "attend")])
-def test_a_part_that_lets_a_token_see_later_ones_is_refused(part, method, tmp_path, cache, monkeypatch):
+def test_a_part_that_is_not_causal_is_refused(part, method, tmp_path, cache, monkeypatch):
     own = getattr(part, method)
 
-    def leaking(self, *given):
-        output = own(self, *given)
+    def leaking(self, *arguments):
+        output = own(self, *arguments)
         return output + output.roll(-1, dims=-2)
 
     monkeypatch.setattr(part, method, leaking)
@@ -126,7 +126,7 @@ def test_a_part_that_lets_a_token_see_later_ones_is_refused(part, method, tmp_pa
     plan(request(objective=masked, attention=ATTENTIONS["softmax"]), tmp_path)
 
 
-def test_the_newest_values_are_remembered_and_lost_ones_cost_nothing(tmp_path):
+def test_the_newest_values_are_remembered_and_lost_ones_are_recomputed(tmp_path):
     path = tmp_path / "values.json"
     values = Remembered(path, 3)
     for name in "abcde":
@@ -134,7 +134,7 @@ def test_the_newest_values_are_remembered_and_lost_ones_cost_nothing(tmp_path):
     values.save()
     assert [Remembered(path, 3).get(name) for name in "bc"] == [None, {"of": "c"}]
     path.unlink()
-    path.mkdir()  # it cannot be written, and nothing is said
+    path.mkdir()  # it cannot be written, and nothing is printed
     lost = Remembered(path, 3)
     lost.put("a", 1)
     lost.save()
@@ -142,8 +142,8 @@ def test_the_newest_values_are_remembered_and_lost_ones_cost_nothing(tmp_path):
     assert [left.name for left in tmp_path.iterdir()] == ["values.json"]
 
 
-def test_whether_there_is_a_gpu_is_what_pytorch_says(monkeypatch):
-    """Without a driver PyTorch is not imported to see so: a study's runs would wait for that."""
+def test_a_gpu_is_found_if_pytorch_finds_it(monkeypatch):
+    """Without a driver PyTorch is not imported to check, since a study's runs would wait for that."""
     assert cuda_available() == torch.cuda.is_available()
     assert _has_driver() or not torch.cuda.is_available()
     monkeypatch.setattr(devices, "_has_driver", lambda: False)

@@ -1,4 +1,4 @@
-"""What a run tells of itself, and how long it and its study still take."""
+"""The progress that a run reports, and the time left for it and its study."""
 
 import io
 import itertools
@@ -27,12 +27,12 @@ def told(directory: Path) -> Progress:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """A moment passes between any two looks at the clock."""
+    """Advance the clock between any two readings."""
     now = itertools.count(1000.0, 0.3)
     monkeypatch.setattr(run_bar, "time", SimpleNamespace(monotonic=lambda: next(now), time=time.time))
 
 
-def test_a_runs_phases_are_told_with_steps_loss_and_rate(tmp_path):
+def test_a_runs_phases_are_reported_with_steps_loss_and_rate(tmp_path):
     display = RunDisplay("rope", tmp_path)
     with display.phase("training", 100):
         assert (told(tmp_path).phase, told(tmp_path).share, told(tmp_path).loss) == ("training", 0.0, None)
@@ -46,7 +46,7 @@ def test_a_runs_phases_are_told_with_steps_loss_and_rate(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
 
 
-def test_a_log_has_ten_lines_a_phase_and_the_loss_is_read_once_a_second(capsys):
+def test_a_log_has_ten_lines_per_phase_and_the_loss_is_read_once_a_second(capsys):
     read = []
     display = RunDisplay("rope")
     with display.phase("training", 1000):
@@ -63,7 +63,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_has_one_line_a_phase_which_gives_way_to_what_a_run_prints(tmp_path, monkeypatch):
+def test_a_terminal_has_one_line_per_phase_which_yields_to_output(tmp_path, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -81,7 +81,7 @@ def test_a_terminal_has_one_line_a_phase_which_gives_way_to_what_a_run_prints(tm
     assert "[####     " in terminal.getvalue()
 
 
-def test_a_quiet_display_prints_nothing_and_the_progress_is_valid_json_whatever_the_loss(tmp_path, capsys):
+def test_a_quiet_display_prints_nothing_and_progress_is_valid_json_for_any_loss(tmp_path, capsys):
     display = RunDisplay("rope", tmp_path, quiet=True)
     with display.phase("training", 1):
         display.step(1, lambda: float("nan"), 1.0)
@@ -90,7 +90,7 @@ def test_a_quiet_display_prints_nothing_and_the_progress_is_valid_json_whatever_
     assert (progress["share"], progress["loss"]) == (1, None)
 
 
-def test_a_phase_that_resumes_from_a_checkpoint_is_not_as_fast_as_its_step_says(tmp_path):
+def test_the_rate_of_a_resumed_phase_excludes_earlier_steps(tmp_path):
     left = []
     for first in (1, 501):
         display = RunDisplay("rope", tmp_path, quiet=True)
@@ -99,10 +99,10 @@ def test_a_phase_that_resumes_from_a_checkpoint_is_not_as_fast_as_its_step_says(
                 display.step(step, lambda: 2.0, 1.0)
         left.append(told(tmp_path).seconds_left)
     assert told(tmp_path).step > 590
-    assert left[1] == pytest.approx(left[0], rel=0.05)  # the same seconds a step
+    assert left[1] == pytest.approx(left[0], rel=0.05)  # the same seconds per step
 
 
-def test_progress_that_cannot_be_written_costs_no_run_and_damaged_progress_is_none(tmp_path):
+def test_unwritable_progress_stops_no_run_and_damaged_progress_is_ignored(tmp_path):
     directory = tmp_path / "run"
     directory.write_text("")
     display = RunDisplay("rope", directory, quiet=True)
@@ -125,15 +125,15 @@ def test_progress_that_cannot_be_written_costs_no_run_and_damaged_progress_is_no
 @pytest.mark.parametrize(
     ("finished", "running", "waiting", "seconds"),
     [
-        ([100], [], 5, None),  # nobody works on it
-        ([], [(10, None)], 3, None),  # no basis
+        ([100], [], 5, None),  # no process works on it
+        ([], [(10, None)], 3, None),  # no finished run
         ([], [(10, 30)], 1, 70),  # the next takes 40 as well
         ([], [(10, 30), (10, 30)], 2, 70),  # two at once
-        ([], [(10, 30), (5, None)], 0, 35),  # the other is taken to need 40 in all
+        ([], [(10, 30), (5, None)], 0, 35),  # the other is assumed to need 40 in total
         ([100, 200], [(0, None)], 3, 600),
         ([100], [(150, None)], 0, 0),  # overdue
         ([100], [(50, 500)], 0, 500),  # it takes longer than the others
-        ([100], [(50, 20)], 0, 50),  # its evaluation follows, as with the others
+        ([100], [(50, 20)], 0, 50),  # its evaluation follows, as in the others
     ],
 )
 def test_seconds_left_of_a_study(finished, running, waiting, seconds):

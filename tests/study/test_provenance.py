@@ -1,4 +1,4 @@
-"""What a record says of the checkout and the machine that a run was made with."""
+"""The checkout and the machine of a run in its record."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def checkout(tmp_path):
 
 def test_the_commit_and_whether_the_code_differs_from_it(checkout, tmp_path_factory, monkeypatch):
     commit = git(checkout, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path_factory.mktemp("other")))  # another repository's
+    monkeypatch.setenv("GIT_DIR", str(tmp_path_factory.mktemp("other")))  # of another repository
     assert source_state(checkout).as_json() == {"commit": commit, "modified": False}
     (checkout / "notes.txt").write_text("beside the code")
     assert source_state(checkout).modified is False
@@ -39,7 +39,7 @@ def test_the_commit_and_whether_the_code_differs_from_it(checkout, tmp_path_fact
     assert source_state(checkout).as_json() == {"commit": commit, "modified": True}
 
 
-def test_without_a_checkout_a_commit_or_git_there_is_none(checkout, tmp_path, monkeypatch):
+def test_without_a_checkout_commit_or_git_there_is_none(checkout, tmp_path, monkeypatch):
     assert source_state(tmp_path / "nowhere") is None
     with monkeypatch.context() as patched:
         patched.setenv("PATH", os.devnull)

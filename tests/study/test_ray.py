@@ -1,4 +1,4 @@
-"""launcher=ray, with a Ray of our own on this machine. Ray takes seconds to start, so the tests share one."""
+"""launcher=ray, with a private Ray on this machine, which the tests share since it starts slowly."""
 
 import importlib.util
 import os
@@ -24,11 +24,11 @@ from support.tasks import WHO, make_task, said, until, what_it_said
 
 pytestmark = [
     pytest.mark.cluster,
-    # Asked without importing it: the launcher sets what Ray reads then.
+    # Checked without importing it: the launcher sets variables that Ray reads at import.
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: --extra ray"),
 ]
 
-# A run that says what it hears of: a SIGTERM, and the end of its lifeline.
+# A run that prints a SIGTERM and the end of its lifeline.
 RUN = """
 import os, signal, sys, threading
 over = threading.Event()
@@ -53,7 +53,7 @@ print("started", flush=True)
 for _ in range(60):
     time.sleep(1)
 """
-# A command that makes one run. Arguments: Ray's address or nothing, a folder, the run's program.
+# A command with one run. Arguments: Ray's address or nothing, a folder, the run's program.
 COMMAND = """
 import os, signal, sys, time
 from pathlib import Path
@@ -91,7 +91,7 @@ def shared():
 
 @pytest.fixture
 def launcher(shared):
-    """It has no run before a test, and none after it."""
+    """The launcher, without runs before and after a test."""
     yield shared
     shared.kill()
     shared.kill()
@@ -108,7 +108,7 @@ def ray_launcher(address: str | None = None, cores_per_run: int = 1, runs_per_gp
 
 
 def with_options(launcher: Ray, **changes: Any) -> Ray:
-    """The same Ray, other options."""
+    """Return a launcher with other options on the same Ray."""
     other = ray_launcher(**changes)
     other._connected = launcher._connected
     return other
@@ -127,7 +127,7 @@ def all_ends(launcher: Ray) -> dict[str, End]:
 
 @contextmanager
 def command(address: str, folder: Path, program: str) -> Iterator[subprocess.Popen[str]]:
-    """A command of its own, as a shell starts it in a terminal: in a process group of its own."""
+    """Start a command in its own process group, as a shell does in a terminal."""
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, address, str(folder), program],
         stdout=subprocess.PIPE,
@@ -141,7 +141,7 @@ def command(address: str, folder: Path, program: str) -> Iterator[subprocess.Pop
         process.communicate()
 
 
-def test_statuses_and_what_a_run_is_told(launcher, tmp_path):
+def test_statuses_and_environment_of_runs(launcher, tmp_path):
     programs = {"well": WHO, "badly": "raise SystemExit(3)", "killed": "import os; os.kill(os.getpid(), 9)"}
     tasks = [make_task(tmp_path, program, name=name) for name, program in programs.items()]
     assert all(launcher.start(task) for task in tasks)
@@ -151,13 +151,13 @@ def test_statuses_and_what_a_run_is_told(launcher, tmp_path):
     assert (told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]) == ("1", "1")
     assert (told["POSLAB_LIFELINE"], told["cwd"], told["leads"]) == ("stdin", str(tmp_path), True)
     assert "to stderr" in said(tasks[0])
-    # It keeps to this machine, and leaves our signals.
+    # It stays on this machine, and keeps our signal handlers.
     assert [node["NodeManagerAddress"] for node in launcher.ray.nodes()] == ["127.0.0.1"]
     assert launcher.ray.cluster_resources()["CPU"] == len(cores())
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_a_killed_worker_costs_one_run(launcher, tmp_path):
+def test_a_killed_worker_interrupts_one_run(launcher, tmp_path):
     room = len(cores())
     tasks = [make_task(tmp_path, RUN, name=str(number)) for number in range(room + 1)]
     for task in tasks:
@@ -172,7 +172,7 @@ def test_a_killed_worker_costs_one_run(launcher, tmp_path):
     assert "killed" in ends[0].reason
     until(lambda: "started" in said(unstarted))
     until(lambda: "ended" in said(first))
-    assert said(first).split()[2:] == ["closed", "ended"]  # gently, and it was not made again
+    assert said(first).split()[2:] == ["closed", "ended"]  # gently, and it was not repeated
     assert all("ended" not in said(task) for task in tasks if task is not first)
 
 
@@ -213,7 +213,7 @@ def test_a_run_ends_gently_when_its_command_is_killed(launcher, tmp_path):
     assert said(task).split()[2:] == ["closed", "ended"]
 
 
-def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path):
+def test_after_ctrl_c_the_command_ends_its_runs(tmp_path):
     task = make_task(tmp_path, RUN)
     with (
         tempfile.TemporaryDirectory() as home,
@@ -239,15 +239,15 @@ def test_ctrl_c_leaves_it_to_the_command_to_end_its_runs(tmp_path):
         ({}, {"cuda": True, "devices": 1_000}, "1000 GPUs"),
     ],
 )
-def test_what_ray_never_has_is_refused(launcher, tmp_path, options, wanted, advice):
+def test_resources_that_ray_never_has_are_refused(launcher, tmp_path, options, wanted, advice):
     launcher.start(make_task(tmp_path, "", name="other"))
     other, task = with_options(launcher, **options), make_task(tmp_path, "", **wanted)
     with pytest.raises(ConfigError, match=advice):
         other.start(task)
 
 
-def test_a_cluster_that_is_not_there_is_refused(tmp_path):
-    with socket.socket() as nobody:  # bound, and not listening
+def test_a_missing_cluster_is_refused(tmp_path):
+    with socket.socket() as nobody:  # bound, but not listening
         nobody.bind(("127.0.0.1", 0))
         absent = ray_launcher(address=f"127.0.0.1:{nobody.getsockname()[1]}")
         with pytest.raises(ConfigError, match=r"launcher\.address"):

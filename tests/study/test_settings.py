@@ -1,4 +1,4 @@
-"""Every setting is described once, in its schema; docs/settings.md and --help say the same."""
+"""Every setting is described once, in its schema; docs/settings.md and --help show it."""
 
 from dev.settings_page import page
 from poslab.config.option_files import Conf
@@ -7,8 +7,8 @@ from support.commands import ROOT, called, tiny
 from support.models import CONF
 
 
-def test_the_page_is_that_of_the_schema():
-    """`python dev/settings_page.py > docs/settings.md` makes it again."""
+def test_the_page_is_up_to_date_with_the_schema():
+    """`python dev/settings_page.py > docs/settings.md` rewrites it."""
     assert (ROOT / "docs" / "settings.md").read_text() == page(CONF)
 
 

@@ -1,4 +1,4 @@
-"""The launcher for Slurm against a real cluster of this one machine; see tests/slurm/cluster.sh."""
+"""The launcher for Slurm with a real cluster on this machine; see tests/slurm/cluster.sh."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_a_machine_without_a_gpu_submits_runs_for_gpus(monkeypatch, tmp_path):
     assert "#SBATCH --partition=gpu\n" in submitted
 
 
-def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_queue(monkeypatch, tmp_path):
+def test_a_run_is_running_if_its_process_has_the_lock_and_waits_in_the_queue(monkeypatch, tmp_path):
     (tmp_path / "sbatch").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "submitit", ModuleType("submitit"))
@@ -88,7 +88,7 @@ def test_a_run_runs_where_its_process_has_its_lock_and_waits_while_it_is_in_the_
         pool._step()
         assert member.state == "running"
     pool._step()
-    assert member.state == "running"  # it ends, or goes back into the queue
+    assert member.state == "running"  # it ends, or returns to the queue
     queue["17"] = ("PENDING", member.task.name)
     pool._step()
     assert member.state == "waiting"
@@ -103,14 +103,14 @@ def test_a_run_that_succeeds(cluster, tmp_path, monkeypatch):
         print(os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], os.environ["SLURM_CPUS_PER_TASK"])
         print(os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ["MARK"])
         print("an error", file=sys.stderr)"""
-    made = task(tmp_path, code)
-    made.log.parent.mkdir(parents=True)
-    made.log.write_text("before\n")
-    slurm_launcher = started(made, cores_per_run=2, setup=["export MARK='of setup'"], memory_gb=0.001)
-    assert ends(slurm_launcher) == [End(made, 0)]
+    launcher = task(tmp_path, code)
+    launcher.log.parent.mkdir(parents=True)
+    launcher.log.write_text("before\n")
+    slurm_launcher = started(launcher, cores_per_run=2, setup=["export MARK='of setup'"], memory_gb=0.001)
+    assert ends(slurm_launcher) == [End(launcher, 0)]
     assert slurm_launcher.ended() == []
     lines = ["before", f"{tmp_path} '' None", "2 2 2", "None of setup", "an error"]
-    assert sorted(made.log.read_text().splitlines()) == sorted(lines)
+    assert sorted(launcher.log.read_text().splitlines()) == sorted(lines)
 
 
 @pytest.mark.cluster
@@ -118,25 +118,25 @@ def test_a_run_that_succeeds(cluster, tmp_path, monkeypatch):
     ("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)]
 )
 def test_a_run_that_fails(cluster, tmp_path, code, status):
-    made = task(tmp_path, code)
-    assert end_of(made) == End(made, status)
-    assert state_of(made) == "FAILED"
+    launcher = task(tmp_path, code)
+    assert end_of(launcher) == End(launcher, status)
+    assert state_of(launcher) == "FAILED"
 
 
 @pytest.mark.cluster
-def test_gpus_are_asked_for(cluster, tmp_path):
-    made = task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", devices=2, cuda=True)
-    assert end_of(made) == End(made, 0)
-    assert made.log.read_text() == "0,1\n"
+def test_gpus_are_requested(cluster, tmp_path):
+    launcher = task(tmp_path, "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", devices=2, cuda=True)
+    assert end_of(launcher) == End(launcher, 0)
+    assert launcher.log.read_text() == "0,1\n"
 
 
 @pytest.mark.cluster
-def test_a_process_for_each_device_with_a_log_of_its_own(cluster, tmp_path):
+def test_each_device_has_a_process_with_a_separate_log(cluster, tmp_path):
     code = "import os; print(*(os.environ['SLURM_' + name] for name in ('NTASKS', 'PROCID', 'LOCALID')))"
-    made = task(tmp_path, code, devices=2)
-    assert end_of(made) == End(made, 0)
-    assert made.log.read_text() == "2 0 0\n"
-    assert made.log.with_name("log.rank1.txt").read_text() == "2 1 1\n"
+    launcher = task(tmp_path, code, devices=2)
+    assert end_of(launcher) == End(launcher, 0)
+    assert launcher.log.read_text() == "2 0 0\n"
+    assert launcher.log.with_name("log.rank1.txt").read_text() == "2 1 1\n"
 
 
 @pytest.mark.cluster
@@ -146,7 +146,7 @@ def test_a_process_that_fails_ends_the_others(cluster, tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_running_job_is_found_again_when_its_command_is_gone(cluster, tmp_path):
+def test_a_running_job_is_found_after_its_command_has_ended(cluster, tmp_path):
     code = WAITS_FOR_A_WORD
     section = {**arms(CONF / "launcher")["slurm"], "cores_per_run": 1}
     parent = f"""if True:
@@ -164,14 +164,14 @@ def test_a_running_job_is_found_again_when_its_command_is_gone(cluster, tmp_path
     assert slurm("squeue", "--noheader", "--format=%i") == job
     (tmp_path / "go").touch()
     assert ends(another) == [End(made, 5)]
-    # It is over: whoever asks now wants it anew.
+    # It has ended: a new request starts it again.
     assert another.start(made)
     assert job_of(made) != job
     assert ends(another) == [End(made, 5)]
 
 
 @pytest.mark.cluster
-def test_a_waiting_job_is_found_again(cluster, tmp_path):
+def test_a_waiting_job_is_found_after_its_command_has_ended(cluster, tmp_path):
     cores = int(slurm("sinfo", "--noheader", "--format=%c"))
     first = launcher(cores_per_run=cores)
     running = task(tmp_path, ENDS_ON_SIGTERM + "time.sleep(300)", "running")
@@ -203,7 +203,7 @@ def test_two_commands_submit_a_run_once(cluster, tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_controller_that_is_away_ends_nothing(cluster, tmp_path):
+def test_an_absent_controller_ends_nothing(cluster, tmp_path):
     made = task(tmp_path, WAITS_FOR_A_WORD)
     slurm_launcher = started(made)
     until((tmp_path / "started").exists)
@@ -221,7 +221,7 @@ def test_a_controller_that_is_away_ends_nothing(cluster, tmp_path):
 
 
 @pytest.mark.cluster
-def test_a_refused_run_says_why_in_one_line(cluster, tmp_path, capsys):
+def test_a_refused_run_gives_the_reason_in_one_line(cluster, tmp_path, capsys):
     with pytest.raises(ConfigError, match="invalid partition") as error:
         launcher(partition="nowhere").start(task(tmp_path, ""))
     assert "\n" not in str(error.value)
@@ -237,18 +237,18 @@ def test_a_process_does_not_outlive_its_job(cluster, tmp_path):
             file.write(str(os.getpid()))
         os.kill(os.getppid(), 9)
         time.sleep(300)"""
-    made = task(tmp_path, code)
-    end = end_of(made)
+    launcher = task(tmp_path, code)
+    end = end_of(launcher)
     assert end.status is None
     assert end.restartable
-    assert end.reason.startswith(f"Slurm job {job_of(made)} failed; see ")
+    assert end.reason.startswith(f"Slurm job {job_of(launcher)} failed; see ")
     process = (tmp_path / "process").read_text()
     until(lambda: not Path(f"/proc/{process}").exists())
 
 
 @pytest.mark.cluster
 def test_a_program_that_cannot_be_started_says_where_to_look(cluster, tmp_path):
-    made = task(tmp_path / "nowhere", "")
-    end = end_of(Task(**{**vars(made), "study": tmp_path, "log": tmp_path / "log.txt"}))
+    launcher = task(tmp_path / "nowhere", "")
+    end = end_of(Task(**{**vars(launcher), "study": tmp_path, "log": tmp_path / "log.txt"}))
     assert end.status is None
     assert "nowhere" in Path(end.reason.split("see ")[1]).read_text()

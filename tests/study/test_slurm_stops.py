@@ -21,12 +21,12 @@ from support.tasks import ends, until
 pytestmark = pytest.mark.cluster
 
 
-def test_a_cancelled_run_is_told_once_and_may_finish_its_checkpoint(cluster, tmp_path):
+def test_a_cancelled_run_gets_one_signal_and_may_finish_its_checkpoint(cluster, tmp_path):
     check_cancelling(tmp_path)
 
 
 @pytest.mark.parametrize("tracking", ["cgroup", "pgid"])
-def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monkeypatch):
+def test_the_same_with_other_process_tracking_of_slurm(tracking, tmp_path, monkeypatch):
     (tmp_path / "cluster").mkdir()
     with cluster_in(tmp_path / "cluster", tracking) as folder:
         monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
@@ -35,17 +35,17 @@ def test_the_same_where_slurm_finds_processes_otherwise(tracking, tmp_path, monk
 
 
 def check_cancelling(folder: Path) -> None:
-    made = task(folder, WRITES_ON_SIGTERM, "cancelled")
-    slurm_launcher = started(made)
+    launcher = task(folder, WRITES_ON_SIGTERM, "cancelled")
+    slurm_launcher = started(launcher)
     until((folder / "started").exists)
-    slurm("scancel", job_of(made))
+    slurm("scancel", job_of(launcher))
     assert ends(slurm_launcher) == [
-        End(made, 143, f"Slurm job {job_of(made)} was cancelled", restartable=False)
+        End(launcher, 143, f"Slurm job {job_of(launcher)} was cancelled", restartable=False)
     ]
-    assert made.log.read_text() == "told 1 times\n"
+    assert launcher.log.read_text() == "told 1 times\n"
 
 
-def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
+def test_stop_cancels_waiting_jobs_and_signals_running_ones(cluster, tmp_path):
     cores = int(slurm("sinfo", "--noheader", "--format=%c"))
     running, waiting = task(tmp_path, WRITES_ON_SIGTERM, "running"), task(tmp_path, "", "waiting")
     slurm_launcher = started(running, cores_per_run=cores)
@@ -60,11 +60,11 @@ def test_stop_cancels_what_waits_and_tells_what_runs(cluster, tmp_path):
 
 
 def test_kill_does_not_wait(cluster, tmp_path):
-    made = task(
+    launcher = task(
         tmp_path,
         "import signal, time; signal.signal(15, signal.SIG_IGN); open('started', 'w'); time.sleep(300)",
     )
-    slurm_launcher = started(made)
+    slurm_launcher = started(launcher)
     until((tmp_path / "started").exists)
     begun = time.monotonic()
     slurm_launcher.kill()
@@ -74,33 +74,33 @@ def test_kill_does_not_wait(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_near_its_time_limit_a_run_is_told_and_goes_on_in_another_turn(cluster, tmp_path, devices):
+def test_near_its_time_limit_a_run_is_signalled_and_resumes_in_another_job(cluster, tmp_path, devices):
     check_time_limit(tmp_path, devices)
 
 
 def check_time_limit(folder: Path, devices: int = 1) -> None:
-    # What Slurm itself does 90 seconds before the limit.
-    made = check_second_turn(folder, "scancel", "--signal=USR2", devices=devices)
-    assert made.log.read_text() == "second turn\n"
+    # Slurm does this 90 seconds before the limit.
+    launcher = check_second_turn(folder, "scancel", "--signal=USR2", devices=devices)
+    assert launcher.log.read_text() == "second turn\n"
 
 
-def test_a_requeued_run_is_made_again(cluster, tmp_path):
-    made = check_second_turn(tmp_path, "scontrol", "requeue")
-    assert made.log.read_text() == "second turn\n"
+def test_a_requeued_run_is_started_again(cluster, tmp_path):
+    launcher = check_second_turn(tmp_path, "scontrol", "requeue")
+    assert launcher.log.read_text() == "second turn\n"
 
 
-def test_a_run_that_fails_when_it_is_told_is_not_made_again(cluster, tmp_path):
+def test_a_run_that_fails_when_signalled_is_not_started_again(cluster, tmp_path):
     check_second_turn(tmp_path, "scancel", "--signal=USR2", status=4)
 
 
 def check_second_turn(folder: Path, *disturbance: str, devices: int = 1, status: int = 143) -> Task:
-    """Disturb a run in its first turn; one that then ends with 143, as asked, has a second."""
+    """Interrupt a run in its first job; if it ends with 143, as requested, it has a second one."""
     program = ENDS_ON_SIGTERM.replace("143", str(status)) + TWO_TURNS
-    made = task(folder, program, "long", devices)
-    slurm_launcher = started(made)
+    launcher = task(folder, program, "long", devices)
+    slurm_launcher = started(launcher)
     until(lambda: all((folder / f"started{rank}").exists() for rank in range(devices)))
-    job = job_of(made)
+    job = job_of(launcher)
     slurm(*disturbance, job)
-    assert ends(slurm_launcher) == [End(made, 0 if status == 143 else status)]
-    assert job_of(made) == job
-    return made
+    assert ends(slurm_launcher) == [End(launcher, 0 if status == 143 else status)]
+    assert job_of(launcher) == job
+    return launcher

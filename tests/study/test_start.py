@@ -1,4 +1,4 @@
-"""Runs that go on from a finished one, `from=RUN`."""
+"""Runs that continue from a finished one, `from=RUN`."""
 
 import shutil
 from dataclasses import replace
@@ -25,8 +25,8 @@ LOCAL = ("logger=local", "trainer.accelerator=cpu")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two finished runs, of RoPE with 40 steps and of learned positions, and where they lie."""
+def bases(tmp_path_factory):
+    """Two finished runs, of RoPE with 40 steps and of learned positions, and their folder."""
     runs = tmp_path_factory.mktemp("sources") / "runs"
     rope = request("base", trainer__max_steps=40, trainer__warmup_steps=4, seed=3)
     learned = replace(request("base", pos=POSITIONS["learned"], **SHORT), pos="learned")
@@ -34,15 +34,15 @@ def made(tmp_path_factory):
     return SimpleNamespace(runs=runs, rope=runs / "base" / names[0], learned=runs / "base" / names[1])
 
 
-def asked(*overrides: str, runs: Path):
-    """The request of a command with these settings."""
+def ask(*overrides: str, runs: Path):
+    """Return the request of a command with these settings."""
     return compose(*LOCAL, f"runs={runs}", *overrides)
 
 
-def test_what_a_command_does_not_name_is_the_source_s(made):
-    source = read_manifest(made.rope)
-    got = asked(
-        f"from={made.rope}", "context_length=64", "trainer.max_steps=20", "pos.base=5e5", runs=made.runs
+def test_settings_not_named_are_those_of_the_source(bases):
+    source = read_manifest(bases.rope)
+    got = ask(
+        f"from={bases.rope}", "context_length=64", "trainer.max_steps=20", "pos.base=5e5", runs=bases.runs
     )
     settings, recorded = got.config.result_settings(), source.config
     for section in ("attention", "data", "model", "probe"):
@@ -51,44 +51,44 @@ def test_what_a_command_does_not_name_is_the_source_s(made):
         **recorded["trainer"],
         **{key: settings["trainer"][key] for key in ("precision", "compile")},
         "max_steps": 20,
-        "warmup_steps": 2,  # a tenth again, as it was
+        "warmup_steps": 2,  # a tenth, as in the source
     }
     assert settings["evaluate"]["validations"] == recorded["evaluate"]["validations"]
     assert (got.config.seed, got.config.context_length) == (3, 64)
     assert (got.pos, settings["pos"]) == ("rope base=500000", {**recorded["pos"], "base": 5e5})
     assert (got.start.run, got.start.steps, got.start.context_length) == (source.run, 40, 32)
-    other = asked(f"from=base/{made.rope.name}", "data=copy", "data.tokens=50000", "seed=1", runs=made.runs)
+    other = ask(f"from=base/{bases.rope.name}", "data=copy", "data.tokens=50000", "seed=1", runs=bases.runs)
     assert (other.config.seed, other.config.data["tokens"]) == (1, 50_000)
 
 
-def test_it_begins_with_the_source_s_loss_and_weights(made, tmp_path):
-    wanted = asked(f"from={made.rope}", "trainer.max_steps=5", runs=made.runs)
+def test_it_begins_with_the_loss_and_weights_of_the_source(bases, tmp_path):
+    wanted = ask(f"from={bases.rope}", "trainer.max_steps=5", runs=bases.runs)
     manifest = make(wanted, tmp_path)
     before = manifest.origin.validation_nll / manifest.origin.validation_tokens
-    *_, last = validation_losses(made.rope / "metrics.csv").values()
+    *_, last = validation_losses(bases.rope / "metrics.csv").values()
     first, *_ = validation_losses(plan(wanted, tmp_path).directory / "metrics.csv").values()
     assert before == pytest.approx(last, rel=1e-6)
-    assert first == pytest.approx(last, rel=0.05)  # after a step of them
+    assert first == pytest.approx(last, rel=0.05)  # after a step
     assert manifest.origin.steps == 40
-    assert str(made.runs) not in manifest.model_dump_json()
+    assert str(bases.runs) not in manifest.model_dump_json()
 
 
-def test_stopped_it_goes_on_to_the_same_bits_without_its_source(made, tmp_path):
+def test_a_stopped_run_resumes_to_the_same_bits_without_its_source(bases, tmp_path):
     sources = tmp_path / "sources"
-    shutil.copytree(made.runs, sources)
+    shutil.copytree(bases.runs, sources)
     longer = ("context_length=64", "trainer.max_steps=10", "trainer.checkpoint_seconds=0")
-    wanted = asked(f"from=base/{made.rope.name}", *longer, runs=sources)
+    wanted = ask(f"from=base/{bases.rope.name}", *longer, runs=sources)
     whole = plan(wanted, tmp_path / "whole")
     assert make(wanted, tmp_path / "whole").status == "done"
     stopped = stopped_at(6, wanted, tmp_path / "stopped")
-    (sources / "base" / made.rope.name / "checkpoint.pt").unlink()
+    (sources / "base" / bases.rope.name / "checkpoint.pt").unlink()
     manifest = run(stopped, RunDisplay("goes on"), Stopper())
     assert manifest.origin == read_manifest(whole.directory).origin
     assert_equal_results(whole.directory, stopped.directory)
 
 
-def test_its_identity_holds_the_source_s(made, tmp_path):
-    wanted = asked(f"from={made.rope}", "trainer.max_steps=5", runs=made.runs)
+def test_its_identity_includes_that_of_the_source(bases, tmp_path):
+    wanted = ask(f"from={bases.rope}", "trainer.max_steps=5", runs=bases.runs)
     start = wanted.start
     others = [
         wanted,
@@ -112,42 +112,42 @@ def test_its_identity_holds_the_source_s(made, tmp_path):
         (["task=copy"], "model.width=64: .* was trained with 32, .*: leave task out"),
     ],
 )
-def test_what_training_has_fixed_cannot_be_changed(made, settings, message):
+def test_settings_fixed_by_training_cannot_be_changed(bases, settings, message):
     with pytest.raises(ConfigError, match=message):
-        asked(f"from={made.rope}", *settings, runs=made.runs)
+        ask(f"from={bases.rope}", *settings, runs=bases.runs)
 
 
-def test_another_text_goes_on_under_the_same_tokenizer_alone(tmp_path):
+def test_another_text_needs_the_same_tokenizer(tmp_path):
     file = trained_tokenizer(tmp_path / "mine.json", [words(300, 0)])
     text = options("copy", tokens=60_000, vocabulary=str(file))
     source = tmp_path / "runs" / "base" / make(request("base", data=text, **SHORT), tmp_path / "runs").run
     other = (f"from={source}", "data=copy", "data.tokens=60000", "data.seed=1", f"data.vocabulary={file}")
-    assert plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs").corpus.vocabulary > 256
+    assert plan(ask(*other, runs=tmp_path / "runs"), tmp_path / "runs").corpus.vocabulary > 256
     trained_tokenizer(file, [words(300, 1).upper()])
     with pytest.raises(ConfigError, match=r"mine.json is not the tokenizer in the record of") as raised:
-        plan(asked(*other, runs=tmp_path / "runs"), tmp_path / "runs")
+        plan(ask(*other, runs=tmp_path / "runs"), tmp_path / "runs")
     assert "\n" not in str(raised.value)
 
 
-def test_a_rotation_may_turn_otherwise_and_a_table_of_positions_has_its_own_length_alone(made, tmp_path):
-    turned = asked(f"from={made.rope}", "pos=rope_yarn", "context_length=64", runs=made.runs)
+def test_a_rotation_may_change_but_learned_positions_keep_their_length(bases, tmp_path):
+    turned = ask(f"from={bases.rope}", "pos=rope_yarn", "context_length=64", runs=bases.runs)
     assert plan(turned, tmp_path).config.pos["scheme"] == "rope_yarn"
-    longer = asked(f"from={made.learned}", "context_length=64", "trainer.max_steps=2", runs=made.runs)
+    longer = ask(f"from={bases.learned}", "context_length=64", "trainer.max_steps=2", runs=bases.runs)
     with pytest.raises(ConfigError, match=r"a vector for each of 32 positions .* choose context_length=32"):
         plan(longer, tmp_path)
-    same = asked(f"from={made.learned}", "trainer.max_steps=2", runs=made.runs)
+    same = ask(f"from={bases.learned}", "trainer.max_steps=2", runs=bases.runs)
     assert (same.pos, plan(same, tmp_path).config.pos["scheme"]) == ("learned", "learned")
 
 
-def test_a_source_that_is_not_there_is_named(made):
+def test_a_missing_source_is_named(bases):
     with pytest.raises(ConfigError, match=r"from=base/nothing is not a run: .* base/"):
-        asked("from=base/nothing", runs=made.runs)
+        ask("from=base/nothing", runs=bases.runs)
 
 
-def test_a_damaged_source_is_not_used(made, tmp_path):
-    shutil.copytree(made.runs, tmp_path / "sources")
-    source = tmp_path / "sources" / "base" / made.rope.name
-    wanted = asked(f"from={source}", "trainer.max_steps=5", runs=tmp_path / "sources")
+def test_a_damaged_source_is_not_used(bases, tmp_path):
+    shutil.copytree(bases.runs, tmp_path / "sources")
+    source = tmp_path / "sources" / "base" / bases.rope.name
+    wanted = ask(f"from={source}", "trainer.max_steps=5", runs=tmp_path / "sources")
     weights = source / "checkpoint.pt"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     manifest = make(wanted, tmp_path / "runs")
@@ -155,15 +155,13 @@ def test_a_damaged_source_is_not_used(made, tmp_path):
     assert "checkpoint.pt is damaged" in manifest.reason
     (source / "manifest.json").write_text("{}")
     with pytest.raises(ConfigError):
-        asked(f"from={source}", runs=tmp_path / "sources")
+        ask(f"from={source}", runs=tmp_path / "sources")
 
 
-def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
+def test_a_study_of_such_runs_names_its_source(bases, tmp_path, capsys):
     longer = ("study=longer", "context_length=64", "trainer.max_steps=5", "launcher=inline")
-    places = (f"from={made.rope}", f"reports={tmp_path / 'reports'}")
-    requests = [
-        asked(*places, *longer, f"pos.base={base}", runs=tmp_path / "runs") for base in ("1e4", "5e5")
-    ]
+    places = (f"from={bases.rope}", f"reports={tmp_path / 'reports'}")
+    requests = [ask(*places, *longer, f"pos.base={base}", runs=tmp_path / "runs") for base in ("1e4", "5e5")]
     of_others = tmp_path / "runs" / "longer" / "wandb" / "offline-run-1"  # of a command with logger=wandb
     of_others.mkdir(parents=True)
     for expected in ("2 runs to start", "not repeated: 2 of 2 runs"):
@@ -172,8 +170,8 @@ def test_a_study_of_them_names_its_source(made, tmp_path, capsys):
         assert expected in shown
         assert "W&B" not in shown
     facts = [(row["key"], row["value"]) for row in read(tmp_path / "reports" / "longer" / "facts.csv")]
-    assert ("from_run", made.rope.name) in facts
+    assert ("from_run", bases.rope.name) in facts
     assert ("from_steps", "40") in facts
     assert any(key == "configuration.from" and "rope at L 32 for 40 steps" in value for key, value in facts)
     markdown = (tmp_path / "reports" / "longer" / "report.md").read_text()
-    assert f"{made.rope.name} of study base, after 40 steps at L = 32" in markdown
+    assert f"{bases.rope.name} of study base, after 40 steps at L = 32" in markdown

@@ -1,4 +1,4 @@
-"""`train.py status`: how a study stands, told from another terminal."""
+"""`train.py status` shows the state of a study from another terminal."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ def record(runs: Path, name: str, status: str, **fields: object) -> Path:
 
 @pytest.fixture
 def place(tmp_path):
-    """A directory with the study `mixed`, whose runs stand in every way."""
+    """A directory with the study `mixed`, which has runs in every state."""
     runs = tmp_path / "runs" / "mixed"
     record(runs, "done-0", "done", seconds=60, seconds_validation=5, seconds_evaluation=10)
     record(runs, "broken-1", "diverged", reason="the loss is not a number at step 3")
@@ -52,7 +52,7 @@ def place(tmp_path):
         yield tmp_path
 
 
-def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
+def test_runs_that_a_running_command_will_repeat_are_waiting(place, status):
     runs = place / "runs/mixed"
     for name in ("broken-1", "left-4", "running-2"):
         os.utime(runs / name / "manifest.json", (0, 0))
@@ -63,14 +63,14 @@ def test_runs_that_a_living_command_will_make_again_are_waiting(place, status):
         assert {run.name for run in removable(runs, [])} == {"killed-3"}
 
 
-def test_runs_that_another_command_has_yet_to_begin_stay_on_the_list(tmp_path):
+def test_runs_that_another_command_has_not_begun_stay_on_the_list(tmp_path):
     enlist(tmp_path, ["rope", "alibi"], "first")
     with announced([tmp_path / "rope"]):
         enlist(tmp_path, ["t5"], "second")
     assert read_study_list(tmp_path).runs == ("rope", "t5")
 
 
-def test_a_look_while_a_command_lists_its_runs_does_not_remove_the_list(tmp_path, monkeypatch):
+def test_reading_the_list_while_it_is_written_does_not_remove_it(tmp_path, monkeypatch):
     lock = take
 
     def after_a_look(*given) -> None:
@@ -87,7 +87,7 @@ def test_a_look_while_a_command_lists_its_runs_does_not_remove_the_list(tmp_path
 
 
 def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch):
-    """It was requeued, or its command has gone; of a job that has ended nothing comes."""
+    """It was requeued, or its command has ended; an ended job does not count."""
     runs = place / "runs/mixed"
     (runs / ".launcher").mkdir()
     (runs / ".launcher/slurm.json").write_text('{"left-4": "17", "killed-3": "18", "next-6": "19"}')
@@ -105,7 +105,7 @@ def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch
 
 @pytest.fixture
 def status(place, monkeypatch, capsys):
-    """The command in this process; its exit status, and the lines that it prints to stdout and stderr."""
+    """Call the command in this process; exit status, and the lines of stdout and stderr."""
     monkeypatch.chdir(place)
 
     def call(*arguments: str) -> tuple[int, list[str], list[str]]:
@@ -116,7 +116,7 @@ def status(place, monkeypatch, capsys):
     return call
 
 
-def test_status_tells_how_every_run_stands(place, status):
+def test_status_shows_the_state_of_every_run(place, status):
     code, lines, errors = status("study=mixed")
     assert (code, errors) == (1, [])
     assert lines == [
@@ -128,15 +128,15 @@ def test_status_tells_how_every_run_stands(place, status):
         "stopped: rope / flash / seed 4: the same command resumes it",
     ]
     with run_lock(place / "runs/mixed/killed-3").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was let go
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock was released
 
 
-def test_status_alone_is_of_the_newest_study_and_imports_no_pytorch(place):
+def test_status_without_a_study_shows_the_newest_and_imports_no_pytorch(place):
     other = place / "runs" / "newer"
     other.mkdir()
     write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
-    # The arguments may stand before the word.
+    # The arguments may precede the word.
     ended = python("-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status", cwd=place)
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
@@ -163,7 +163,7 @@ def test_the_commands_that_status_suggests_have_the_folder_of_the_runs(place, st
 
 
 @pytest.mark.parametrize("study", ["nowhere", "../mixed"])
-def test_a_study_that_is_not_there_is_named_in_one_line(study, status):
+def test_a_missing_study_is_named_in_one_line(study, status):
     code, lines, (error,) = status(f"study={study}")
     assert (code, lines) == (2, [])
     assert f"no study '{study}' in runs; there are: mixed" in error
@@ -171,14 +171,14 @@ def test_a_study_that_is_not_there_is_named_in_one_line(study, status):
 
 @pytest.fixture
 def watching(place):
-    """`train.py status` in a terminal, and the terminal's other end."""
+    """`train.py status` in a terminal, and the other end of the terminal."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), "status"],
         cwd=place,
         stdout=theirs,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
-        # As in a terminal, wherever the tests run: a shell's background jobs are told to ignore Ctrl-C.
+        # As in a terminal, wherever the tests run: background jobs of a shell ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         os.close(theirs)
@@ -214,7 +214,7 @@ def test_the_view_of_a_study_that_has_ended_names_no_ctrl_c(place, capsys):
     assert "Ctrl-C" not in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_the_view_alone(watching):
+def test_ctrl_c_ends_only_the_view(watching):
     process, terminal = watching
     read_until(terminal, "2.310")
     process.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: an end within seconds, the right status, and the same bits when it goes on."""
+"""Ctrl-C and SIGTERM: the command ends within seconds with the right status, and resumes to the same bits."""
 
 import os
 import random
@@ -21,7 +21,7 @@ def _study(steps: int, logger: str = "wandb") -> list[str]:
         f"logger={logger}",
         *tiny(
             trainer__max_steps=steps,
-            trainer__checkpoint_seconds=1000,  # none but those that a stop writes
+            trainer__checkpoint_seconds=1000,  # only those written at a stop
             trainer__batch_size=16,
             evaluate__validations=steps // 10,
             evaluate__segments=steps // 20,
@@ -46,9 +46,9 @@ def test_stopped_at_any_moment(stops, steps, tmp_path):
             assert await_moment(moment, war, study, chance), moment
             below = descendants(study.pid)
             if number == signal.SIGINT and index % 4 == 0:
-                os.killpg(study.pid, number)  # as a terminal sends it
+                os.killpg(study.pid, number)  # as sent by a terminal
             else:
-                study.send_signal(number)  # as a scheduler does
+                study.send_signal(number)  # as sent by a scheduler
             assert study.wait(ENDS_WITHIN) == 128 + number
         until(lambda: not any(map(command_line, below)), ENDS_WITHIN)  # noqa: B023
     printed = (war / "printed.txt").read_text()

@@ -10,7 +10,7 @@ from support.display import Clock, log, printed, screen, tell, terminal
 
 
 def study(directory: Path, **states: int) -> list[Entry]:
-    """So many entries of each state."""
+    """Return so many entries in each state."""
     entries = []
     for state, number in states.items():
         for index in range(number):
@@ -21,7 +21,7 @@ def study(directory: Path, **states: int) -> list[Entry]:
     return entries
 
 
-def test_a_terminal_shows_counts_time_left_and_a_bar_a_run(tmp_path):
+def test_a_terminal_shows_counts_time_left_and_a_bar_per_run(tmp_path):
     console = terminal()
     entries = study(tmp_path, done=2, running=2, waiting=2)
     tell(entries[3].directory, phase="evaluating", step=None, steps=None, loss=None, tokens_per_second=None)
@@ -44,7 +44,7 @@ def test_a_change_of_state_shows_at_once_and_progress_once_a_second(tmp_path):
         clock.now += 0.9
         before = printed(console)
         display.update()
-        assert printed(console) == before  # nothing is drawn for nothing
+        assert printed(console) == before  # without a change nothing is drawn
         entries[1].state, entries[1].note = "failed", "the disk is gone"
         display.update()
         assert "45 %" in screen(console)[1]
@@ -56,7 +56,7 @@ def test_a_change_of_state_shows_at_once_and_progress_once_a_second(tmp_path):
         assert "a word" in printed(console)
 
 
-def test_what_an_earlier_attempt_left_is_not_shown(tmp_path):
+def test_progress_of_an_earlier_attempt_is_not_shown(tmp_path):
     console, clock = terminal(), Clock()
     entries = [Entry("rope", tmp_path / "run", "waiting")]
     tell(tmp_path / "run", updated=1990.0)
@@ -81,7 +81,7 @@ def test_500_waiting_and_60_running_fit_the_terminal(width, height, tmp_path):
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
     assert lines[0].startswith("593 runs: 30 failed")
-    assert sum("failed: " in line for line in screen(console)) == 30  # what stays, however many they are
+    assert sum("failed: " in line for line in screen(console)) == 30  # what stays, for any number of runs
 
 
 def test_a_narrow_terminal_shows_all_of_a_title_and_how_far_the_run_is(tmp_path):
@@ -95,7 +95,7 @@ def test_a_narrow_terminal_shows_all_of_a_title_and_how_far_the_run_is(tmp_path)
 
 
 @pytest.mark.parametrize("make", [terminal, log])
-def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path, monkeypatch):
+def test_titles_and_reasons_are_shown_as_text(make, tmp_path, monkeypatch):
     monkeypatch.setattr(study_view, "LINE_SECONDS", 0.0)
     console = make()
     entries = study(tmp_path, running=1, waiting=1)
@@ -113,7 +113,7 @@ def test_titles_and_reasons_are_text_and_nothing_else(make, tmp_path, monkeypatc
     assert "\x1b]" not in text
 
 
-def test_a_log_has_a_line_a_beginning_an_end_and_a_minute(tmp_path):
+def test_a_log_has_a_line_per_start_per_end_and_per_minute(tmp_path):
     console, clock = log(), Clock()
     entries = study(tmp_path, done=1, waiting=3)
     rope, alibi, third = entries[1:]
@@ -121,7 +121,7 @@ def test_a_log_has_a_line_a_beginning_an_end_and_a_minute(tmp_path):
         rope.state = alibi.state = "running"
         display.update()
         tell(rope.directory)
-        for second in range(1, 61):  # five times a second would be the same
+        for second in range(1, 61):  # five times a second would give the same
             clock.now = 1000.0 + second
             display.update()
         alibi.state, alibi.note = "failed", "OutOfMemoryError: 2 GiB"

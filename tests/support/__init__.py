@@ -1,1 +1,1 @@
-"""What test files share; none imports another."""
+"""Code shared by test files, which do not import each other."""

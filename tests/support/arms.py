@@ -13,14 +13,14 @@ ONE_EACH = [1] * 20  # segments of each document
 
 
 def of_rows(label: str, *rows: dict[str, float]) -> ArmFigures:
-    """An arm of made-up figures, a row for each seed."""
+    """Return an arm with made-up figures, a row for each seed."""
     return ArmFigures(
         Arm(label, "", "", (), {}), {}, tuple({"seed": seed, **row} for seed, row in enumerate(rows))
     )
 
 
 def arm(losses: np.ndarray, counts: list[int], label: str, known: bool = True) -> ArmFigures:
-    """An arm of the losses (seed, document), each the same in all segments of the document, of 16 tokens."""
+    """Return an arm with losses (seed, document), equal in all segments of a document, of 16 tokens each."""
     documents = np.arange(len(counts)).repeat(counts)
     runs, rows = [], []
     for seed, by_document in enumerate(losses):

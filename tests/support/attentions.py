@@ -12,7 +12,7 @@ HEADS, HEAD_WIDTH = 3, 8
 
 
 class BiasAndGates(Scheme):
-    """A bias by both positions and gates, which no scheme of the package has together."""
+    """A bias by both positions together with gates, which no scheme of the package has."""
 
     def pairwise_bias(self, queries, keys):
         return -(queries[:, None] * keys).double().sqrt().expand(self.geometry.heads, -1, -1)
@@ -22,10 +22,9 @@ class BiasAndGates(Scheme):
 
 
 def parts(pos, attention, heads=HEADS, context_length=1000, **more):
-    """An attention, the scheme it works under, with random parameters, and the whole scheme of the model.
+    """Return an attention, its layer's scheme with random parameters, and the whole scheme of the model.
 
-    The scheme `pos` is a name in conf/pos, a section or a class, `attention` a name or a section; `more` is
-    of the geometry.
+    `pos` is a name in conf/pos, a section or a class, `attention` a name or a section; `more` is geometry.
     """
     geometry = Geometry(heads * HEAD_WIDTH, heads, context_length, layers=4, **more)
     section = SCHEMES[pos] if isinstance(pos, str) else pos
@@ -48,7 +47,7 @@ def attended(attend, q, k, v, site):
 
 
 def masked(attend, q, k, v, site):
-    """The same by T x T products."""
+    """Compute the same by T x T products."""
     return attend.weights(q, k, site) @ v
 
 
@@ -58,7 +57,7 @@ def assert_same(ours, plain):
 
 
 class Case:
-    """Random inputs of a length, at the places where the scheme puts them."""
+    """Random inputs of a length, at the positions of the scheme."""
 
     def __init__(self, pos, length, heads=HEADS, batch=2, dtype=torch.float64, **options):
         generator = torch.Generator().manual_seed(length)
@@ -69,7 +68,7 @@ class Case:
         self.pos, self.heads, self.options, self.length = pos, heads, options, length
 
     def outputs_and_gradients(self, attention, how, sinks=None):
-        """What `how` gives, and the gradients of q, k, v, the layer's input, sinks and what is learned."""
+        """Return the output of `how` and gradients of q, k, v, the layer's input, sinks and parameters."""
         attend, scheme, whole = parts(self.pos, attention, self.heads, **self.options)
         positions = whole.place(self.length, None)
         leaves = [tensor.clone().requires_grad_() for tensor in (self.q, self.k, self.v, self.x)]
@@ -84,13 +83,13 @@ class Case:
         return [output, *(torch.zeros(()) if each is None else each for each in gradients)]
 
     def check(self, attention, expected=masked, how=attended, sinks=None):
-        """`how` gives what `expected` gives, outputs and every gradient."""
+        """Check that `how` equals `expected`, outputs and every gradient."""
         ours = self.outputs_and_gradients(attention, how, sinks)
         assert_same(ours, self.outputs_and_gradients(attention, expected, sinks))
 
 
 def sizes_kept(pos, attention, length, **more):
-    """The numbers of elements of all tensors that autograd keeps for backward."""
+    """Return the numbers of elements of all tensors that autograd stores for backward."""
     attend, scheme, whole = parts(pos, attention, heads=1, context_length=length, **more)
     case = Case(pos, length, heads=1, batch=1)
     q, k, v = (tensor.requires_grad_() for tensor in (case.q, case.k, case.v))

@@ -1,4 +1,4 @@
-"""Chromium for tests that read a page as its reader does, and what a page did that it must not do."""
+"""Chromium for tests that read a page as a reader does, and everything forbidden that a page did."""
 
 import os
 import shutil
@@ -13,21 +13,21 @@ from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 Scheme = Literal["light", "dark"]
 
 ARGUMENTS = [
-    "--no-sandbox",  # root, as in containers, has no other way
+    "--no-sandbox",  # required for root, as in containers
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--renderer-process-limit=1",  # a process for all pages, each of which is opened and closed alone
+    "--renderer-process-limit=1",  # one process for all pages, which are opened and closed one at a time
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
 def started() -> Iterator[Browser]:
-    """The system's Chromium, else Playwright's own; skips where there is neither."""
+    """Start the system's Chromium or Playwright's; skip the tests if there is neither."""
     found = next((path for path in map(shutil.which, NAMES) if path), None)
     with sync_playwright() as playwright:
         own = playwright.chromium.executable_path
@@ -62,13 +62,13 @@ WRITTEN = """async (figure) => {
 
 
 def written(page: Page, figure: str) -> tuple[list[str], list[str]]:
-    """All text of a figure's first chart, and that which is cut at the canvas's edge or on other text."""
+    """Return all text of a figure's first chart, and text that is cut off or overlaps other text."""
     text, bad = page.evaluate(WRITTEN, figure)
     return text, bad
 
 
 class Reader:
-    """A page opened from disk. `faults` is what it did that no report may do: it stays empty."""
+    """A page opened from disk. `faults` are things it did that no report may do; it has to stay empty."""
 
     def __init__(self, browser: Browser, path: Path, scheme: Scheme = "light", width: int = 1280) -> None:
         self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)

@@ -25,7 +25,7 @@ def from_bytes(data: bytes) -> dict[str, Any]:
 
 
 def rewrite_weights(directory: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Put what `change` makes of a run's final weights in their place, and its checksum into the record."""
+    """Apply `change` to a run's final weights, and update their checksum in the record."""
     data = to_bytes(change(from_bytes((directory / FINAL).read_bytes())))
     (directory / FINAL).write_bytes(data)
     record = RunRecord(directory, read_manifest(directory))

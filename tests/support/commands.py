@@ -37,14 +37,14 @@ TINY = [
 
 
 def tiny(**changes: object) -> list[str]:
-    """TINY with some settings changed or added: `a__b` for a.b."""
+    """Return TINY with some settings changed or added: `a__b` for a.b."""
     settings = dict(item.split("=", 1) for item in TINY)
     settings |= {key.replace("__", "."): str(value) for key, value in changes.items()}
     return [f"{key}={value}" for key, value in settings.items()]
 
 
 def environment(cwd: Path) -> dict[str, str]:
-    """Without the user's W&B account, with a home of its own, and with devices that no other test has."""
+    """Return variables without the user's W&B account, with a separate home and separate leases."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("WANDB")}
     folder = cwd / "tmp"
     folder.mkdir(exist_ok=True)
@@ -56,14 +56,14 @@ Ended = subprocess.CompletedProcess[str]
 
 
 def command(*arguments: str, cwd: Path) -> Ended:
-    """`train.py` to its end, forked from a process that has imported PyTorch (forks.py); without figures."""
+    """Run `train.py`, forked from a process that has imported PyTorch (forks.py), without figures."""
     ended = forked([str(ROOT / "train.py"), *arguments], cwd, environment(cwd), timeout=300)
     assert ended.returncode == 0, ended.stderr
     return ended
 
 
 def called(*arguments: str, cwd: Path, script: str = "train.py", status: int = 0) -> Ended:
-    """The command to its end in this process, which is quicker; `script` may be `poslab`."""
+    """Run the command in this process, which is faster; `script` may be `poslab`."""
     argv, before = [str(ROOT / script), *arguments], Path.cwd()
     name = script.removesuffix(".py")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -77,7 +77,7 @@ def called(*arguments: str, cwd: Path, script: str = "train.py", status: int = 0
         redirect_stderr(io.StringIO()) as error,
     ):
         try:
-            GlobalHydra.instance().clear()  # which a test that composed a configuration has left
+            GlobalHydra.instance().clear()  # left by a test that composed a configuration
             os.chdir(cwd)
             command_line.main() if name == "poslab" else command_line.run(name, list(arguments))
         except SystemExit as leaving:
@@ -92,7 +92,7 @@ def called(*arguments: str, cwd: Path, script: str = "train.py", status: int = 0
 
 
 def python(*arguments: str, cwd: Path, status: int = 0, **variables: str) -> Ended:
-    """`python *arguments` to its end, in a fresh process."""
+    """Run `python *arguments` in a fresh process."""
     own = {**environment(cwd), **variables}
     command = [sys.executable, *arguments]
     ended = subprocess.run(command, cwd=cwd, env=own, capture_output=True, text=True, check=False)
@@ -101,19 +101,19 @@ def python(*arguments: str, cwd: Path, status: int = 0, **variables: str) -> End
 
 
 def assert_refused(answer: tuple[int, str, str], expected: str) -> None:
-    """A command's status and what it printed are a refusal: one line with `expected`, to stderr."""
+    """Check that a command was refused: status 2 and one line on stderr that contains `expected`."""
     status, out, err = answer
     assert (status, out, err.count("\n")) == (2, "", 1), err
     assert expected in err
 
 
 def imported(ended: Ended) -> set[str]:
-    """The modules that Python has imported, started with `-X importtime`."""
+    """Return the modules imported by a Python that was started with `-X importtime`."""
     return {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
 
 
 def start(*arguments: str, cwd: Path, output: Path, temporary: str | None = None) -> Forked:
-    """`train.py` in a session of its own, as a terminal starts it; what it prints is appended to `output`."""
+    """Start `train.py` in a new session, as a terminal does; its output is appended to `output`."""
     own = {} if temporary is None else {"TMPDIR": temporary}
     with output.open("ab") as file:
         words = [str(ROOT / "train.py"), *arguments]

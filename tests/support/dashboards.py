@@ -1,4 +1,4 @@
-"""A made-up study and the parts of its W&B workspace and Report."""
+"""A made-up study, and the parts of its W&B workspace and Report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ STUDY = "made_up"
 
 
 def write_study(runs: Path, study: str = STUDY) -> None:
-    """Two arms of two seeds with everything that a run can be asked for, a trial, and one that failed."""
+    """Write two arms with two seeds and all measurements, a trial, and a failed run."""
     probe = answers({(1.0, 0.0): 9, (4.0, 0.5): 2}) + answers({(1.0, 0.0): 5}, "copy")
     bias = biases([0.5, 0.25], [0, 1, 2]) + biases([0.5, 0.25], [0, 1, 2], layer=1)
     for seed in (0, 1):
@@ -37,7 +37,7 @@ def write_study(runs: Path, study: str = STUDY) -> None:
 
 
 def sections(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The panels of a workspace or report by the name of their section."""
+    """Return the panels of a workspace or report by section name."""
     if "section" in spec:
         return {part["name"]: part["panels"] for part in spec["section"]["panelBankConfig"]["sections"]}
     heading, found = "", {}

@@ -1,4 +1,4 @@
-"""The device of a test for a GPU, where there is one."""
+"""The device for tests on a GPU, if there is one."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Consoles of a terminal and of a log, what they show, and the progress that a run tells."""
+"""Consoles of a terminal and of a log, their output, and the progress of a run."""
 
 import io
 import re
@@ -26,7 +26,7 @@ def tell(directory: Path, **changes: object) -> None:
 
 
 def terminal(width: int = 120, height: int = 24) -> Console:
-    # As study.py makes its console: it wraps softly, so that log lines stay whole.
+    # As in study.py: soft wrapping, so that log lines stay whole.
     return Console(
         file=io.StringIO(), force_terminal=True, force_interactive=True, width=width, height=height,
         soft_wrap=True, color_system=None,
@@ -47,7 +47,7 @@ def without_codes(text: str) -> str:
 
 
 def screen(console: Console) -> list[str]:
-    """The lines of the last frame: Live erases every line of the one before."""
+    """Return the lines of the last frame; Live erases every line of the one before."""
     return without_codes(printed(console).split("\x1b[2K")[-1]).splitlines()
 
 

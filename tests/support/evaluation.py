@@ -1,4 +1,4 @@
-"""Extrapolation the plain way: every window is run whole, whichever other windows have the same losses."""
+"""Extrapolation the plain way: every window is run whole, though other windows have the same losses."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ TOKENS_A_BATCH = 4096
 def trained(
     gpt: Any, context_length: int, text: np.ndarray, documents: np.ndarray, /, **evaluate: Any
 ) -> Trained:
-    """A model of 50 tokens with a made-up text, as a measurement finds it; `evaluate` are its settings."""
+    """Return a model of 50 tokens with a made-up text, as passed to measurements; `evaluate` are settings."""
     config = SimpleNamespace(
         context_length=context_length,
         objective={"kind": "causal"},
@@ -31,12 +31,12 @@ def trained(
 
 
 def examples(windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens and targets of the causal objective."""
+    """Return the tokens and targets of the causal objective."""
     return windows[:, :-1], windows[:, 1:]
 
 
 def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.ndarray:
-    """What `token_losses` returns, from the output of every block for every token."""
+    """Compute what `token_losses` returns, from the output of every block for every token."""
     size, losses = max(1, TOKENS_A_BATCH // (windows.shape[1] - 1)), []
     with torch.no_grad():
         for start in range(0, len(windows), size):
@@ -58,9 +58,9 @@ def plain_losses(gpt: GPT, windows: np.ndarray, last: int | None = None) -> np.n
 def plain_extrapolation(
     gpt: GPT, segments: np.ndarray, context_length: int, sliding_windows: int, token_bytes: np.ndarray
 ) -> tuple[dict[tuple[str, str, int], dict[str, Any]], list[np.ndarray]]:
-    """The sums of each protocol, multiple of L and segment, as extrapolation.csv has them.
+    """Return the sums by protocol, multiple of L and segment, as in extrapolation.csv.
 
-    And the windows of the longest length, non-overlapping and sliding, as a list of two.
+    The second value has the windows of the longest length, non-overlapping and sliding.
     """
     count, longest = len(segments), segments.shape[1] // 2
     lengths = lengths_up_to(longest, context_length, gpt.scheme.max_length)

@@ -1,11 +1,11 @@
 """Commands forked from a process that has imported PyTorch, Lightning, Hydra and other libraries once.
 
-That takes most of the seconds of a short command. poslab itself is not imported before the fork: a command
+The imports take most of the seconds of a short command. poslab is not imported before the fork: a command
 imports it as a user's does, with its own arguments, directory, environment, output, session and signals. The
 processes that it starts are fresh ones.
 
 `python -m support.forks FD` is that process. For each message on the connection FD it forks a keeper, which
-forks the command and says on a connection of its own what the command's process is and then how it ended.
+forks the command and sends, on a separate connection, the command's process id and later its status.
 """
 
 import atexit
@@ -46,17 +46,17 @@ IMPORTED = (
 )
 
 
-# Libraries that Lightning imports for nothing and that take their settings from the environment.
+# Libraries that Lightning imports without need and that read settings from the environment.
 READ_ENVIRONMENT = ("huggingface_hub", "transformers")
 
-UNDRAWN = "POSLAB_TESTS_UNDRAWN"  # set where a command's report has a pixel in place of each paper figure
+UNDRAWN = "POSLAB_TESTS_UNDRAWN"  # set if the report has a pixel in place of each paper figure
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
 )
 
 
 class Undrawn(MetaPathFinder):
-    """Replaces the drawing of paper figures where it is imported: most of a report's time."""
+    """Replaces the drawing of paper figures at import, which takes most of a report's time."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "poslab.report.render.paper":
@@ -82,7 +82,7 @@ def undrawn(charts: Sequence[Any]) -> list[dict[str, bytes]]:
 
 
 def one_of_each(charts: Sequence[Any]) -> list[dict[str, bytes]]:
-    """Draw the first figure of each kind; of the others every file is empty."""
+    """Draw the first figure of each kind; the files of the others are empty."""
     from poslab.report.charts import FORMATS
     from poslab.report.render.paper import draw
 
@@ -92,7 +92,7 @@ def one_of_each(charts: Sequence[Any]) -> list[dict[str, bytes]]:
 
 @cache
 def _forking(tests: str) -> Connection:
-    """The other end of its connection, one for this process; it ends when this process does."""
+    """Start the forking process, once, and return its connection; it ends with this process."""
     ours, theirs = Pipe()
     with theirs:
         subprocess.Popen(
@@ -106,7 +106,7 @@ def _forking(tests: str) -> Connection:
 
 
 class Forked:
-    """A command under way, with the methods of subprocess.Popen."""
+    """A running command, with the methods of subprocess.Popen."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Forked:
         output: IO[Any],
         error: IO[Any],
     ) -> None:
-        """Begin what `python *arguments` does."""
+        """Start `python *arguments`."""
         forking = _forking(str(Path(__file__).parents[1]))
         self._keeper, theirs = Pipe()
         with theirs:
@@ -160,7 +160,7 @@ class Forked:
 def forked(
     arguments: list[str], cwd: Path, environment: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """What `python *arguments` does and prints. After `timeout` seconds it is killed."""
+    """Run `python *arguments` and return its output. After `timeout` seconds it is killed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         process = Forked(arguments, cwd, environment, out, error)
         with suppress(subprocess.TimeoutExpired):
@@ -173,7 +173,7 @@ def forked(
 
 
 def _serve(forking: Connection) -> list[str]:
-    """Returns in each forked command, with its arguments; ends when nobody is left to ask for one."""
+    """Return in each forked command, with its arguments; exit when the connection is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are not waited for
     while True:
         try:
@@ -194,14 +194,14 @@ def _serve(forking: Connection) -> list[str]:
 
 
 def _keep(output: int, error: int, answer: int) -> None:
-    """Fork the command, in which this returns, and say how it ends."""
+    """Fork the command, in which this returns, and send how it ends."""
     process = os.fork()
     with Connection(answer) as keeper:
         if process:
             os.close(output)
             os.close(error)
             keeper.send(process)
-            with suppress(OSError):  # nobody asks any more
+            with suppress(OSError):  # the other end is closed
                 keeper.send(os.waitpid(process, 0)[1])
             os._exit(0)
     for number, file in enumerate((output, error), start=1):
@@ -211,13 +211,13 @@ def _keep(output: int, error: int, answer: int) -> None:
 
 
 def _become(arguments: list[str]) -> NoReturn:
-    """Be as a fresh Python that starts with `arguments`, which may be `-m MODULE`, to the process's end."""
+    """Act as a fresh Python started with `arguments`, which may be `-m MODULE`, until the process ends."""
     import random
 
     import numpy as np
     import torch
 
-    if threads := os.environ.get("OMP_NUM_THREADS"):  # which a fresh one reads when it imports PyTorch
+    if threads := os.environ.get("OMP_NUM_THREADS"):  # a fresh one reads it when it imports PyTorch
         torch.set_num_threads(int(threads))
     if UNDRAWN in os.environ:
         sys.meta_path.insert(0, Undrawn())
@@ -258,5 +258,5 @@ if __name__ == "__main__":
         importlib.import_module(name)
     assert "poslab" not in sys.modules
     gc.collect()
-    gc.freeze()  # what is imported is never garbage, and looking at it would copy it
+    gc.freeze()  # imported objects are never garbage, and collection would copy their pages
     _become(_serve(Connection(int(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Scores under a scheme, and the same from a paper's formula, one query and one key at a time.
+"""Scores under a scheme compared with a paper's formula, one query and one key at a time.
 
 Shapes: B batch, T tokens, H heads, K head width.
 """
@@ -20,7 +20,7 @@ def small(name, **options):
 
 
 def given(name, **options):
-    """The first layer of a scheme, the input of its projections, and what is learned from both."""
+    """Return the first layer of a scheme, the input of its projections, and the leaves of the gradients."""
     scheme = small(name, **options).layer(0)
     x = torch.randn(2, TOKENS, HEADS * WIDTH, dtype=torch.float64, requires_grad=True)
     return scheme, x, [*([x] if scheme.by_content else []), *scheme.parameters()]
@@ -33,7 +33,7 @@ def queries_and_keys(places):
 
 
 def pair_by_pair(logit):
-    """The scores whose entry (b, h, i, j) is logit(b, h, i, j) for j <= i, and -inf ahead."""
+    """Return scores with the entry logit(b, h, i, j) for j <= i, and -inf for later keys."""
     ahead = torch.tensor(-torch.inf, dtype=torch.float64)
     return torch.stack(
         [
@@ -51,14 +51,14 @@ def plain_product(q, k, batch, head, i, j):
 
 
 def assert_same_scores(ours, expected, leaves, tolerance=1e-10):
-    """The scores of the keys up to each query, and their gradients."""
+    """Compare the scores of the keys up to each query, and their gradients."""
     close(ours, expected, rtol=tolerance, atol=tolerance)
     causal = torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
     assert_same_with_gradients(ours[..., causal], expected[..., causal], leaves, tolerance)
 
 
 def assert_scores_are(formula, name, options, places):
-    """The scores of a scheme, with every gradient; `formula(scheme, q, k, x, positions)` is a pair's."""
+    """Compare a scheme's scores and gradients with `formula(scheme, q, k, x, positions)`, pair by pair."""
     q, k, positions = queries_and_keys(places)
     scheme, x, leaves = given(name, **options)
     logit = formula(scheme, q, k, x, positions)

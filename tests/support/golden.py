@@ -1,17 +1,17 @@
-"""The losses of eight training steps under every arm: what rewritten code is held to (tests/golden).
+"""The losses of eight training steps of every arm, which refactored code must reproduce (tests/golden).
 
     PYTHONPATH=tests python -m support.golden > tests/golden/losses.csv
     PYTHONPATH=tests python -m support.golden tables > tests/golden/tables.csv
 
-write the stored ones again, and what all measurements find in a few of the trained models, and
+write the stored losses and the measurements of a few trained models again, and
 
     PYTHONPATH=tests python -m support.golden accept
 
-has today's code count as that which it replaced, so that finished runs stay valid: where every arm trains to
-the stored losses, and of the code that measures where it finds the stored tables.
+accepts the current code as equal to the code that it replaced, so that finished runs stay valid: if every arm
+trains to the stored losses, and for the code of measurements if it gives the stored tables.
 
 Each loss is in full precision, so that two versions of the code can be compared to the bit on one machine: by
-`diff` between what this prints of one and of the other. On another machine they are nearly the same. GPT-2's
+`diff` between what this prints of one and of the other. On another machine they are nearly equal. GPT-2's
 small weights attend to all tokens nearly alike, so the learning rate is high enough to tell in eight steps
 one scheme from another, and low enough not to magnify rounding: a tenth for mixers without attention, whose
 losses at the same rate differ by up to 9e-4 between AVX-512 and SSE.
@@ -50,16 +50,16 @@ from support.runs import Told, request
 
 FILE = ROOT / "tests" / "golden" / "losses.csv"
 STEPS = 8
-# Of float32 on one thread: AVX-512, AVX2 and SSE differ by up to 5e-6 in a loss, by 2.1e-5 in a norm (CoPE).
+# In float32 on one thread AVX-512, AVX2 and SSE differ by up to 5e-6 in a loss, by 2.1e-5 in a norm (CoPE).
 TOLERANCE = 2e-5
 NORM, TOLERANCE_OF_NORM = "gradient_norm", 6e-5  # of the last step, before clipping
-PROBE, TOLERANCE_OF_PROBE = "position_probe", 5e-4  # a regression of many nearly alike columns
+PROBE, TOLERANCE_OF_PROBE = "position_probe", 5e-4  # a regression on many nearly equal columns
 LENGTHS = ("1", "2")  # multiples of L
 PROTOCOLS = ("non_overlapping", "sliding")
 VALUES = (
     *(f"loss_{step}" for step in range(1, STEPS + 1)),  # nats per token, of the batch before the step
     NORM,
-    # Summed nats of the trained model on the scored targets; empty where the scheme is not defined.
+    # Summed nats of the trained model on the scored targets; empty if the scheme is not defined there.
     *(f"{protocol}_{multiple}x" for protocol in PROTOCOLS for multiple in LENGTHS),
 )
 COLUMNS = ("pos", "attention", "change", *VALUES)
@@ -79,7 +79,7 @@ SMALL: dict[str, Any] = {
     "evaluate__sliding_windows": 4,
 }
 TABLES = FILE.with_name("tables.csv")
-MEASURED: dict[str, dict[str, Any]] = {  # by what is measured in them beside the losses
+MEASURED: dict[str, dict[str, Any]] = {  # by what is measured in them in addition to the losses
     "questions": {
         "probe": arms(CONF / "probe")["retrieval"],
         "context_length": 160,
@@ -116,7 +116,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 def config_of(name: Name) -> Config:
-    """A model of two layers, or of so many that a schedule reaches all of its schemes."""
+    """Return a model with two layers, or enough for a schedule to reach all of its schemes."""
     pos, attention, change = name
     kind = find(ATTENTIONS[attention]["kind"], Mixer, "poslab.model.attention", "attention.kind")
     settings: dict[str, Any] = {
@@ -130,9 +130,9 @@ def config_of(name: Name) -> Config:
 
 
 def names() -> list[Name]:
-    """Every file of conf/pos with every attention that can work under it, then the changes under RoPE.
+    """Return every file of conf/pos with every attention that works with it, then the changes under RoPE.
 
-    Mixers without attention are with one file of each scheme.
+    Mixers without attention occur with one file of each scheme.
     """
     found = []
     for pos, attention in itertools.product(POSITIONS, ATTENTIONS):
@@ -147,9 +147,9 @@ def names() -> list[Name]:
 
 
 def tables(model: str) -> dict[str, float]:
-    """What is measured in a model of MEASURED: a sum over each column of every table.
+    """Return the measurements of a model of MEASURED: a sum over each column of every table.
 
-    Of its numbers, each times that of its row, or of its words' checksums; with the number of rows.
+    Each number, or checksum of a text, is multiplied by its row number; keys include the number of rows.
     """
     config = resolve(request(**{**SMALL, "evaluate__segments": 4, **MEASURED[model]}).config)
     corpus = prepare(config.data)
@@ -171,7 +171,7 @@ def _number(value: object) -> float:
 
 
 def losses(name: Name) -> dict[str, float]:
-    """VALUES of a training in this process, without those that are not defined."""
+    """Train in this process and return VALUES, without those that are not defined."""
     config, told = config_of(name), Told()
     corpus = prepare(config.data)
     gpt = build(config, corpus.vocabulary)
@@ -199,7 +199,7 @@ def stored() -> dict[Name, dict[str, float]]:
 
 
 def stored_tables() -> dict[str, dict[str, float]]:
-    """What `tables` returned of each model of MEASURED."""
+    """Return the stored result of `tables` for each model of MEASURED."""
     table = pd.read_csv(TABLES)
     return {str(model): dict(zip(of.column, of["sum"], strict=True)) for model, of in table.groupby("model")}
 
@@ -212,7 +212,7 @@ def write(rows: Iterable[tuple[Name, Mapping[str, float]]]) -> None:
 
 
 def alike(found: Mapping[str, float], expected: Mapping[str, float]) -> bool:
-    """Whether losses or tables are the same but for what other instruction sets round."""
+    """Return whether losses or tables are equal up to the rounding of other instruction sets."""
     tolerances = {NORM: TOLERANCE_OF_NORM, PROBE: TOLERANCE_OF_PROBE}
     return found.keys() == expected.keys() and all(
         math.isclose(found[key], value, rel_tol=tolerances.get(key.partition(" ")[0], TOLERANCE))
@@ -221,10 +221,10 @@ def alike(found: Mapping[str, float], expected: Mapping[str, float]) -> bool:
 
 
 def accept() -> int:
-    """List today's fingerprints in recipes.json, beside those of code that trained to the same stored losses.
+    """List the current fingerprints in recipes.json with those of code that trained to the same losses.
 
-    Nothing is listed where an arm trains to others, or a model is measured to have other tables. Where stored
-    losses or tables were written again, code is listed anew: it never joins code that gave others.
+    Nothing is listed if an arm trains to other losses, or a model has other tables. After stored losses or
+    tables were written again, code is listed in a new group: it never joins code that gave others.
     """
     rows, measured = stored(), stored_tables()
     if differing := [name for name, expected in rows.items() if not alike(losses(name), expected)]:

@@ -1,10 +1,10 @@
-"""Two outputs of the same inputs, compared with every gradient."""
+"""Compare two outputs of the same inputs, with every gradient."""
 
 import torch
 
 
 def assert_same_with_gradients(ours, expected, leaves, tolerance=1e-10):
-    """Gradients, under one random upstream gradient, may differ by ten times as much as the outputs."""
+    """Gradients, for one random upstream gradient, may differ by ten times as much as the outputs."""
     torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance)
     probe = torch.randn_like(ours)
     gradients = (torch.autograd.grad((x * probe).sum(), leaves) for x in (ours, expected))

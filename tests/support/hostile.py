@@ -1,8 +1,8 @@
-"""Names and texts that try to be something else than text."""
+"""Names and texts that try to be more than text."""
 
 import re
 
-# What a terminal obeys, and what makes it or a page show letters in another order.
+# Control sequences of terminals, and characters that reorder text there or on a page.
 COMMANDS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 CANARY = "window.poslabCanary=1"
 HOSTILE = (

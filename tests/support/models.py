@@ -1,4 +1,4 @@
-"""Every arm of conf/, and small models made from them."""
+"""Every arm of conf/, and small models built from them."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from support.commands import ROOT
 
 CONF = ROOT / "conf"
 
-# Every file of a group: a scheme or an attention that is added is tested without being named.
+# Every file of a group, so that a new scheme or attention is tested without being named here.
 POSITIONS = arms(CONF / "pos")
 
 ATTENTIONS = arms(CONF / "attention")
@@ -27,7 +27,7 @@ Pair = TypeVar("Pair", bound=tuple[str, ...])
 
 
 def budget(size: str) -> dict[str, Any]:
-    """The trainer's settings of a size."""
+    """Return the trainer's settings of a size."""
     return {**arms(CONF)["config"]["trainer"], **arms(CONF / "trainer")[size]}
 
 
@@ -45,7 +45,7 @@ def make_gpt(
     causal: bool = True,
     **block: Any,
 ) -> GPT:
-    """A GPT with weights that make attention matter; `block` holds what is not as in GPT-2's."""
+    """Build a GPT with weights that make attention matter; `block` has options that differ from GPT-2's."""
     geometry = Geometry(width, heads, context_length, layers, causal=causal)
     scheme = build_scheme(pos, geometry)
     gpt = GPT(
@@ -65,9 +65,9 @@ def make_gpt(
 
 
 def pairs_that_work(geometry: Geometry) -> list[tuple[str, str]]:
-    """One arm of each scheme with every attention; a pair that cannot work says so when it is built.
+    """Return one arm of each scheme with every attention; impossible pairs raise when they are built.
 
-    Mixers that are no Attention have a file of their own, test_mixers.py.
+    Mixers that are not an Attention are tested in test_mixers.py.
     """
     found = []
     for pos, attention in itertools.product(SCHEMES, ATTENTIONS):
@@ -82,13 +82,13 @@ def pairs_that_work(geometry: Geometry) -> list[tuple[str, str]]:
 
 
 def each_scheme_once(pairs: Sequence[Pair]) -> list[Pair]:
-    """One of the pairs of each scheme, with all attentions by turns."""
+    """Return one of the pairs of each scheme, with all attentions in turn."""
     groups = [list(group) for _, group in itertools.groupby(pairs, key=lambda pair: pair[0])]
     return [group[turn % len(group)] for turn, group in enumerate(groups)]
 
 
 def ropes_once(pairs: Sequence[Pair]) -> list[Pair]:
-    """Of each kind of RoPE but RoPE itself one pair, by turns: attentions have the same code for all."""
+    """Reduce variants of RoPE to one pair each, in turn: attentions have the same code for all of them."""
     geometry = Geometry(32, 4, 64, layers=4)
     layers = {pos: build_scheme(SCHEMES[pos], geometry).layer(0) for pos, *_ in pairs if pos != "rope"}
     kinds = {pos for pos, layer in layers.items() if isinstance(layer, RoPE) and layer.geometry == geometry}

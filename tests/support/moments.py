@@ -1,4 +1,4 @@
-"""Moments of a study under way at which a test kills or stops it."""
+"""Moments of a running study at which a test kills or stops it."""
 
 import json
 import random
@@ -10,13 +10,13 @@ from poslab.record.manifest import read_manifest
 from support.forks import Forked
 from support.processes import PATIENCE
 
-# Moments that a look every 10 ms could miss; looked for from the next step, or the end of a run, onwards.
+# Moments that polling every 10 ms could miss; polled from the next step, or the end of a run, onwards.
 BRIEF = ("checkpoint", "row", "report")
-FINISHED = 120  # steps that a finished run counts as, at least its own
+FINISHED = 120  # the number of steps that a finished run counts as; at least its own
 
 
 def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -> bool:
-    """Whether the moment came while the study ran."""
+    """Wait for the moment; return whether it came while the study ran."""
     begun, since = time.monotonic(), time.time()
     after = chance.uniform(0, 3)  # a study of a few steps may end in five
     steps = _steps(cwd)
@@ -39,7 +39,7 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
             near = near or (_finished(cwd) if moment == "report" else _steps(cwd) > steps)
             if near and come[moment]():
                 return True
-        except FileNotFoundError:  # a folder that was removed while it was looked through
+        except FileNotFoundError:  # a folder that was removed during the search
             continue
         assert time.monotonic() - begun < PATIENCE, moment
         time.sleep(0.001 if near and moment in BRIEF else 0.05)
@@ -47,13 +47,13 @@ def await_moment(moment: str, cwd: Path, study: Forked, chance: random.Random) -
 
 
 def _is_finishing(run: Path) -> bool:
-    """Whether W&B takes the rest of a run: all is measured, and its record is not closed."""
+    """Return whether W&B receives the rest of a run: all is measured, but its record is open."""
     manifest = read_manifest(run) if (run / "attention_distance.csv").exists() else None
     return manifest is not None and manifest.status == "running"
 
 
 def _steps(cwd: Path) -> int:
-    """Steps that all runs together have reached, by their checkpoints."""
+    """Return the steps of all runs together, by their checkpoints."""
     reached: dict[Path, int] = {}
     for path in cwd.glob("runs/killed/*/checkpoints/*.pt"):
         reached[path.parent] = max(reached.get(path.parent, 0), int(path.name[:8]))
@@ -61,19 +61,19 @@ def _steps(cwd: Path) -> int:
 
 
 def _finished(cwd: Path) -> int:
-    """Runs that have been trained and measured."""
+    """Return the number of trained and measured runs."""
     return sum(1 for _ in cwd.glob("runs/killed/*/checkpoint.pt"))
 
 
 def _sizes(cwd: Path) -> dict[Path, int]:
     try:
         return {path: path.stat().st_size for path in cwd.glob("runs/killed/*/wandb/*/*.wandb")}
-    except FileNotFoundError:  # removed while it was looked through
+    except FileNotFoundError:  # removed during the search
         return {}
 
 
 def _phases(cwd: Path, since: float) -> set[str]:
-    """The phases that runs have noted since; what a stopped process has left is no moment of this one."""
+    """Return the phases that runs have reported since then, so without those of stopped processes."""
     phases = set()
     for path in cwd.glob("runs/killed/*/progress.json"):
         try:

@@ -1,4 +1,4 @@
-"""poslab as a wheel in an environment of its own, and another package that brings parts for it."""
+"""poslab as a wheel in a separate environment, and another package with parts for it."""
 
 import configparser
 import re
@@ -14,7 +14,7 @@ EXTENDING = (ROOT / "docs" / "extending.md").read_text()
 
 
 def documented(path: str) -> str:
-    """The file of that name on the page, which shows it whole."""
+    """Return the file of that name, which the page shows completely."""
     found = re.search(rf"^```\w+\n# {re.escape(path)}\n(.*?)^```", EXTENDING, re.DOTALL | re.MULTILINE)
     assert found is not None, path
     return found[1]
@@ -115,7 +115,7 @@ class Verse(TextSource):
 
 
 def write_package(folder: Path) -> Path:
-    """A package with a scheme, two mixers, a text, an objective and a measurement; for PYTHONPATH."""
+    """Write a package with a scheme, two mixers, a text, an objective and a measurement, for PYTHONPATH."""
     for name, content in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,17 +124,17 @@ def write_package(folder: Path) -> Path:
 
 
 def installed_wheel(folder: Path) -> Path:
-    """The command `poslab` of a wheel that is built here and installed without what it depends on.
+    """Build a wheel, install it without its dependencies, and return its command `poslab`.
 
-    That comes from the environment of the tests, whose own poslab is hidden by the wheel's. It is installed
-    as by the format's rules: its files, and a script for the command.
+    The dependencies are those of the tests' environment, whose own poslab the wheel hides. The wheel is
+    installed by the rules of its format: its files, and a script for the command.
     """
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
     subprocess.run(built, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = (folder / "dist").glob("*.whl")
     venv.create(folder / "environment", with_pip=False)
     (packages,) = (folder / "environment" / "lib").glob("python3*/site-packages")
-    # Path files inside that folder are not read, one of which has the checkout.
+    # Path files in that folder are not read; one of them names the checkout.
     of_the_tests = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "of_the_tests.pth").write_text("".join(f"{path}\n" for path in of_the_tests))
     with zipfile.ZipFile(wheel) as archive:

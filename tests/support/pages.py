@@ -1,4 +1,4 @@
-"""The records of a study with every kind of arm, made up here."""
+"""Made-up records of a study with every kind of arm."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ HOSTILE = "<script>window.poslabCanary=1</script>|[x](javascript:alert(1))"
 
 
 def write_study(runs: Path) -> None:
-    """Arms of three seeds: rescaled, never at the target, sometimes at it, not defined past L, hostile."""
+    """Write arms with three seeds: rescaled, never or sometimes at the target, undefined past L, hostile."""
     same = {"config": {"evaluate": {"longest": 8}}}
     for seed in range(3):
         write_rescaled(runs, f"rope-{seed}", LINES, shift=0.01 * seed, seed=seed)

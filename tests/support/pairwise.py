@@ -1,4 +1,4 @@
-"""Cases in which any two values meet that may, instead of every combination of all."""
+"""Cases that contain every allowed pair of values, instead of all combinations."""
 
 from collections.abc import Iterable
 from itertools import combinations, product
@@ -8,12 +8,12 @@ import pytest
 
 
 def pairwise(names: str, *axes: Iterable[Any], **options: Any) -> pytest.MarkDecorator:
-    """A parametrization of `names` by `all_pairs`; `options` as in `pytest.mark.parametrize`."""
+    """Parametrize `names` by `all_pairs`; `options` as in `pytest.mark.parametrize`."""
     return pytest.mark.parametrize(names.split(", "), all_pairs(*axes), **options)
 
 
 def all_pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """A few of all combinations of a value of each axis, with any two values of two axes in one of them.
+    """Return combinations of a value of each axis, so few that any two values of two axes still meet.
 
     A value that is a tuple, such as a scheme and an attention that work together, stays whole and counts as
     its parts: each such tuple is in a case, and each part meets all values of the other axes.
@@ -22,7 +22,7 @@ def all_pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     pairs = [set(combinations(enumerate(case), 2)) for case in every]
     chosen: list[tuple[Any, ...]] = []
     seen: set[Any] = set()
-    for least in range(len(pairs[0]), 0, -1):  # first the cases that bring many new pairs at once
+    for least in range(len(pairs[0]), 0, -1):  # first the cases with many new pairs
         for case, met in zip(every, pairs, strict=True):
             if len(met - seen) >= least:
                 chosen.append(case)

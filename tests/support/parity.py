@@ -1,4 +1,4 @@
-"""Schemes of poslab with random parameters, and what the transformers library has of the same kind."""
+"""Schemes of poslab with random parameters, and their counterparts in the transformers library."""
 
 import torch
 from transformers import modeling_rope_utils as rope_utils
@@ -23,13 +23,13 @@ L = 64  # the training length
 PAIRINGS = ["half", "interleaved"]
 
 
-# Modules of theirs that force it.
+# Their modules that force float32.
 IN_FLOAT32 = (rope_utils, bloom, cohere2, gemma4, gpt_neox, gpt_oss, gptj, inkling, llama, llama4, qwen3)
 IN_FLOAT32 += (qwen3_next, smollm3)
 
 
 class TorchInFloat64:
-    """`torch` as their modules see it, where float32 is float64."""
+    """`torch` for their modules, with float64 as float32."""
 
     float = float32 = torch.float64
 
@@ -38,9 +38,9 @@ class TorchInFloat64:
 
 
 def make_scheme(name, *, width=16, heads=4, context_length=L, **options):
-    """The scheme of that module, all its parameters drawn at random."""
+    """Build the scheme of that module with random parameters."""
     geometry = Geometry(width * heads, heads, context_length, 1)
-    rate = {"rate": 1.0} if "rate" in SCHEMES.get(name, {}) else {}  # of training alone
+    rate = {"rate": 1.0} if "rate" in SCHEMES.get(name, {}) else {}  # used in training only
     scheme = build_scheme({"scheme": name, **rate, **options}, geometry).double()
     with torch.no_grad():
         for parameter in scheme.parameters():
@@ -49,7 +49,7 @@ def make_scheme(name, *, width=16, heads=4, context_length=L, **options):
 
 
 def scattered(count, below):
-    """Ascending positions, as randomised positions are."""
+    """Return ascending positions, like randomised ones."""
     return torch.randperm(below)[:count].sort().values
 
 

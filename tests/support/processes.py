@@ -1,11 +1,11 @@
-"""The processes under a command: found, read and killed."""
+"""Find, read and kill the processes of a command."""
 
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE = 120.0  # seconds that a moment is waited for
+PATIENCE = 120.0  # seconds to wait for a moment
 
 
 def descendants(parent: int) -> list[int]:
@@ -33,7 +33,7 @@ def kill(processes: list[int]) -> None:
 
 
 def command_line(process: int) -> str:
-    """What a process was started with, nothing where it has ended."""
+    """Return the command line of a process, or nothing if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{process}/cmdline").read_text().replace("\0", " ")
     return ""

@@ -1,4 +1,4 @@
-"""Marks of tests that not every processor can run: elsewhere they are skipped, with the reason."""
+"""Marks for tests that need a certain processor; elsewhere they are skipped with the reason."""
 
 import pytest
 

@@ -53,9 +53,9 @@ def write_run(
     tables: Mapping[Any, list[Any]] | None = None,
     **manifest: Any,
 ) -> Path:
-    """A finished run whose validation loss falls as 3 - progress, unless said otherwise.
+    """Write a finished run with a validation loss of 3 - progress unless `curve` is given.
 
-    `tables` are the rows of further tables, or other rows of those that every run has.
+    `tables` has the rows of further tables, or other rows for those that every run has.
     """
     record = RunRecord(runs / study / name)
     whole: dict[str, Any] = {
@@ -117,7 +117,7 @@ def write_run(
 
 
 def seal(directory: Path) -> Path:
-    """List a run's tables as they lie there now in its manifest; the directory."""
+    """List a run's current tables in its manifest; return the directory."""
     record = RunRecord(directory, read_manifest(directory))
     tables = sorted(directory.glob("*.csv"))
     record.update(files={path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in tables})
@@ -125,10 +125,10 @@ def seal(directory: Path) -> Path:
 
 
 def length_rows(sliding: dict[float, float], length: int = L, shift: float = 0.0) -> list[dict[str, Any]]:
-    """Rows of extrapolation.csv, from the sliding loss at each multiple of `length`."""
+    """Return rows of extrapolation.csv, from the sliding loss at each multiple of `length`."""
     rows = []
     for k, loss in sliding.items():
-        # Three segments of unequal difficulty; sliding windows score targets of the first alone.
+        # Three segments of unequal difficulty; sliding windows score targets of the first only.
         for segment, extra in enumerate((0.1, 0.4, 0.1)):
             values = {"non_overlapping": loss + extra, "sliding": loss, "matched": loss + 0.1}
             for protocol, value in values.items():
@@ -140,7 +140,7 @@ def length_rows(sliding: dict[float, float], length: int = L, shift: float = 0.0
 
 
 def position_rows(losses: list[float]) -> list[dict[str, Any]]:
-    """Rows of position.csv, from the loss at each position."""
+    """Return rows of position.csv, from the loss at each position."""
     return [{"position": p, "nll": 4 * loss, "tokens": 4, "bytes": 8} for p, loss in enumerate(losses)]
 
 
@@ -152,7 +152,7 @@ def write_protocols(
     bytes_a_token: int = 2,
     **more: Any,
 ) -> Path:
-    """A finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
+    """Write a finished run with a loss by multiple of L in each protocol, sliding and non-overlapping."""
     losses = {"sliding": sliding, "non_overlapping": plain}
     rows = [
         {"protocol": protocol, "multiple": k, "length": int(k * L), "segment": 0, "nll": 64 * loss,
@@ -171,12 +171,12 @@ def plan(
 
 
 def words(results: Results) -> str:
-    """All that a report claims in words."""
+    """Return all claims of a report as text."""
     return " ".join([*sentences(results), *extrapolation(results), *convergence(results)])
 
 
 def terminal_rows(made: Document) -> list[dict[str, str]]:
-    """The arms as the terminal has them, by the titles of its columns."""
+    """Return the rows of arms in the terminal, by the titles of its columns."""
     titles = [column.title for column in made.terminal.columns]
     return [dict(zip(titles, (cell.text for cell in row), strict=True)) for row in made.terminal.rows]
 
@@ -186,13 +186,13 @@ def row_of(results: Results, run: str) -> dict[str, Any]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below, by its path."""
+    """Return the content of every file below the folder, by relative path."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def answers(exact: dict[tuple[float, float], int], task: str = "passkey", nats: float = 1.0) -> list[Any]:
-    """Rows of probe.csv: of 10 samples, how many are exact at a multiple of L and depth."""
+    """Return rows of probe.csv, from how many of 10 samples are exact at a multiple of L and depth."""
     return [
         {
             "task": task,
@@ -226,7 +226,7 @@ def bounds(values: dict[int, float], layer: int = 0) -> list[Any]:
 
 
 def reaches(distances: list[list[float]]) -> list[Any]:
-    """Rows of attention_distance.csv, from the mean distance of each layer's heads, over 40 queries."""
+    """Return rows of attention_distance.csv, from the mean distance of each layer's heads over 40 queries."""
     return [
         {"layer": layer, "head": head, "queries": 40, "distance": 40 * distance}
         for layer, heads in enumerate(distances)
@@ -235,12 +235,12 @@ def reaches(distances: list[list[float]]) -> list[Any]:
 
 
 def scheme_section(results: Results) -> Section | None:
-    """What the report shows of trained schemes, of whichever measurements."""
+    """Return the section of the report on trained schemes."""
     return next((one for one in document(results).sections if one.name == "schemes"), None)
 
 
 def of_schemes(results: Results, name: str) -> Any:
-    """The chart of that name, or the table of that title, that the report shows of trained schemes."""
+    """Return the chart with that name, or the table with that title, in the section on trained schemes."""
     section = scheme_section(results)
     shown = {**{one.name: one for one in section.charts}, **{one.title: one for one in section.tables}}
     return shown[name]
@@ -256,7 +256,7 @@ OF_ALL = {
 
 
 def write_scheme(runs: Path, name: str, probe: list[Any] | None = None, **more: Any) -> Path:
-    """A finished run with the tables of OF_ALL, empty where no rows are given, and others where some are."""
+    """Write a finished run with the tables of OF_ALL, empty by default, and others if they have rows."""
     tables = {measured.table: more.pop(word, []) for word, measured in OF_ALL.items()}
     if probe is not None:
         tables[Retrieval.table] = probe
@@ -265,8 +265,8 @@ def write_scheme(runs: Path, name: str, probe: list[Any] | None = None, **more: 
     return write_run(runs, name, tables=tables, **more)
 
 
-# As trained, STEEP: the sliding loss is 1.5 at L, so that 1.575 is usable, and the plateau is 2.0.
-GOOD = {1.0: 1.53, 2.0: 1.54, 4.0: 1.56, 8.0: 1.57}  # within 5 % of 1.5, past 1 % already at L
+# As trained, STEEP: the sliding loss is 1.5 at L, so 1.575 is usable, and the plateau is 2.0.
+GOOD = {1.0: 1.53, 2.0: 1.54, 4.0: 1.56, 8.0: 1.57}  # within 5 % of 1.5, but over 1 % already at L
 
 HIGH = {1.0: 2.0, 2.0: 2.0, 4.0: 2.0, 8.0: 2.0}  # a third worse everywhere
 
@@ -286,7 +286,7 @@ def rescaling_config(*names: str, factor: object = 8.0, steps: int = 0) -> dict[
 def write_rescaled(
     runs: Path, name: str, lines: dict[str, tuple[dict[float, float], float]], shift: float = 0.0, **more: Any
 ) -> Path:
-    """A finished run that was measured under other rotations too."""
+    """Write a finished run that was also measured under other rotations."""
     directory = write_run(
         runs, name, shift=shift, **{"sliding": STEEP, "config": rescaling_config(*lines), **more}
     )
@@ -296,7 +296,7 @@ def write_rescaled(
 def add_rescaled(
     directory: Path, lines: dict[str, tuple[dict[float, float], float]], shift: float = 0.0
 ) -> Path:
-    """Measurements under other rotations in a run's record."""
+    """Add measurements under other rotations to a run's record."""
     lengths = [
         {"rescale": rescale, **row}
         for rescale, (sliding, _) in lines.items()

@@ -1,4 +1,4 @@
-"""Runs of seconds, asked for and made in this process, and whether two of them are equal."""
+"""Requests for short runs, runs in this process, and comparisons of two runs."""
 
 import copy
 import shutil
@@ -33,7 +33,7 @@ from support.models import ATTENTIONS, POSITIONS
 
 
 def own_cache(folder: Path) -> Path:
-    """A cache of its own, with what is known of the code already: reading all of it takes a second."""
+    """Prepare a separate cache with the known fingerprints of the code, which take a second to compute."""
     known = planning_directory() / "sources.json"
     if known.exists():
         (folder / "planning").mkdir(parents=True)
@@ -42,7 +42,7 @@ def own_cache(folder: Path) -> Path:
 
 
 class Told:
-    """A watcher that keeps what training tells: rows, (step, loss), and the states at `keep`."""
+    """An observer that stores the reports of training: rows, (step, loss), and the states at steps `keep`."""
 
     def __init__(self, keep: Collection[int] = ()) -> None:
         self.rows: list[Any] = []
@@ -64,13 +64,13 @@ class Told:
         return step in self.keep
 
     def checkpoint(self, step: int, state: Any) -> None:
-        self.states[step] = from_bytes(to_bytes(state))  # as it is on disk: training changes its tensors
+        self.states[step] = from_bytes(to_bytes(state))  # as on disk, since training changes its tensors
 
 
 def trained(
     wanted: Request, state: Any = None, keep: Collection[int] = (), callbacks: Sequence[Callback] = ()
 ) -> tuple[GPT, Told]:
-    """The model of a training and what it told; with `state` it goes on from there."""
+    """Train, resuming from `state` if there is one; return the model and its observer."""
     config = resolve(wanted.config)
     corpus = prepare(config.data)
     gpt, told = build(config, corpus.vocabulary), Told(keep)
@@ -79,12 +79,12 @@ def trained(
 
 
 def make(wanted: Request, runs: Path) -> Manifest:
-    """Make a run in this process; its manifest."""
+    """Run a request in this process; return its manifest."""
     return run(plan(wanted, runs), RunDisplay("made", quiet=True), Stopper())
 
 
 class StopsAt(RunDisplay):
-    """Raises a signal when it is told of a step."""
+    """Raises SIGTERM at a step."""
 
     def __init__(self, step: int) -> None:
         super().__init__("stopped", quiet=True)
@@ -97,7 +97,7 @@ class StopsAt(RunDisplay):
 
 @cache
 def _composed() -> dict[str, Any]:
-    """The settings of a run of seconds on the copy task, as a command has them."""
+    """Return the settings of a short run on the copy task, as composed for a command."""
     settings = tiny(
         model__layers=2,
         trainer__max_steps=20,
@@ -114,7 +114,7 @@ def _composed() -> dict[str, Any]:
 
 
 def request(study: str = "test", **changes: Any) -> Request:
-    """A checked request for a run of seconds on the copy task; `changes` `a__b` for a.b."""
+    """Return a checked request for a short run on the copy task; `changes` as `a__b` for a.b."""
     plain = {**_composed(), "study": study}
     # More validations than steps are refused.
     steps = changes.get("trainer__max_steps", 20)
@@ -134,7 +134,7 @@ INLINE = {"name": "inline", "runs_per_gpu": 1, "cores_per_run": 1, "restarts": 0
 
 
 def inline(folder: Path, pos: str = "rope", attention: str = "flash", **changes: Any) -> Request:
-    """A request that `run_study` makes in this process; runs and reports lie in `folder`."""
+    """Return a request that `run_study` runs in this process; runs and reports are in `folder`."""
     parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention], "launcher": INLINE}
     places = {"runs": str(folder / "runs"), "reports": str(folder / "reports")}
     study = changes.pop("study", "test")
@@ -145,13 +145,13 @@ TRACKED = {"name": "wandb", "project": "poslab", "checkpoints": True}
 
 
 def tracked_request(pos: str = "rope", logger: Any = TRACKED, **changes: Any) -> Request:
-    """A request for six steps with five validations, of which W&B is told."""
+    """Return a request for six steps with five validations, logged to W&B."""
     changes = {"trainer__max_steps": 6, "trainer__warmup_steps": 2, **changes}
     return replace(request("shown", pos=POSITIONS[pos], logger=logger, **changes), pos=pos)
 
 
 def stopped(job: Job, display: RunDisplay | None = None, stopper: Stopper | None = None) -> Job:
-    """Make a run that is stopped by a signal."""
+    """Run a job that is stopped by a signal."""
     with pytest.raises(Stopped), (stopper or Stopper()).installed() as listening:
         run(job, display or RunDisplay("made", quiet=True), listening)
     return job
@@ -161,11 +161,11 @@ def stopped_at(step: int, wanted: Request, runs: Path) -> Job:
     return stopped(plan(wanted, runs), StopsAt(step))
 
 
-CLOCK = ("second", "started", "finished")  # what the columns that tell of the machine's speed are called
+CLOCK = ("second", "started", "finished")  # parts of the names of columns that depend on the machine's speed
 
 
 def assert_equal_results(one: Path, other: Path) -> None:
-    """Weights, every table but for its times, and the digest of the batches."""
+    """Compare weights, every table except its times, and the digest of the batches."""
     manifests = [read_manifest(directory) for directory in (one, other)]
     assert [manifest.status for manifest in manifests] == ["done", "done"]
     assert weights_digest(one) == weights_digest(other)
@@ -183,7 +183,7 @@ def weights_digest(directory: Path) -> str:
 
 
 def validation_losses(table: Path) -> dict[int, float]:
-    """The validation loss by step, as metrics.csv has it."""
+    """Return the validation loss by step in metrics.csv."""
     return {
         int(row["step"]): float(row["validation_nll"]) / float(row["validation_tokens"])
         for row in read(table)

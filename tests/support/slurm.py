@@ -1,4 +1,4 @@
-"""A Slurm cluster of this one machine, and the launcher that is tried on it."""
+"""A Slurm cluster on this machine, and the launcher that is tested on it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from support.tasks import ends, make_task
 
 CLUSTER = ROOT / "tests" / "slurm" / "cluster.sh"
 ENDS_ON_SIGTERM = "import signal, time, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-# As a run does: the first SIGTERM begins a checkpoint, which takes a while; a second one breaks it off.
+# Like a run: the first SIGTERM begins a checkpoint, which takes a while; a second one aborts it.
 WRITES_ON_SIGTERM = """
 import os, signal, sys, time
 from pathlib import Path
@@ -56,7 +56,7 @@ print("second turn")
 
 @contextmanager
 def cluster_in(folder: Path, tracking: str = "linuxproc") -> Iterator[Path]:
-    """A cluster of this machine, whose files lie in `folder`."""
+    """Start a cluster on this machine, with its files in `folder`."""
     if shutil.which("slurmctld") is None or os.getuid() != 0:
         pytest.skip("needs root, and Slurm: tests/slurm/cluster.sh install")
     started = subprocess.run(
@@ -88,14 +88,14 @@ def task(folder: Path, code: str, name: str = "run", devices: int = 1, cuda: boo
 
 
 def started(made: Task, **changes: object) -> Launcher:
-    """A launcher that has begun the task."""
+    """Return a launcher that has started the task."""
     own = launcher(**changes)
     assert own.start(made)
     return own
 
 
 def end_of(made: Task) -> End:
-    """How a task ends under a launcher of its own."""
+    """Return how a task ends with a separate launcher."""
     (end,) = ends(started(made))
     return end
 

@@ -1,4 +1,4 @@
-"""Tasks of a launcher that are small programs of their own."""
+"""Tasks of a launcher that are small programs."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ print("to stderr", file=sys.stderr)
 def make_task(
     folder: Path, *program: str, name: str = "run", cuda: bool = False, devices: int = 1, nodes: int = 1
 ) -> Task:
-    """A task that runs a program of Python, given as text, with its arguments."""
+    """Return a task that runs a Python program, given as text, with its arguments."""
     log = folder / "logs" / f"{name}.txt"
     return Task(name, (sys.executable, "-c", *program), folder, log, folder, cuda, devices, nodes)
 
@@ -33,7 +33,7 @@ def make_task(
 def until(
     condition: Callable[[], object], seconds: float = PATIENCE, command: Popen[bytes] | Forked | None = None
 ) -> None:
-    """Wait for the condition, which must come while the `command` runs."""
+    """Wait until the condition is true, which has to happen while the `command` runs."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -42,7 +42,7 @@ def until(
 
 
 def ends(of: Launcher, number: int = 1) -> list[End]:
-    """How so many tasks of a launcher ended."""
+    """Return the ends of so many tasks of a launcher."""
     found: list[End] = []
 
     def are_there() -> bool:
@@ -54,12 +54,12 @@ def ends(of: Launcher, number: int = 1) -> list[End]:
 
 
 def said(task: Task) -> str:
-    """What a task has printed so far."""
+    """Return what a task has printed so far."""
     return task.log.read_text() if task.log.exists() else ""
 
 
 def what_it_said(task: Task) -> dict[str, Any]:
-    """Of a task that runs WHO."""
+    """Return the values printed by a task that runs WHO."""
     lines = task.log.read_text().splitlines()
     told: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
     return told

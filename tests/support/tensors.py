@@ -1,4 +1,4 @@
-"""The sizes of the tensors that code makes."""
+"""The sizes of tensors that code creates."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Largest(TorchDispatchMode):
-    """The most numbers of any tensor that an operation returns."""
+    """Records the size of the largest tensor that an operation returns."""
 
     numbers = 0
 

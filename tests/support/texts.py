@@ -33,7 +33,7 @@ def write_documents(directory: Path, count: int, size: int = 300) -> Path:
 
 
 def write_short_documents(directory: Path, count: int = 400, longest: int = 90) -> Path:
-    """Documents of 4 to `longest` bytes, no two alike."""
+    """Write documents of 4 to `longest` bytes, all different."""
     directory.mkdir()
     for number in range(count):
         (directory / f"{number:03}.txt").write_text(f"{number:03} " + "abc " * (number * 7 % longest // 4))
@@ -45,7 +45,7 @@ def documents(corpus: Corpus, part: str) -> list[bytes]:
 
 
 def trained_tokenizer(path: Path, texts: Sequence[str], entries: int = 300) -> Path:
-    """A byte-level BPE with a special token, as the `tokenizers` library saves it."""
+    """Train a byte-level BPE with a special token, and save it as the `tokenizers` library does."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -60,9 +60,9 @@ def trained_tokenizer(path: Path, texts: Sequence[str], entries: int = 300) -> P
 
 
 def trained_in_characters(path: Path, texts: Sequence[str], prefix: str = "normalizer") -> Path:
-    """A BPE as SentencePiece trains one, its spaces written as \u2581, characters that it lacks in bytes.
+    """Train a BPE like SentencePiece, with \u2581 for spaces, and bytes for characters that it lacks.
 
-    `prefix`: what puts a space before each text; none in a third kind, as in Gemma's.
+    `prefix` is the part that adds a space before each text; a third kind, such as Gemma's, has none.
     """
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -72,7 +72,7 @@ def trained_in_characters(path: Path, texts: Sequence[str], prefix: str = "norma
     names = ["<unk>", "<s>", "</s>", *(f"<0x{value:02X}>" for value in range(256))]
     names += [name for name in learned["vocab"] if name != "<unk>"]
     merges = [tuple(merge) for merge in learned["merges"]]
-    if prefix == "none":  # Gemma's have a tab for its byte, and runs of spaces that are added tokens, too
+    if prefix == "none":  # Gemma's also have a tab for its byte, and runs of spaces as added tokens
         names[names.index("<0x09>")] = "\t"
         names.append(2 * "\u2581")
         merges.append(("\u2581", "\u2581"))

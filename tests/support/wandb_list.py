@@ -1,4 +1,4 @@
-"""The list in docs/wandb.md of what W&B has of one run, and what the stand-in or a file has got of one."""
+"""The list in docs/wandb.md of the data that W&B has of a run, and the data in the stand-in or a file."""
 
 import json
 import re
@@ -16,7 +16,7 @@ MARK = "<!-- list of a run -->"
 
 
 def documented() -> dict[str, list[str]]:
-    """The names that the page lists, by section; those in brackets need not be there."""
+    """Return the names listed on the page, by section; those in brackets are optional."""
     text = (ROOT / "docs" / "wandb.md").read_text().partition(MARK)[2]
     block = text.partition("```\n")[2].partition("```")[0]
     sections: dict[str, list[str]] = {}
@@ -29,9 +29,9 @@ def documented() -> dict[str, list[str]]:
 
 
 def leet(files: Path, *flags: str) -> str:
-    """What W&B's own reader finds in the files of a run, which need not have an end, as JSON.
+    """Return the files of a run, which may be incomplete, as JSON from W&B's own reader.
 
-    As `wandb leet inspect` starts it, which takes two seconds to import what it does not need for that.
+    It is called as by `wandb leet inspect`, which takes two seconds for imports that are not needed here.
     """
     (file,) = files.resolve().glob("run-*.wandb")
     reader = [get_core_path(), "leet", "inspect", "--no-observability", "--json", *flags]
@@ -40,18 +40,18 @@ def leet(files: Path, *flags: str) -> str:
 
 
 def in_file(part: Path) -> list[dict[str, Any]]:
-    """The rows of a run's history in its file."""
+    """Return the rows of a run's history in its file."""
     records = map(json.loads, leet(part).splitlines())
     return [record["history"]["item"] for record in records if record["type"] == "history"]
 
 
 def stands_for(listed: str, name: str) -> bool:
-    """Whether a name on the page is that of `name`; `<...>` is anything but a separator."""
+    """Return whether a name on the page matches `name`; `<...>` matches anything except a separator."""
     return bool(re.fullmatch(re.sub("<[^>]+>", "[^/]+", re.escape(listed.strip("[]"))), name))
 
 
 def sent(run: Run) -> dict[str, set[str]]:
-    """The names of all that the stand-in has of a run, by the page's sections."""
+    """Return the names of everything that the stand-in has of a run, by the page's sections."""
     history = {key for row in run.history for key in row}
     return {
         "config": set(_dotted(run.config)),

@@ -1,4 +1,4 @@
-"""Lightning callbacks of the user's, by configuration and as objects."""
+"""A user's Lightning callbacks, by configuration and as objects."""
 
 import random
 import sys
@@ -18,7 +18,7 @@ from support.commands import called, tiny
 from support.runs import request, trained
 
 ARGUMENTS = tiny(logger="local", trainer__max_steps=20, evaluate__validations=10, evaluate__longest=2)
-# The loss never falls by so much: the second validation, at step 4, is no better than the first.
+# The loss never falls by so much, so the second validation, at step 4, is no improvement.
 STOPPING = (
     "callbacks=[early_stopping]",
     "callbacks.early_stopping.min_delta=9",
@@ -43,7 +43,7 @@ class NoCallback:
 """
 
 
-def test_early_stopping_ends_a_run_which_says_so(tmp_path):
+def test_early_stopping_ends_a_run_and_is_recorded(tmp_path):
     run = poslab.train(poslab.compose(*ARGUMENTS, *STOPPING), tmp_path / "mine")
     assert list(run.table("metrics").step) == [2, 4, 6]
     assert run.manifest.status == "done"
@@ -74,7 +74,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
     del sys.modules["own_callbacks"]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    # Where that package is not.
+    # Without that package.
     called("evaluate", f"checkpoint={run.path}", "evaluate.segments=2", cwd=elsewhere)
 
 
@@ -89,7 +89,7 @@ def test_a_callback_of_the_users_own_package(tmp_path, monkeypatch):
         ("pytorch_lightning.callbacks.ModelCheckpoint", "trainer.checkpoint_seconds"),
     ],
 )
-def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
+def test_objects_that_are_not_callbacks_are_refused(target, reason, tmp_path, monkeypatch):
     (tmp_path / "own_callbacks.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(poslab.ConfigError, match=reason) as refused:
@@ -102,7 +102,7 @@ def test_what_is_no_callback_is_refused(target, reason, tmp_path, monkeypatch):
     ("given", "reason"),
     [(ModelCheckpoint(), r"checkpoint\.pt"), (Callback, r"pass objects such as MyCallback\(\)")],
 )
-def test_an_object_that_is_no_callback_or_writes_checkpoints_is_refused(given, reason, tmp_path):
+def test_a_callback_that_writes_checkpoints_is_refused(given, reason, tmp_path):
     with pytest.raises(poslab.ConfigError, match=reason):
         poslab.train(request(), tmp_path / "mine", callbacks=[given])
     assert not (tmp_path / "mine").exists()
@@ -117,24 +117,24 @@ def test_a_callback_that_ends_training_between_two_validations_leaves_a_last_row
     assert list(run.table("metrics").step) == [2, 4, 5]
 
 
-def test_a_training_that_a_callback_has_ended_does_not_go_on_from_its_checkpoint():
+def test_a_training_ended_by_a_callback_does_not_resume_from_its_checkpoint():
     wanted = poslab.compose(*ARGUMENTS, *STOPPING)
-    _, told = trained(wanted, keep=(6,))
-    _, rest = trained(wanted, told.states[6])
-    assert told.ended.step == rest.ended.step == 6
-    assert [step for step, _ in told.steps] == [1, 2, 3, 4, 5, 6]
+    _, observer = trained(wanted, keep=(6,))
+    _, rest = trained(wanted, observer.states[6])
+    assert observer.ended.step == rest.ended.step == 6
+    assert [step for step, _ in observer.steps] == [1, 2, 3, 4, 5, 6]
     assert rest.steps == []
     assert rest.rows == []
 
 
-def test_averaged_weights_are_a_runs_own_also_where_only_the_end_of_training_was_left():
-    gpt, told = trained(request(), keep=(5, 20), callbacks=[EMAWeightAveraging(decay=0.9)])
+def test_averaged_weights_are_stored_also_if_only_the_end_of_training_was_left():
+    gpt, observer = trained(request(), keep=(5, 20), callbacks=[EMAWeightAveraging(decay=0.9)])
     for step in (5, 20):
-        again, _ = trained(request(), told.states[step], callbacks=[EMAWeightAveraging(decay=0.9)])
+        again, _ = trained(request(), observer.states[step], callbacks=[EMAWeightAveraging(decay=0.9)])
         assert all(map(torch.equal, again.parameters(), gpt.parameters()))
 
 
-def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
+def test_random_numbers_continue_from_a_checkpoint():
     class Drawing(Callback):
         def __init__(self) -> None:
             self.drawn: list[Any] = []
@@ -143,7 +143,7 @@ def test_random_numbers_go_on_from_a_checkpoint_as_they_were_drawn():
             self.drawn.append((torch.rand(()).item(), np.random.rand(), random.random()))
 
     whole, rest = Drawing(), Drawing()
-    _, told = trained(request(), keep=(8,), callbacks=[whole])
-    trained(request(), told.states[8], callbacks=[rest])
+    _, observer = trained(request(), keep=(8,), callbacks=[whole])
+    trained(request(), observer.states[8], callbacks=[rest])
     assert len(whole.drawn) == 20
     assert rest.drawn == whole.drawn[8:]

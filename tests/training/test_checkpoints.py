@@ -12,8 +12,8 @@ from poslab.study.run.stopping import Stopped
 from poslab.training.checkpoints import STATE_FORMAT, newest_checkpoint, write_checkpoint, writer
 
 
-def test_a_checkpoint_is_never_whole_in_memory():
-    """A large model has no room for a second copy of its state."""
+def test_a_checkpoint_is_written_without_a_copy_in_memory():
+    """For a large model a second copy of its state would not fit."""
 
     class Disk:
         largest = total = 0
@@ -33,7 +33,7 @@ def test_a_checkpoint_is_never_whole_in_memory():
 
 @pytest.mark.parametrize("room", [0, 1, 5, 9])
 def test_a_disk_that_fills_while_a_checkpoint_is_written_is_named(room):
-    """PyTorch's own error at the end of its archive would not be waited for."""
+    """PyTorch's own error at the end of its archive would not lead to waiting."""
 
     class Disk(io.BytesIO):
         left = room
@@ -49,7 +49,7 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written_is_named(room):
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_who_stops_a_run_that_waits_for_the_disk_is_heard(tmp_path, monkeypatch):
+def test_a_run_that_waits_for_the_disk_can_be_stopped(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "full")
 

@@ -1,4 +1,4 @@
-"""Training and whole runs on a GPU do what they do on a CPU."""
+"""Training and whole runs on a GPU give the results of a CPU."""
 
 import os
 from unittest.mock import patch
@@ -18,8 +18,8 @@ from support.models import ATTENTIONS, PAIRS, POSITIONS, SCHEMES
 from support.runs import make, request, trained
 
 PROBE = {"tasks": ["passkey", "copy"], "share": 0.5, "samples": 3, "depths": 3}
-LAST_DIGITS = 2e-3  # a GPU adds numbers up in any order, so the last digits differ from run to run
-# Of each scheme; flash refuses some.
+LAST_DIGITS = 2e-3  # a GPU sums in any order, so the last digits differ from run to run
+# One attention for each scheme; flash refuses some.
 ATTENTION = {pos: kind for kind in ("softmax", "flash") for pos, works in PAIRS if works == kind}
 
 
@@ -36,9 +36,9 @@ def curve(told, after=0):
     ]
 
 
-@pytest.mark.parametrize("device", [CUDA])  # on a CPU to the bit: test_training.py
+@pytest.mark.parametrize("device", [CUDA])  # on a CPU bit for bit: test_training.py
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_training_goes_on_from_a_state(device, precision):
+def test_training_resumes_from_a_state(device, precision):
     wanted = on(device, trainer__precision=precision, trainer__accumulate=2, pos=POSITIONS["rope_randomised"])
     _, whole = trained(wanted, keep=(8,))
     _, rest = trained(wanted, whole.states[8])
@@ -48,10 +48,10 @@ def test_training_goes_on_from_a_state(device, precision):
 
 
 @pytest.mark.parametrize("device", [CUDA])  # two processes on a CPU: test_ranks.py
-def test_one_process_under_ddp_has_the_curve_of_one_without(device, monkeypatch):
+def test_one_process_with_ddp_has_the_curve_of_one_without(device, monkeypatch):
     _, alone = trained(on(device))
     monkeypatch.setattr(loop, "_strategy", lambda options: "ddp")
-    with patch.dict(os.environ):  # Lightning sets LOCAL_RANK, and a command that finds it waits for others
+    with patch.dict(os.environ):  # Lightning sets LOCAL_RANK, with which commands wait for others
         _, together = trained(on(device))
     torch.distributed.destroy_process_group()
     assert together.ended.batches == alone.ended.batches
@@ -101,7 +101,7 @@ def test_compiled_blocks_train_the_same_curve(device, pos):
 @pytest.mark.parametrize("device", [CUDA])
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_no_step_waits_for_the_device(device, pos):
-    """Forward, backward, clipping and optimizer; PyTorch raises where the processor would have to wait."""
+    """Forward, backward, clipping and optimizer; PyTorch raises an error if the CPU would have to wait."""
     attention = ATTENTIONS[ATTENTION[pos]]
     config = resolve(on(device, pos=SCHEMES[pos], attention=attention, model__layers=4).config)
     corpus = prepare(config.data)
@@ -117,7 +117,7 @@ def test_no_step_waits_for_the_device(device, pos):
         optimizer.step()
         optimizer.zero_grad()
 
-    step(0)  # compiles, and makes the optimizer's state
+    step(0)  # compiles, and creates the optimizer's state
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -20,7 +20,7 @@ from support.runs import Told, request
     [("rope", "flash"), ("alibi", "linear"), ("fox", "softmax"), ("rope", "performer")],
 )
 def test_a_hook_on_every_module_runs_in_training_and_in_evaluation(pos, attention):
-    """Of every module that is called: a scheme's hooks are called themselves, and a list holds the blocks."""
+    """For every called module; methods of a scheme are called directly, and a list contains the blocks."""
     steps = {"trainer__max_steps": 2, "trainer__warmup_steps": 1, "trainer__precision": "float32"}
     config = request(pos=POSITIONS[pos], attention=ATTENTIONS[attention], **steps).config
     corpus = prepare(config.data)
@@ -54,13 +54,13 @@ class Unnamed(Mode):
 
 
 def test_a_measurement_finds_the_model_in_evaluation_mode(tmp_path, monkeypatch):
-    """So that what a mixer of one's own does in training only, such as dropout, is not measured."""
+    """So that effects of a user's mixer in training only, such as dropout, are not measured."""
     monkeypatch.setattr(poslab.measures, "measurements", lambda: (Mode(),))
     run = poslab.train(request(), tmp_path / "mine")
     assert (run.path / "test_hooks.csv").read_text() == "training\n0.0\n"
 
 
-def test_a_row_of_a_measurement_with_a_column_that_it_does_not_name_is_refused(tmp_path, monkeypatch):
+def test_a_row_with_a_column_that_the_measurement_does_not_declare_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(poslab.measures, "measurements", lambda: (Unnamed(),))
     with pytest.raises(ValueError, match="test_hooks: its columns are mode, and rows have training"):
         poslab.train(request(), tmp_path / "mine")

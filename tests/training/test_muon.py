@@ -1,4 +1,4 @@
-"""Muon: which parameters it moves, and its step beside the formula and PyTorch's own."""
+"""Muon: the parameters that it updates, and its step compared with the formula and PyTorch's Muon."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SIZES = {"layers": 2, "width": 32, "heads": 4, "query_groups": 2, "mlp": "swiglu
 
 
 def trained_by(optimizer, **model):
-    """A model in float64 with gradients, and its optimizer."""
+    """Return a model in float64 with gradients, and its optimizer."""
     wanted = request(
         pos=SCHEMES["t5"],
         model={**SIZES, "canon": ["a", "d"], **model},
@@ -31,7 +31,7 @@ def trained_by(optimizer, **model):
 
 
 def move(gpt, optimizer, steps):
-    """Some steps on fixed gradients; the gradients of each step by parameter."""
+    """Take some steps with fixed gradients; return the gradients of each step by parameter."""
     stream = torch.Generator().manual_seed(3)
     given = []
     for _ in range(steps):
@@ -43,7 +43,7 @@ def move(gpt, optimizer, steps):
 
 
 def newton_schulz(matrix):
-    """As Jordan et al. print it, in float64."""
+    """Orthogonalise as printed by Jordan et al., in float64."""
     x = matrix / matrix.norm()
     if matrix.shape[0] > matrix.shape[1]:
         x = x.T
@@ -54,13 +54,13 @@ def newton_schulz(matrix):
 
 
 def stacked(name, matrix):
-    """The matrices that lie in one: queries, keys and values, and the two halves of SwiGLU."""
+    """Return the matrices stacked in one: queries, keys and values, or the two halves of SwiGLU."""
     if name.endswith("query_key_value.weight"):
         return matrix.split([32, 16, 16])
     return matrix.chunk(2) if name.endswith("expand.weight") else (matrix,)
 
 
-def test_two_steps_are_the_formula_for_hidden_matrices_and_adamw_for_all_else():
+def test_two_steps_follow_the_formula_for_hidden_matrices_and_adamw_for_others():
     gpt, optimizer = trained_by("muon", tied=False)
     twin, adamw = trained_by("adamw", tied=False)
     before = {name: parameter.detach().clone() for name, parameter in gpt.named_parameters()}
@@ -80,7 +80,7 @@ def test_two_steps_are_the_formula_for_hidden_matrices_and_adamw_for_all_else():
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-13, rtol=1e-11)
 
 
-def test_a_single_matrix_moves_as_with_pytorchs_muon_but_for_its_rounding():
+def test_a_single_matrix_changes_as_with_pytorchs_muon_up_to_rounding():
     gpt, optimizer = trained_by("muon")
     twin, _ = trained_by("muon")
     names = [f"blocks.{layer}.attention.project_attention.weight" for layer in range(2)]
@@ -95,7 +95,7 @@ def test_a_single_matrix_moves_as_with_pytorchs_muon_but_for_its_rounding():
         assert difference.norm() < 0.03 * moved
 
 
-def test_the_foreseen_checkpoint_has_one_moment_of_each_hidden_matrix():
+def test_the_estimated_checkpoint_has_one_moment_for_each_hidden_matrix():
     gpt, _ = trained_by("muon", canon=[])
     hidden = sum(parameter.numel() for parameter in gpt.blocks.parameters() if parameter.ndim == 2)
     adamw, muon = (request(model=SIZES, trainer__optimizer=name).config for name in ("adamw", "muon"))

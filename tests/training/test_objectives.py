@@ -37,8 +37,8 @@ def package(tmp_path_factory, monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-def test_the_loss_and_its_gradient_are_those_of_all_targets_whatever_the_parts(parts):
-    """Microbatches have different numbers of masked tokens: each counts by its targets."""
+def test_the_loss_and_its_gradient_are_over_all_targets_for_any_microbatches(parts):
+    """Microbatches have different numbers of masked tokens, and each counts by its targets."""
     losses, gradients = [], []
     for accumulate in (1, parts):
         config = request(objective=MASKED, trainer__accumulate=accumulate).config
@@ -67,7 +67,7 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
     found = []
     for directory in sorted((tmp_path / "runs" / "test").glob("[!.]*-seed0-*")):
         table = read(directory / "extrapolation.csv")
-        assert {row["protocol"] for row in table} == {"non_overlapping"}  # a window has no end that is scored
+        assert {row["protocol"] for row in table} == {"non_overlapping"}  # no end of a window is scored
         by_length = {}
         for row in table:
             by_length.setdefault(row["length"], []).append((row["segment"], row["tokens"], row["bytes"]))
@@ -88,8 +88,8 @@ def test_a_study_scores_the_same_masked_targets_in_every_arm_and_at_every_length
     assert "loss_4x" in (tmp_path / "reports" / "test" / "summary.csv").read_text()
 
 
-def test_every_window_of_a_model_that_sees_both_sides_is_run_by_itself():
-    """The first half of a longer window has other losses than the window that it is."""
+def test_every_window_of_a_two_sided_model_is_run_separately():
+    """The first half of a longer window has other losses than the same tokens as a window."""
     gpt = make_gpt(POSITIONS["rope"], ATTENTIONS["flash"], vocabulary=51, causal=False).eval()
     windows = np.random.default_rng(0).integers(0, 50, (2, 2 * 64 + 1))
     tokens, targets = build_objective(MASKED).of_evaluation(windows, 50)
@@ -98,13 +98,13 @@ def test_every_window_of_a_model_that_sees_both_sides_is_run_by_itself():
         starts = range(64, 128, row["length"])
         cut = [slice(start, start + row["length"]) for start in starts]
         segment = row["segment"]
-        given = (np.stack([each[segment, part] for part in cut]) for each in (tokens, targets))
-        assert row["nll"] == pytest.approx(token_losses(gpt, *given).sum(), rel=1e-9)
+        arguments = (np.stack([each[segment, part] for part in cut]) for each in (tokens, targets))
+        assert row["nll"] == pytest.approx(token_losses(gpt, *arguments).sum(), rel=1e-9)
     assert {row["length"] for row in rows} == {16, 32, 64}
 
 
 def _nothing_leaks(gpt, vocabulary):
-    """A masked token changes the target, and not what is said of it; a token after it changes that."""
+    """A masked token changes its target but not its prediction; a token after it changes the prediction."""
     windows = np.arange(2 * 33).reshape(2, 33) % vocabulary
     objective = build_objective(MASKED)
     tokens, targets = objective.of_evaluation(windows, vocabulary)
@@ -130,13 +130,13 @@ def _nothing_leaks(gpt, vocabulary):
         (lambda windows: (windows[:, 1:] + 200,) * 2, "from 201 to 265, but the model has 0 to 255"),
     ],
 )
-def test_examples_that_the_model_cannot_be_given_are_refused_before_training(examples, message, monkeypatch):
+def test_invalid_examples_are_refused_before_training(examples, message, monkeypatch):
     monkeypatch.setattr(Causal, "examples", lambda self, windows, *_: examples(windows))
     with pytest.raises(ConfigError, match=message):
         check_parts(request().config, 256)
 
 
-def test_masks_have_the_shares_asked_for_and_each_window_has_a_target():
+def test_masks_have_the_requested_shares_and_each_window_has_a_target():
     windows = np.random.default_rng(0).integers(0, 50, (400, 65))
     tokens, targets = build_objective(MASKED).of_step(windows, 50, seed=1, step=2)
     scored = targets != UNSCORED

@@ -29,8 +29,8 @@ def training(text, windows="packed", **changes):
 @pytest.mark.parametrize(
     ("pos", "attention"), [("rope", "flash"), ("learned", "softmax"), ("t5", "linear"), ("fox", "flash")]
 )
-def test_the_step_is_that_of_each_document_by_itself(text, pos, attention):
-    """Loss and gradients against the model on each part of a document, cut out of the joined windows."""
+def test_the_step_equals_that_on_separate_documents(text, pos, attention):
+    """Loss and gradients compared with the model on each part of a document, cut from the joined windows."""
     parts = {"pos": POSITIONS[pos], "attention": ATTENTIONS[attention]}
     config, corpus = training(text, **parts)
     joined = TrainingBatches(training(text, "joined", **parts)[0], corpus)[2]
@@ -56,7 +56,7 @@ def test_the_step_is_that_of_each_document_by_itself(text, pos, attention):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-5, atol=1e-9)
 
 
-def test_rows_of_another_number_at_each_step_are_not_compiled(text, tmp_path, monkeypatch):
+def test_a_varying_number_of_rows_is_not_compiled(text, tmp_path, monkeypatch):
     packed = {**text, "windows": "packed"}
     with pytest.raises(ConfigError, match=r"trainer\.compile=false"):
         plan(request(data=packed, trainer__compile=True), tmp_path)

@@ -1,4 +1,4 @@
-"""One run on several processes: the same curve as on one, and the same bits when it goes on."""
+"""A run on several processes: the same curve as on one, and the same bits after it is resumed."""
 
 import os
 import random
@@ -27,7 +27,7 @@ from support.runs import assert_equal_results, request
 from support.tasks import until
 
 RUN = {"study": "killed", "logger": "local", "evaluate__longest": 2}
-# With all that is measured of a text, each batch of which is computed by one of the processes.
+# With all measurements of a text; each batch is computed by one of the processes.
 OF_TEXT = [
     *tiny(**RUN, context_length=128, evaluate__recalibration_steps=2, evaluate__needles=4),
     "evaluate.rescale=[none,ntk,drop]",
@@ -67,14 +67,14 @@ def shared(strategy, tmp_path_factory):
 
 @contextmanager
 def two_processes(cwd, *settings):
-    """The processes of a run, as a launcher starts them that starts all by itself; and the run's folder."""
+    """Yield the processes of a run, as a launcher that starts all would start them, and its folder."""
     with patch.dict(os.environ, environment(cwd), clear=True), socket.create_server(("", 0)) as free:
         job = plan(poslab.compose(*settings), cwd / "runs")
         place = {"NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     file = request_file(job.directory)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(request_text(job))
-    threads = max(1, len(cores()) // 2)  # as many as those that the command starts
+    threads = max(1, len(cores()) // 2)  # as many as the command starts
     variables = {**environment(cwd), **place, "OMP_NUM_THREADS": str(threads)}
     with (cwd / "printed.txt").open("ab") as log:
         processes = [
@@ -123,8 +123,8 @@ def test_several_processes_train_the_same_curve(single, shared):
     assert shared.name == single.name
 
 
-def test_several_processes_measure_what_one_does(shared, tmp_path):
-    """To the last digit; but training on without the rotation adds in another order."""
+def test_several_processes_measure_the_same_as_one(shared, tmp_path):
+    """To the last digit; except that training without the rotation sums in another order."""
     alone = called("evaluate", f"checkpoint={shared}", cwd=tmp_path, script="poslab")
     (said,) = (line for line in alone.stdout.splitlines() if "the same numbers" in line)
     assert set(re.findall(r"\w+\.csv", said)) <= {"rescaled.csv", "rescaled_position.csv"}
@@ -132,9 +132,9 @@ def test_several_processes_measure_what_one_does(shared, tmp_path):
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The folder of a run in parts that lost a process, and whose processes were stopped once it went on.
+    """The folder of a sharded run that lost a process, was resumed, and then stopped.
 
-    Lost is one of the others, which keeps no record.
+    The lost process is not the first, so it writes no record.
     """
     cwd, chance = tmp_path_factory.mktemp("stopped"), random.Random(7)
     printed = cwd / "printed.txt"
@@ -158,14 +158,14 @@ def workers(command):
 
 
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
-def test_processes_that_were_killed_and_stopped_go_on_to_the_same_bits(shared, stopped, tmp_path):
+def test_killed_and_stopped_processes_resume_to_the_same_bits(shared, stopped, tmp_path):
     directory = made_by_two(copytree(stopped, tmp_path / "again"), *SHARED["fsdp"])
     assert_equal_results(shared, directory)
     assert read_manifest(directory).processes == 3
 
 
 @pytest.mark.parametrize("strategy", ["fsdp"], indirect=True)
-def test_a_run_goes_on_on_other_devices(single, stopped, tmp_path):
+def test_a_run_resumes_on_other_devices(single, stopped, tmp_path):
     cwd = copytree(stopped, tmp_path / "again")
     directory = only_run(cwd, *OF_A_TASK)
     assert_same_curve(single, directory)
@@ -173,8 +173,8 @@ def test_a_run_goes_on_on_other_devices(single, stopped, tmp_path):
     assert "devices=1 after 2" in note
 
 
-def test_where_all_processes_diverge_only_the_first_says_so(tmp_path, monkeypatch):
-    """An error in another would end the first one, with its record at status failed."""
+def test_if_all_processes_diverge_only_the_first_reports_it(tmp_path, monkeypatch):
+    """An error in another process would end the first one, with the status failed in its record."""
 
     def diverges(*arguments):
         raise DivergedError("the loss is not finite")

@@ -1,4 +1,4 @@
-"""A model in parts: that of this process, as one of four that are not there."""
+"""A sharded model: the part of this process, as if it were one of four."""
 
 import copy
 
@@ -14,7 +14,7 @@ from support.models import ATTENTIONS, SCHEMES
 from support.runs import request
 
 PROCESSES = 4
-# The parameters of a model under any other scheme are those under RoPE.
+# Models under other schemes have the parameters of that under RoPE.
 LEARNED = [
     name for name, section in SCHEMES.items() if build_scheme(section, Geometry(64, 4, 32, layers=4)).rates()
 ]
@@ -44,8 +44,8 @@ def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
         assert part.shape == (-(-whole[name][0] // PROCESSES), *whole[name][1:]), name
 
 
-def test_what_a_checkpoint_held_beside_the_parameters_reaches_the_whole_model(mesh):
-    """A run that resumes draws no weights: Performer's features are only in the copy that has the state."""
+def test_buffers_of_a_checkpoint_reach_the_whole_model(mesh):
+    """A resumed run draws no weights: only the copy with the state has Performer's features."""
     gpt = four_layers(attention=ATTENTIONS["performer"])
     resumed = copy.deepcopy(gpt)
     resumed.initialise(0)

@@ -1,4 +1,4 @@
-"""Tasks: what a sample asks has one right answer, and no training has what the tests ask."""
+"""Tasks: each sample has one right answer, and no test sample occurs in training."""
 
 import re
 from itertools import permutations
@@ -22,7 +22,7 @@ def text_of(tokens):
 
 
 def read(tokens, targets):
-    """What the model is given before the first scored token, all that is to be given, and the whole text."""
+    """Return the input before the first scored token, the expected answer, and the whole text."""
     whole = text_of(np.append(tokens, targets[-1] if targets[-1] != UNSCORED else ord(" ")))
     answer = "".join(chr(target) for target in targets if target != UNSCORED)
     first = np.flatnonzero(targets != UNSCORED)[0]
@@ -36,7 +36,7 @@ def plain_sum(prompt):
 
 
 def followed(prompt):
-    """The things 12345 after each permutation of a prompt, one swap table at a time."""
+    """Return 12345 after each permutation of a prompt, one swap table at a time."""
     orders = ["".join(order) for order in permutations("01234")]
     things = "12345"
     for first, second in re.findall("([A-J])([a-l])", prompt):
@@ -61,7 +61,7 @@ def flipped(whole):
     return answer
 
 
-SOLVED = {  # from the prompt, the expected answer; or from the whole text
+SOLVED = {  # the expected answer from the prompt, or from the whole text
     "copy": lambda prompt, whole: prompt[:-1] + "\n",
     "reverse": lambda prompt, whole: "".join(reversed(prompt[:-1])) + "\n",
     "sort": lambda prompt, whole: "".join(sorted(prompt[:-1])) + "\n",
@@ -75,7 +75,7 @@ SOLVED = {  # from the prompt, the expected answer; or from the whole text
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_independent_solver_agrees_with_every_answer(name):
-    """3,000 samples of training, of all its sizes, and 100 of each of three sizes of tests."""
+    """3,000 samples of training of all its sizes, and 100 of each of three test sizes."""
     objective = build_objective({**TASKS[name], "samples": 100})
     windows = np.zeros((3_000, objective.needs() + 1), dtype=np.int64)
     batches = [objective.of_step(windows, 257, seed=0, step=0)]
@@ -99,7 +99,7 @@ def test_hints_name_the_place_of_each_digit():
         assert re.sub("[a-z]", "", answer) == plain_sum(bare) + "\n"
 
 
-def test_recall_asks_for_keys_in_another_order_than_they_stand_in():
+def test_recall_asks_for_keys_in_another_order_than_in_the_text():
     objective = build_objective({**TASKS["recall"], "samples": 50})
     same = 0
     for sample in zip(*objective.tests(6), strict=True):
@@ -110,7 +110,7 @@ def test_recall_asks_for_keys_in_another_order_than_they_stand_in():
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_no_training_has_what_a_test_asks(name):
+def test_no_test_sample_occurs_in_training(name):
     """At the smallest sizes, where nearly all samples are drawn more than once."""
     shortest = TASKS[name]["shortest"]
     section = {**TASKS[name], "longest": shortest + 1, "tested": shortest + 1}
@@ -129,7 +129,7 @@ def test_no_training_has_what_a_test_asks(name):
     assert not trained & (tested | validated)
 
 
-def test_samples_begin_anywhere_where_that_is_asked_for():
+def test_samples_begin_anywhere_if_requested():
     objective = build_objective({**TASKS["copy"], "offset": True})
     tokens, targets = objective.of_step(np.zeros((300, 50), dtype=np.int64), 257, 0, 0)
     begins = [len(text) - len(text.lstrip()) for text in map(text_of, tokens)]
@@ -140,7 +140,7 @@ def test_samples_begin_anywhere_where_that_is_asked_for():
         assert prompt.strip()[:-1] + "\n" == answer
 
 
-def test_a_task_needs_no_text_that_is_long_enough(tmp_path):
+def test_a_task_needs_no_text(tmp_path):
     copy = {"objective": TASKS["copy"], "data": arms(CONF / "data")["none"]}
     assert plan(request(**copy, context_length=8192, evaluate__longest=8), tmp_path)
 

@@ -1,4 +1,4 @@
-"""Training: it learns, it is the same again from the same seed, and every setting of it counts."""
+"""Training learns, is repeatable from its seed, and every setting has an effect."""
 
 import math
 import threading
@@ -23,17 +23,17 @@ from support.texts import options, write_short_documents
 
 @pytest.fixture(autouse=True)
 def bfloat16_on_any_cpu(monkeypatch):
-    """A CPU without instructions for bfloat16 is refused for its speed: what it computes is tested here."""
+    """Accept a CPU without instructions for bfloat16, which is refused only for its speed."""
     monkeypatch.setattr("poslab.study.run.plan.cpu_has_bfloat16", lambda: True)
 
 
 def brief(**changes):
-    """A training of eight steps, with a validation after the 2nd, 4th, 5th, 7th and 8th."""
+    """Return a training of eight steps, with a validation after the 2nd, 4th, 5th, 7th and 8th."""
     return request(**{"trainer__max_steps": 8, "trainer__warmup_steps": 2, **changes})
 
 
 def curve(wanted):
-    """(training loss, validation loss) in nats per token, a row a validation."""
+    """Return (training loss, validation loss) in nats per token for each validation."""
     return [
         (row["train_nll"] / row["train_tokens"], row["validation_nll"] / row["validation_tokens"])
         for row in trained(wanted)[1].rows
@@ -41,7 +41,7 @@ def curve(wanted):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_same_seed_same_curve_to_the_bit_and_another_seed_another(precision):
+def test_the_curve_is_bit_identical_for_a_seed_and_differs_for_another(precision):
     first = curve(brief(trainer__precision=precision))
     assert curve(brief(trainer__precision=precision)) == first
     assert curve(brief(trainer__precision=precision, seed=1)) != first
@@ -55,7 +55,7 @@ def test_positions_are_drawn_anew_in_each_step(monkeypatch):
     )
     curve(brief(pos=POSITIONS["rope_randomised"]))
     training = [tuple(each.tolist()) for each in drawn if len(each) == 32]
-    assert len(set(training)) == 8 + 1  # another set each step, and the one of validation
+    assert len(set(training)) == 8 + 1  # another set for each step, and that of validation
 
 
 CHANGES = {
@@ -94,8 +94,8 @@ def test_every_setting_of_the_trainer_changes_the_curve():
     assert curve(brief(**four)) != before
 
 
-def test_accumulating_changes_memory_alone():
-    """Also where a scheme draws positions: all parts of a step have the same."""
+def test_accumulation_changes_only_memory():
+    """Also for a scheme that draws positions: all parts of a step have the same ones."""
     drawn = {"pos": POSITIONS["rope_randomised"]}
     whole, parts = curve(brief(**drawn)), curve(brief(**drawn, trainer__accumulate=4))
     for one, other in zip(whole, parts, strict=True):
@@ -125,7 +125,7 @@ def documents(tmp_path_factory):
     ("objective", "windows"), [("causal", "joined"), ("causal", "packed"), ("masked", "joined")]
 )
 def test_processes_and_microbatches_share_one_batch(objective, windows, documents, monkeypatch):
-    """Each reads its own windows alone; unequal numbers of targets count by their number."""
+    """Each reads only its own windows; unequal numbers of targets count by their number."""
     changes = {"data": {**options("text", path=str(documents)), "windows": windows}}
     changes |= {"objective": arms(CONF / "objective")[objective]}
     whole, halves, read = batches_of(**changes)[3], batches_of(2, **changes), []
@@ -146,7 +146,7 @@ def test_processes_and_microbatches_share_one_batch(objective, windows, document
     assert sum(part.weight for part in parts) == pytest.approx(2)
 
 
-def test_batches_made_ahead_are_the_same_and_end_with_the_training():
+def test_prefetched_batches_are_the_same_and_end_with_the_training():
     ahead, stopped = (batches_of(2, 0, 0, 1, True) for _ in range(2))
     assert len(ahead) == 40
     for batch, same in zip(batches_of(2), ahead, strict=True):
@@ -160,7 +160,7 @@ def test_batches_made_ahead_are_the_same_and_end_with_the_training():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
+def test_an_error_while_prefetching_is_raised():
     class Broken(TrainingBatches):
         def __getitem__(self, index):
             if index == 5:
@@ -178,25 +178,25 @@ def test_a_batch_that_cannot_be_made_ahead_raises_its_error():
     [
         ({}, 8),  # nothing is left to do
         ({"pos": POSITIONS["rope_randomised"], "trainer__accumulate": 2}, 3),  # draws positions
-        ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 4),  # has drawn a buffer
+        ({"attention": ATTENTIONS["performer"], "trainer__schedule": "wsd"}, 4),  # has a random buffer
         ({"trainer__precision": "bfloat16"}, 3),
         ({"trainer__optimizer": "muon", "pos": SCHEMES["t5"], "trainer__accumulate": 2}, 3),
         ({"trainer__optimizer": "muon", "attention": ATTENTIONS["hybrid"], "model__layers": 4}, 3),
     ],
 )
-def test_training_goes_on_from_a_state_to_the_same_bits(changes, first):
-    """From steps with a validation and without one."""
-    whole, told = trained(brief(**changes), keep=(first,))
-    torch.manual_seed(99)  # what a fresh process does not share
-    again, rest = trained(brief(**changes), told.states[first])
-    assert rest.steps == told.steps[first:]
-    assert [_exact(row) for row in rest.rows] == [_exact(row) for row in told.rows if row["step"] > first]
-    assert rest.ended.batches == told.ended.batches
+def test_training_resumes_from_a_state_to_the_same_bits(changes, first):
+    """From steps with and without a validation."""
+    whole, observer = trained(brief(**changes), keep=(first,))
+    torch.manual_seed(99)  # state that a fresh process does not share
+    again, rest = trained(brief(**changes), observer.states[first])
+    assert rest.steps == observer.steps[first:]
+    assert [_exact(row) for row in rest.rows] == [_exact(row) for row in observer.rows if row["step"] > first]
+    assert rest.ended.batches == observer.ended.batches
     _same_weights(whole, again)
 
 
 def _exact(row):
-    """What of a row does not depend on the clock."""
+    """Return the values of a row that do not depend on the clock."""
     return {key: value for key, value in row.items() if key not in ("seconds", "tokens_per_second")}
 
 
@@ -205,18 +205,18 @@ def _same_weights(one, other):
         assert torch.equal(tensor, same), name
 
 
-def test_a_training_tells_every_step_its_batches_and_validations_up_to_the_last_step():
+def test_training_reports_every_step_and_validations_up_to_the_last_step():
     wanted = request(trainer__max_steps=17, evaluate__validations=5, trainer__accumulate=2)
-    told = trained(wanted)[1]
-    assert [step for step, _ in told.steps] == list(range(1, 18))
-    assert told.steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
-    assert [row["step"] for row in told.rows] == [4, 7, 11, 14, 17]
-    assert told.rows[-1]["tokens"] == 17 * 8 * 32
-    assert sum(row["train_tokens"] for row in told.rows) == 17 * 8 * 32
+    observer = trained(wanted)[1]
+    assert [step for step, _ in observer.steps] == list(range(1, 18))
+    assert observer.steps[0][1] == pytest.approx(math.log(256), rel=0.05)  # a fresh model knows nothing
+    assert [row["step"] for row in observer.rows] == [4, 7, 11, 14, 17]
+    assert observer.rows[-1]["tokens"] == 17 * 8 * 32
+    assert sum(row["train_tokens"] for row in observer.rows) == 17 * 8 * 32
     batches, digest = TrainingBatches(wanted.config, prepare(wanted.config.data)), ""
     for index in range(2 * 17):
         digest = sha256(digest.encode() + batches[index].digest).hexdigest()
-    assert told.ended.batches == digest
+    assert observer.ended.batches == digest
 
 
 def groups(**settings):
@@ -226,7 +226,7 @@ def groups(**settings):
     return module.gpt, module.configure_optimizers()["optimizer"].param_groups
 
 
-def test_decay_is_for_matrices_that_no_scheme_learns():
+def test_weight_decay_is_for_matrices_outside_the_scheme():
     gpt, (decayed, free, learned) = groups(pos=SCHEMES["t5"])
     assert decayed["weight_decay"] == 0.1
     assert free["weight_decay"] == learned["weight_decay"] == 0

@@ -1,1 +1,1 @@
-"""A stand-in for W&B's server on this machine, for W&B's real client; see server.py."""
+"""A local stand-in for W&B's server, used by W&B's real client; see server.py."""

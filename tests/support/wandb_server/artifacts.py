@@ -1,4 +1,4 @@
-"""The stand-in's answers about artifacts: their making, their versions, aliases and files."""
+"""The stand-in's answers about artifacts: their creation, versions, aliases and files."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def _get(server: Server, key: str) -> Artifact:
 
 
 def _create(server: Server, given: Row) -> Row:
-    """A version to be filled, or the one of the same content that is there."""
+    """Return a new version, or the existing one with the same content."""
     collection = given.get("artifactCollectionName") or given["artifactCollectionNames"][0]
     project, digest = given["projectName"], given["digest"]
     kept = (
@@ -60,14 +60,14 @@ def _versions(server: Server, artifact: Artifact) -> list[Artifact]:
 
 
 def _name(server: Server, artifact: Artifact, aliases: Sequence[str]) -> None:
-    """An alias belongs to one version of a collection."""
+    """Add aliases; an alias belongs to one version of a collection."""
     for each in _versions(server, artifact):
         each.aliases = [alias for alias in each.aliases if alias not in aliases]
     artifact.aliases += aliases
 
 
 def _manifest(server: Server, key: str) -> Row:
-    """A manifest has its artifact's key."""
+    """Return the manifest, which has its artifact's key."""
     url = f"{server.address}/storage/manifest/{_get(server, key).key}"
     return {"artifactManifest": {"id": key, "file": {"id": key, "uploadUrl": url}}}
 
@@ -122,7 +122,7 @@ def take_manifest(server: Server, key: str, content: bytes | None) -> bytes | No
 
 
 def project_fields(server: Server, project: str) -> Row:
-    """What a project tells of its artifacts."""
+    """Return a project's fields about artifacts."""
 
     def one(name: str, told: Callable[[Server, Artifact], Row]) -> Row | None:
         found = _version(server, project, name)
@@ -142,7 +142,7 @@ def project_fields(server: Server, project: str) -> Row:
 
 
 def _version(server: Server, project: str, name: str) -> Artifact | None:
-    """The version that `name:alias` says; `latest` without an alias."""
+    """Return the version named by `name:alias`, by default `latest`."""
     collection, _, alias = name.partition(":")
     for each in server.committed(project):
         if each.collection == collection and (alias or "latest") in (f"v{each.version}", *each.aliases):

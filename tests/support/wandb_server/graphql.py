@@ -14,7 +14,7 @@ from graphql.utilities import value_from_ast_untyped
 Arguments = dict[str, Any]
 Row = dict[str, Any]
 Resolver = Callable[[Arguments], Any]
-# What the client needs and nobody looks at, by the field's name.
+# Values that the client needs but ignores, by field name.
 ALIKE = {
     "createdAt": "2026-01-01T00:00:00",
     "isBenchmark": False,
@@ -26,7 +26,7 @@ ALIKE = {
 
 
 class Refused(Exception):
-    """The server's own error: its message goes to the client, with this HTTP status."""
+    """An error of the server: its message is sent to the client, with this HTTP status."""
 
     def __init__(self, message: str, status: int = 200) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class Document:
         } | {**(variables or {})}
 
     def answer(self, resolvers: Mapping[str, Resolver]) -> Row:
-        """What the resolvers of the fields at the top answer. Raise LookupError where one is not there."""
+        """Return the answers of the resolvers of the top fields. Raise LookupError if one is missing."""
         asked = self._fields([self.operation.selection_set])
         if unknown := {nodes[0].name.value for nodes in asked.values()} - resolvers.keys():
             raise LookupError(f"the fields {', '.join(unknown)}")
@@ -76,7 +76,7 @@ class Document:
         return chosen
 
     def _fields(self, selections: Iterable[Any]) -> dict[str, list[FieldNode]]:
-        """The nodes of each field by its name in the answer, with fragments opened."""
+        """Return the nodes of each field by its name in the answer, with fragments expanded."""
         found: dict[str, list[FieldNode]] = {}
         for node in (node for selection in selections for node in selection.selections):
             if isinstance(node, FieldNode):
@@ -89,6 +89,6 @@ class Document:
 
 
 def connection(nodes: Iterable[Any]) -> Row:
-    """All `nodes`, as one page."""
+    """Return all `nodes` as one page."""
     edges = [{"node": node, "cursor": str(number)} for number, node in enumerate(nodes, start=1)]
     return {"edges": edges, "pageInfo": {"endCursor": str(len(edges)), "hasNextPage": False}}

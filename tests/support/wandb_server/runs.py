@@ -9,7 +9,7 @@ from support.wandb_server.graphql import Arguments, Resolver, Row, connection
 from support.wandb_server.store import Run, Server, file_value
 from support.wandb_server.views import project_views
 
-# The client's names of what a run holds.
+# The client's names for the fields of a run.
 NAMES = {
     "displayName": "display_name",
     "group": "group",
@@ -20,7 +20,7 @@ NAMES = {
     "sweepName": "sweep",
     "state": "state",
 }
-WRITTEN = {**NAMES, "groupName": "group", "sweep": "sweep"}  # where it sends them, in other words in part
+WRITTEN = {**NAMES, "groupName": "group", "sweep": "sweep"}  # when sent, partly by other names
 
 
 def roots(server: Server) -> dict[str, Resolver]:
@@ -50,7 +50,7 @@ def _viewer(server: Server) -> Row:
 
 
 def _project(server: Server, name: str | None) -> Row | None:
-    """A project by name, or none: the server gives the client an empty answer for one that is not there."""
+    """Return a project by name, or None; the server answers with nothing for one that does not exist."""
     if name not in server.projects:
         return None
 
@@ -58,7 +58,7 @@ def _project(server: Server, name: str | None) -> Row | None:
         return next((_run(server, run) for run in runs if run.name == given["name"]), None)
 
     def chosen(given: Arguments) -> list[Row]:
-        """The oldest first, which is the only order that poslab asks for."""
+        """Return the oldest first, the only order that poslab requests."""
         filters = json.loads(given.get("filters") or "{}")
         return [_run(server, run) for run in runs if _matches(run, filters)]
 
@@ -76,7 +76,7 @@ def _project(server: Server, name: str | None) -> Row | None:
 
 
 def _matches(run: Run, filters: Row) -> bool:
-    """Whether a filter names the run: of the client's, those that poslab gives."""
+    """Return whether the run matches a filter, of the kinds that poslab uses."""
     study = run.config.get("study")
     held = {"group": run.group, "jobType": run.job_type, "config.study": study, "config.study.value": study}
 
@@ -135,7 +135,7 @@ def _run(server: Server, run: Run) -> Row:
 
 
 def _place(server: Server, run: Run, name: str) -> str:
-    """The address of a file of a run."""
+    """Return the address of a file of a run."""
     return f"{server.address}/storage/run/{quote(run.name)}/{quote(name)}"
 
 
@@ -146,7 +146,7 @@ def _create_files(server: Server, given: Arguments) -> Row:
 
 
 def take_file(server: Server, path: str, content: bytes | None) -> bytes | None:
-    """The run's file at `NAME/FILE`, after putting `content` there if there is any."""
+    """Return the run's file at `NAME/FILE`, after storing `content` there if it is given."""
     run_name, name = path.split("/", 1)
     files = server.run(run_name).files
     if content is not None:
@@ -155,7 +155,7 @@ def take_file(server: Server, path: str, content: bytes | None) -> bytes | None:
 
 
 def take_stream(server: Server, name: str, sent: Row) -> Row:
-    """What the client streams of a run: lines at their place in each file, and how the run ended."""
+    """Store what the client streams of a run: lines by place in each file, and the end of the run."""
     run = server.run(name)
     for file, part in (sent.get("files") or {}).items():
         lines = run.lines.setdefault(file, [])

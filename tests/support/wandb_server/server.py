@@ -1,4 +1,4 @@
-"""A stand-in for W&B's server on this machine, for the real client: what that sends is kept as plain data.
+"""A local stand-in for W&B's server, for the real client; it stores what that sends as plain data.
 
     server = served("module")  # a fixture; a test asks for `server`
 
@@ -7,10 +7,10 @@
         assert server.runs["id"].history[0]["tokens"] == 0
 
 The client keeps its server, key and settings for a whole process: after `wandb.init` or `wandb.Api()` a new
-WANDB_BASE_URL counts once `wandb.teardown()` was called, and a server that is gone costs 90 s of retries.
-So: a process of its own for a client, or `with online(server):` around its use in this one. The stand-in
-takes one key (others get 401), makes a project when a run comes for it, and
-refuses a view of a project that is not there.
+WANDB_BASE_URL counts once `wandb.teardown()` was called, and a missing server costs 90 s of retries.
+So use a separate process for a client, or `with online(server):` around its use in this one. The stand-in
+accepts one key (others get 401), creates a project when a run is sent to it, and
+refuses a view of a project that does not exist.
 """
 
 import base64
@@ -36,9 +36,9 @@ Reply = tuple[int, bytes]  # status, body
 
 @contextmanager
 def serve(folder: Path, kind: "type[Listener] | None" = None) -> Iterator[Server]:
-    """A server of its own, of `kind` if any; the client's caches and settings go to `folder`.
+    """Start a server, of `kind` if given; the client's caches and settings are in `folder`.
 
-    Fails at the end where a client asked for what the stand-in does not know.
+    Fail at the end if a client requested something that the stand-in does not know.
     """
     with (kind or Listener)(("127.0.0.1", 0), _Handler) as listener:
         listener.resolvers = {}
@@ -53,11 +53,11 @@ def serve(folder: Path, kind: "type[Listener] | None" = None) -> Iterator[Server
         finally:
             listener.shutdown()
             thread.join()
-        assert listener.kept.unknown == []  # what a client asked for and is not known here
+        assert listener.kept.unknown == []  # unknown requests of clients
 
 
 def served(scope: Literal["function", "module"]) -> Any:
-    """The fixture `server`."""
+    """Return the fixture `server`."""
 
     @pytest.fixture(scope=scope, name="server")
     def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -69,7 +69,7 @@ def served(scope: Literal["function", "module"]) -> Any:
 
 @contextmanager
 def online(server: Server) -> Iterator[None]:
-    """The client of this process speaks to `server`, and forgets it afterwards."""
+    """Connect the client of this process to `server`, and disconnect it at the end."""
     import wandb
 
     wandb.teardown()
@@ -100,13 +100,13 @@ class Listener(ThreadingHTTPServer):
                 return 200, self._answer(seen, path, key)
             except Refused as refused:
                 message, status = str(refused), refused.status
-            except Exception as error:  # not known here; else the client would try for minutes
+            except Exception as error:  # unknown: otherwise the client would retry for minutes
                 self.kept.unknown.append(f"{seen.method} {path}: {error!r}")
                 message, status = repr(error), 400
             return status, json.dumps({"data": None, "errors": [{"message": message}]}).encode()
 
     def _answer(self, seen: Seen, path: str, key: str | None) -> bytes:
-        if path.startswith("/storage/"):  # such addresses are handed out and need no key
+        if path.startswith("/storage/"):  # such addresses are issued and need no key
             return self._stored(seen, path.removeprefix("/storage/"))
         if key != self.kept.key:
             raise Refused("user is not logged in", 401)

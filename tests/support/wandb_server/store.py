@@ -1,4 +1,4 @@
-"""What the stand-in for W&B's server keeps, as plain data for tests to look at."""
+"""The data of the stand-in for W&B's server, as plain objects for tests."""
 
 import base64
 import hashlib
@@ -8,12 +8,12 @@ from typing import Any
 
 from support.wandb_server.graphql import Refused
 
-KEY = "0123456789" * 4  # the key that the server takes
+KEY = "0123456789" * 4  # the key that the server accepts
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it came, without the key."""
+    """A request as received, without the key."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class Seen:
 
 @dataclass
 class Run:
-    """A run. `lines` are a run's streams by file name, each a list of lines as they were sent."""
+    """A run. `lines` has its streams by file name, each a list of lines as sent."""
 
     project: str
     name: str  # the id in its address
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """What the server calls the run between itself and the client, which reads no more than the first."""
+        """The internal id of the run, of which the client reads only the first part."""
         return base64.b64encode(f"Run:v1:{self.name}:{self.project}:someone".encode()).decode()
 
     @property
@@ -68,7 +68,7 @@ class Run:
 
 @dataclass
 class Artifact:
-    """A version of an artifact. `version` is None until its files and manifest are there."""
+    """A version of an artifact. `version` is None until its files and manifest are stored."""
 
     key: str
     project: str
@@ -85,7 +85,7 @@ class Artifact:
 
 @dataclass
 class View:
-    """A workspace (`project-view`) or a report (`runs`), as it was last saved."""
+    """A workspace (`project-view`) or a report (`runs`), as last saved."""
 
     key: str
     project: str
@@ -99,7 +99,7 @@ class View:
 
 @dataclass
 class Server:
-    """Everything that came, and what a process needs to find the server (`environment`)."""
+    """Everything received, and the variables with which a process finds the server (`environment`)."""
 
     address: str  # http://127.0.0.1:PORT
     environment: dict[str, str]
@@ -109,29 +109,29 @@ class Server:
     runs: dict[str, Run] = field(default_factory=dict)  # by the id in their address
     kept_artifacts: list[Artifact] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)  # artifacts' files by MD5
-    clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by another name that it has
+    clients: dict[str, str] = field(default_factory=dict)  # an artifact's key by its other names
     views: dict[str, View] = field(default_factory=dict)  # by key, oldest first
     requests: list[Seen] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # operations that got an error: empty at a test's end
 
     @property
     def artifacts(self) -> dict[str, Artifact]:
-        """What was committed, by `name:v0`."""
+        """The committed artifacts, by `name:v0`."""
         return {f"{each.collection}:v{each.version}": each for each in self.committed()}
 
     def committed(self, project: str | None = None) -> list[Artifact]:
-        """The artifacts of a project, or all of them."""
+        """Return the artifacts of a project, or all of them."""
         whole = [each for each in self.kept_artifacts if each.version is not None]
         return [each for each in whole if project in (None, each.project)]
 
     def run(self, name: str) -> Run:
-        """The run that the client names; else the server's error."""
+        """Return the run that the client names, or raise the server's error."""
         if name not in self.runs:
             raise Refused(f"run {name} not found", 404)
         return self.runs[name]
 
     def project_facts(self, project: str) -> dict[str, Any]:
-        """What the server tells of a project, which it makes where it has none of that name."""
+        """Return the fields of a project, which is created if it does not exist."""
         if project not in self.projects:
             self.projects.append(project)
         number = str(self.projects.index(project) + 1)
@@ -141,7 +141,7 @@ class Server:
 
 
 def file_value(key: str, name: str, content: bytes, address: str) -> dict[str, Any]:
-    """The answer about a file of a run or an artifact, by whose key the file is known."""
+    """Return the answer about a file, which is stored by the key of its run or artifact."""
     places = {"url": address, "directUrl": address}
     return {
         "id": f"{key}/{name}",
@@ -153,5 +153,5 @@ def file_value(key: str, name: str, content: bytes, address: str) -> dict[str, A
 
 
 def md5(content: bytes) -> str:
-    """As W&B writes it: base64."""
+    """Return the MD5 in base64, as W&B writes it."""
     return base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()

@@ -12,14 +12,14 @@ def roots(server: Server) -> dict[str, Resolver]:
 
 
 def project_views(server: Server, project: str, given: Arguments) -> Row:
-    """The views of one type, reports where none is given, and of one name if one is given."""
+    """Return the views of one type, by default reports, with one name if one is given."""
     asked = project, given.get("viewType") or "runs"
     kept = [view for view in server.views.values() if (view.project, view.type) == asked]
     return connection(_view(server, view) for view in kept if given.get("viewName") in (None, view.name))
 
 
 def _upsert(server: Server, given: Row) -> Row:
-    """What has no id is new, whatever its name."""
+    """Store a view; one without an id is new, whatever its name."""
     key = given.get("id")
     if not key:
         project = given["projectName"]
