@@ -56,7 +56,7 @@ def answer(results: Results) -> Answer:
     if results.texts and results.primary is not None:
         return Answer(words, trust, texts.chart(results), texts.table(results))
     if (rungs := results.rungs) is not None:
-        return Answer(words, trust, by_budget.charts(results, rungs)[0], by_budget.table(results, rungs))
+        return Answer(words, trust, by_budget.lead(results, rungs), by_budget.table(results, rungs))
     chart = validation_chart(results) if results.is_about_learning else tested_chart(results)
     return Answer(words, trust, chart, table(results))
 
@@ -102,8 +102,7 @@ def sentences(results: Results) -> Iterator[str]:
         yield from in_short(results)
         return
     if rungs is not None:  # arms with different budgets are not ranked
-        for figure in rungs.figures:
-            yield " ".join(ladder_sentences.findings(rungs, figure))
+        yield from ladder_sentences.findings(rungs)
         if results.tested_multiple > 1:
             yield from filter(None, [context_used([results])])
         yield from measured

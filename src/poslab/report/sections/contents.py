@@ -11,6 +11,7 @@ from poslab.analysis import titles
 from poslab.analysis.results import Results
 from poslab.measures import measurements
 from poslab.report import cells, verdict
+from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Chapter, Document, Section, joined
 from poslab.report.sections import (
     convergence,
@@ -75,6 +76,12 @@ def _sections(
     return joined(section for section in built if section is not None)
 
 
+def _without(section: Section, shown: LineChart | PanelChart | None) -> Section:
+    """Return the section without the figure that the first screen shows."""
+    charts = tuple(chart for chart in section.charts if shown is None or chart.name != shown.name)
+    return replace(section, charts=charts)
+
+
 def document(results: Results) -> Document:
     """Return the whole report of these results. With several texts, all chapters but the last go by text."""
     chapters = []
@@ -86,9 +93,9 @@ def document(results: Results) -> Document:
             findings, builds = (lambda results: ()), (cost.section, learning_rates.section)
         by_text = {} if chapter == MADE else texts.names(results)
         sentences = [] if by_text else [*findings(results)]
-        sections = [] if by_text else [*_sections(results, chapter, builds)]
-        if by_text and chapter == "past":
-            sections.append(texts.section(results))
+        sections = [texts.section(results)] if by_text and chapter == "past" else []
+        if not by_text:
+            sections = [_without(item, first_screen.chart) for item in _sections(results, chapter, builds)]
         for name, part in by_text.items():
             sentences += [f"{part.text}: {finding}" for finding in findings(part)]
             sections += [texts.of_text(item, name, part.text) for item in _sections(part, chapter, builds)]

@@ -21,8 +21,8 @@ from poslab.report.verdict import NAMED
 
 SPAN = 0.1  # room for the bar of a crossing, as a share of the height of the lines
 BARS = (
-    " Two arms change places between the ends of a bar: there, their gaps have opposite signs, and intervals "
-    "that exclude 0. Dashed: not significant after Holm's correction."
+    " Two arms change places between the ends of a bar: the gap between them has opposite signs at the two "
+    "ends, with intervals that exclude 0. Dashed: not significant after Holm's correction."
 )
 
 
@@ -70,15 +70,18 @@ def section(results: Results) -> Section | None:
         "By budget" if len(rungs.sizes) == 1 else "By size and budget",
         f"A gap is an arm's loss {_definition(results, rungs)}",
         findings=tuple(trend_findings(rungs, trends)),
-        charts=charts(results, rungs)[1:],
+        charts=tuple(
+            _chart(rungs, figure, f"Gaps in the {cells.figure_words(figure)}.") for figure in rungs.figures
+        ),
         tables=tables,
         sheets=sheets_of(*tables),
     )
 
 
-def charts(results: Results, rungs: Ladder) -> tuple[PanelChart, ...]:
-    """Return the gap to the reference by budget or compute, with one figure for each loss."""
-    return tuple(_chart(results, rungs, figure) for figure in rungs.figures)
+def lead(results: Results, rungs: Ladder) -> PanelChart:
+    """Return the section's first figure for the first screen, where its caption defines the gaps."""
+    place = cells.figure_place(rungs.figures[0])
+    return _chart(rungs, rungs.figures[0], f"The loss {place} {_definition(results, rungs)}")
 
 
 def _together(rungs: Ladder) -> list[list[Rung]]:
@@ -86,7 +89,8 @@ def _together(rungs: Ladder) -> list[list[Rung]]:
     return [list(part) for part in rungs.shares if len(part) > 1] or [list(rungs.rungs)]
 
 
-def _chart(results: Results, rungs: Ladder, figure: str) -> PanelChart:
+def _chart(rungs: Ladder, figure: str, caption: str) -> PanelChart:
+    """Return the gap to the reference in one loss, by budget or compute."""
     numbers, together = _looks(rungs), _together(rungs)
     crossed = crossings(rungs, figure)[0]
     drawn = [
@@ -124,10 +128,7 @@ def _chart(results: Results, rungs: Ladder, figure: str) -> PanelChart:
         for part, lines, marked in zip(together, drawn, spans, strict=True)
     ]
     over = "tokens per parameter" if len(rungs.sizes) == 1 else "compute"
-    # The first figure is on the first screen; the section defines the gaps of the others.
-    definition = f" {_definition(results, rungs)}" if figure == rungs.figures[0] else "."
-    subject = "The loss" if figure == rungs.figures[0] else "Gaps between losses"
-    caption = f"{subject} {cells.figure_place(figure)}{definition}{BARS if any(spans) else ''}"
+    caption += BARS if any(spans) else ""
     title = f"Gap to {rungs.reference} by {over}, {cells.figure_words(figure)}"
     rows = [row for panel in panels for row in panel.rows]
     return PanelChart(f"gap_{figure}", title, caption, tuple(panels), "Arms", rows)
@@ -250,7 +251,7 @@ def _orders_table(rungs: Ladder) -> Table:
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
         f"Decision accuracy: the number of pairs of arms with the same order of means as in the {last} "
-        f"({named(rungs, rungs.whole)}). In brackets: only pairs with an interval there that excludes 0."
+        f"({named(rungs, rungs.whole)}). In brackets: only pairs whose interval in that row excludes 0."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
@@ -276,8 +277,9 @@ def _crossings_table(rungs: Ladder) -> Table:
         Column("p_holm", "p (Holm)", cells.probability),
     )
     caption = (
-        "Two arms with gaps of opposite signs, and 95 % intervals that both exclude 0. p is the larger of "
-        f"the two, corrected over the pairs of gaps in that loss ({cells.distinct(pairs_tested, NAMED)})."
+        "The gap between two arms has opposite signs before and after, and both 95 % intervals exclude 0. p "
+        "is the larger p of the two, corrected over the pairs of gaps in that loss "
+        f"({cells.distinct(pairs_tested, NAMED)})."
     )
     return Table("Crossings", caption, columns, rows, ("ladder_crossings.csv",))
 
@@ -298,10 +300,10 @@ def _trends_table(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Table:
     )
     caption = (
         "Least-squares fit of each gap against the logarithm of compute, and against that of tokens per "
-        "parameter if budgets vary as well. Intervals also cover how far the gaps scatter about the line "
-        "beyond their noise. A trend is seen if the interval of the slope, or that of the change from the "
-        "first gap to the last, excludes 0, and the slope keeps its sign when any one size (or row, with "
-        "fewer than three sizes) is left out. Residual: root mean square of what the fit leaves. The fit "
-        "holds only between the first and the last row."
+        "parameter if a fit can separate the two. A slope's interval also covers how far the gaps scatter "
+        "about the line beyond their noise. A trend is seen if the interval of the slope, or that of the "
+        "change from the first gap to the last, excludes 0, and the slope keeps its sign when any one size "
+        "(or row, with fewer than three sizes) is left out. Residual: root mean square of what the fit "
+        "leaves. The fit describes only what lies between the first and the last row."
     )
     return Table("Trends", caption, columns, rows, ("ladder_trends.csv",))

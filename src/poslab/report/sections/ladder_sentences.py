@@ -16,7 +16,7 @@ TRENDS = {  # the words for each reading of a trend
     "grows": "it grows for",
     "turns": "it changes sign for",
     "no trend seen": "no trend is seen for",
-    "one seed": "one seed tests no trend for",
+    "one seed": "with one seed, no trend is tested for",
 }
 
 
@@ -35,8 +35,19 @@ def trend_findings(rungs: Ladder, trends: Sequence[tuple[str, Trend]]) -> Iterat
             yield _trends(rungs, figure, fitted)
 
 
-def findings(rungs: Ladder, figure: str) -> Iterator[str]:
-    """Yield the order at both ends, and which arms change places."""
+def findings(rungs: Ladder) -> Iterator[str]:
+    """Yield the order at both ends and the changes of places, by figure; that none is shown comes once."""
+    found = {figure: crossings(rungs, figure) for figure in rungs.figures}
+    same = [figure for figure, (crossed, pairs) in found.items() if pairs and not crossed]
+    where = f", here or {cells.figure_place(same[1])}" if len(same) > 1 else ""
+    for figure, (crossed, _) in found.items():
+        none = f"No two arms are shown to change places{where}." if figure in same[:1] else ""
+        changes = _crossed(rungs, figure, crossed) if crossed else none
+        yield f"{_ordered(rungs, figure)} {changes}".rstrip()
+
+
+def _ordered(rungs: Ladder, figure: str) -> str:
+    """Return a sentence on the order at both ends, with the arms that are not in it."""
     seeds = rungs.seeds(figure) or [EXPLORATORY]
     caution = ""
     if seeds[0] < EXPLORATORY and figure == rungs.figures[0]:
@@ -45,14 +56,8 @@ def findings(rungs: Ladder, figure: str) -> Iterator[str]:
     measured = {arm for rung in rungs.rungs for arm in rung.arms}
     lacking, unlike = "not defined or not measured there", f"scored in another way than {rungs.reference}"
     apart = not_compared((lacking if arm in measured else unlike, arm) for arm in without)
-    yield sentence(
-        f"{caution}{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}{apart}"
-    )
-    crossed, looked_at = crossings(rungs, figure)
-    if crossed:
-        yield _crossed(rungs, figure, crossed)
-    elif looked_at:
-        yield "No two arms are shown to change places."
+    order = f"{cells.figure_place(figure)}, the order of the means is {_order(rungs, figure)}"
+    return sentence(f"{caution}{order}{apart}")
 
 
 def _order(rungs: Ladder, figure: str) -> str:
@@ -102,26 +107,27 @@ def _gap(gap: Difference) -> str:
 
 def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     """Return which gaps shrink or grow, and for which arms no trend is seen; shared facts come only once."""
-    seen = [found for found in trends if found.seen]
-    ends = [(found.flops_from, found.flops_to) for found in seen]
-    spans = [f", between {quantity(low)} and {quantity(high)} FLOP" for low, high in ends]
-    shared = len(set(spans)) == 1
-    courses = {
-        found.arm: f" ({_course(found, figure)}{'' if shared else span})"
-        for found, span in zip(seen, spans, strict=True)
-    }
-    labels = ((TRENDS[found.reading], f"{found.arm}{courses.get(found.arm, '')}") for found in trends)
-    parts = "; ".join(phrases(TRENDS.values(), labels, len(trends)))
+    ends = [(quantity(found.flops_from), quantity(found.flops_to)) for found in trends]
+    spans = [f", between {low} and {high} FLOP" for low, high in ends]
+    shared = len(set(spans)) == 1 and any(found.seen for found in trends)
+    labels = [
+        f"{cells.lone_arm(found.arm)} ({_course(found, figure)}{'' if shared else span})"
+        if found.seen
+        else found.arm
+        for found, span in zip(trends, spans, strict=True)
+    ]
+    readings = (TRENDS[found.reading] for found in trends)
+    parts = "; ".join(phrases(TRENDS.values(), zip(readings, labels, strict=True), len(trends)))
     place = f"{cells.figure_place(figure)}{spans[0] if shared else ''}"
-    bent = [found.arm for found in seen if not found.along_a_line]
-    notes = f" Not along a line over the logarithm of compute: {listing(bent, len(bent))}." if bent else ""
-    if any(found.along_a_line and found.per_tenfold_share for found in seen):
-        notes += " Slopes are at the same tokens per parameter."
+    bent = [found.arm for found in trends if found.seen and not found.along_a_line]
+    notes = f" Not on a line in the logarithm of compute: {listing(bent, len(bent))}." if bent else ""
+    held = [found.arm for found in trends if found.along_a_line and found.per_tenfold_share]
+    notes += f" Slopes at the same tokens per parameter: {listing(held, len(held))}." if held else ""
     return f"Gap to {rungs.reference} {place}: {parts}.{notes}"
 
 
 def _course(found: Trend, figure: str) -> str:
     """Return a gap from its first to its last value, with its slope if it follows a line."""
-    ends = f"from {_gap(found.first)} to {_gap(found.last)} {short_unit(figure)}"
     slope = interval(abs(found.per_tenfold.mean), found.per_tenfold.half_width, 3)
-    return f"{ends}, {slope} per tenfold compute" if found.along_a_line else ends
+    per_tenfold = f", by {slope} {short_unit(figure)} per tenfold compute" if found.along_a_line else ""
+    return f"from {_gap(found.first)} to {_gap(found.last)} {short_unit(figure)}{per_tenfold}"

@@ -59,6 +59,9 @@ def sentences(results: Results) -> Iterator[str]:
             earlier = apart
             opening = "The"
         yield from filter(None, [_order(results, figure)])
+    if same := [cells.figure_words(figure) for figure in figures(results) if _has_one_order(results, figure)]:
+        every = "Both" if len(texts) == 2 else f"All {len(texts)}"
+        yield f"{every} texts give the same order of means of the {' and of the '.join(same)}."
     yield f"Each of the {len(texts)} texts is taken by itself: so few are not a sample of all texts."
     if results.tested_multiple > 1 and (used := context_used(texts)):
         yield used
@@ -99,17 +102,19 @@ def _sides(item: Agreement, noun: str = "") -> str:
     return sides or "equal"
 
 
-def _order(results: Results, figure: str) -> str:
-    """Return which arms change places between texts; "" if some texts do not share two arms."""
+def _has_one_order(results: Results, figure: str) -> bool:
+    """Return whether every two texts share two arms or more and order them in the same way."""
     found = orders(results.texts, figure)
-    if len(found) < math.comb(len(results.texts), 2):
-        return ""
+    # Without a change, tau is below 1 if means are equal.
+    return len(found) == math.comb(len(results.texts), 2) and all(order.tau == 1 for order in found)
+
+
+def _order(results: Results, figure: str) -> str:
+    """Return which arms change places between texts; "" if none do, or some texts do not share two arms."""
+    found = orders(results.texts, figure)
     changed = dict.fromkeys(tuple(sorted(pair)) for order in found for pair in order.changed)
-    if not changed and any(order.tau < 1 for order in found):
-        return ""  # means are equal
-    if not changed:
-        every = "Both" if len(results.texts) == 2 else f"All {len(results.texts)}"
-        return f"{every} texts give the same order of means of the {cells.figure_words(figure)}."
+    if not changed or len(found) < math.comb(len(results.texts), 2):
+        return ""
     pairs = [
         " changes places with ".join(pair) if i == 0 else " with ".join(pair)
         for i, pair in enumerate(changed)
@@ -166,7 +171,7 @@ def table(results: Results) -> Table:
     )
     caption = (
         "Arm minus the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
-        "over the claims of all texts. There is no mean over texts, since so few have no interval."
+        "over the claims of all texts. There is no mean over texts, since so few give no interval."
     )
     return Table("Answer", caption, columns, rows(results), ("texts.csv",))
 
