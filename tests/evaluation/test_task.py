@@ -172,20 +172,7 @@ def test_a_study_of_several_tasks_begins_with_a_table_of_all(tmp_path):
 
 
 def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp_path):
-    options = {"kind": "copy", "longest": 6, "shortest": 1, "tested": 24, "samples": 100}
-    config = {"data": {"source": "none"}, "objective": options}
-    # rope learns it in all 5 seeds, none in two that reach further; learned is undefined past 6.
-    learned = {"rope": 5, "none": 2, "learned": 5}
-    for pos, seeds in learned.items():
-        for seed in range(5):
-            upto = {"rope": 6 + seed % 2, "none": 9, "learned": 6}[pos] if seed < seeds else 5
-            rows = [
-                {"task": "copy", "size": size, "longest": 6, "samples": 100, "exact": 100 * (size <= upto)}
-                | {"correct": 600, "tokens": 600, "nll": 1.0}
-                for size in (range(5, 7) if pos == "learned" else range(5, 13))
-            ]
-            facts = {"config": config, "data": {"name": "no text"}, "sliding": {1.0: 1.0}}
-            write_run(tmp_path, f"{pos}{seed}", pos, seed, tables={Task.table: rows}, **facts)
+    write_solved(tmp_path, "copy")
     page = document(gather("made_up", tmp_path, "rope"))
     said, _, rest = page.summary.partition(" times that size with rope; ")
     assert said.endswith("up to 1.07")
@@ -200,6 +187,27 @@ def test_seeds_that_did_not_learn_and_sizes_that_were_not_tested_rank_no_arm(tmp
     assert cells["none"]["Exact, %"] == "40.0, 0.0 to 100.0"
     assert cells["none"]["L50"].startswith("1.50 (n = 2)")  # no interval of width 0
     assert {point.half_width for line in page.answer.chart.series for point in line.points} == {None}
+    write_solved(tmp_path, "sort")
+    several = document(gather("made_up", tmp_path, "rope copy")).answer.sentences
+    assert [said.count("solved up to") for said in several] == [0, 2, 2]
+    assert [said.count("Solved:") for said in several] == [0, 1, 0]
+
+
+def write_solved(runs, task):
+    options = {"kind": task, "longest": 6, "shortest": 1, "tested": 24, "samples": 100}
+    config = {"data": {"source": "none"}, "objective": options}
+    # Of 5 seeds rope learns it in all, none in two that reach further; learned is undefined past 6.
+    learned = {"rope": 5, "none": 2, "learned": 5}
+    for pos, seeds in learned.items():
+        for seed in range(5):
+            upto = {"rope": 6 + seed % 2, "none": 9, "learned": 6}[pos] if seed < seeds else 5
+            rows = [
+                {"task": task, "size": size, "longest": 6, "samples": 100, "exact": 100 * (size <= upto)}
+                | {"correct": 600, "tokens": 600, "nll": 1.0}
+                for size in (range(5, 7) if pos == "learned" else range(5, 13))
+            ]
+            facts = {"config": config, "data": {"name": "no text"}, "sliding": {1.0: 1.0}}
+            write_run(runs, f"{pos}{seed}-{task}", pos, seed, tables={Task.table: rows}, **facts)
 
 
 def test_a_task_with_two_sizes_counts_as_two_tasks(tmp_path):

@@ -38,7 +38,10 @@ def sentences(study: StudyTables) -> Iterable[str]:
     if len(tasks) > 1:
         shares = [f"{row['name']} {row['learned']} of {row['runs']}" for row in _schemes(study, tasks)]
         yield f"Runs that learned their task, over {len(tasks)} tasks: {listing(shares, 8)}."
-    yield from (_sentence(task, items) for task, items in tasks.items())
+    defined = next((task for task, items in tasks.items() if any(map(reached, items))), None)
+    for task, items in tasks.items():
+        meaning = " Solved: at least half of the answers are exact." if task == defined else ""
+        yield f"{_sentence(task, items)}{meaning}"
 
 
 def lead(study: StudyTables) -> tuple[LineChart | PanelChart, Table] | None:
@@ -144,8 +147,7 @@ def _sentence(task: str, items: Sequence[ArmFigures]) -> str:
     parts = [f"{words} with {listing(names, 8)}" for words, names in by_words.items()]
     tested = max(int(run.config["objective"]["tested"]) for item in items for run in item.arm.finished[:1])
     sizes = f"tested on sizes up to {tested} and trained on sizes up to {_longest(items)}"
-    solving = " Solved: at least half of the answers are exact." if any(map(reached, items)) else ""
-    return f"{_title(task)}, {sizes}: {'; '.join(parts)}.{solving}"
+    return f"{_title(task)}, {sizes}: {'; '.join(parts)}."
 
 
 def _rows(study: StudyTables, tasks: Tasks) -> list[dict[str, Any]]:
@@ -238,9 +240,9 @@ def _table(study: StudyTables, tasks: Tasks) -> Table:
     caption = (
         "Learned: seeds with 95 % exact answers at the longest training size. Exact answers at that size and "
         "at twice that size are means over all seeds; L50, in multiples of that size, is a mean over the "
-        f"seeds that learned the task. The range over the seeds follows a mean. {SOLVED} A dash: not tested "
-        f"there, or no seed learned the task. p compares L50 with {rows[0]['reference']} by Wilcoxon's "
-        f"signed-rank test, with {EXPLORATORY} or more shared seeds, not corrected."
+        f"seeds that learned the task. Each mean is followed by its range over the seeds. {SOLVED} A "
+        f"dash: not tested there, or no seed learned the task. p compares L50 with {rows[0]['reference']} "
+        f"by Wilcoxon's signed-rank test, with {EXPLORATORY} or more shared seeds, not corrected."
     )
     title = "Tasks, arm by arm" if len(tasks) > 1 else "Answer"
     return Table(title, caption, columns, rows, ("task_arms.csv", "task.csv"), grouped=True)
@@ -290,8 +292,8 @@ def _by_task(study: StudyTables, tasks: Tasks) -> Table:
     )
     caption = (
         "L50: the largest multiple of the longest training size (given after the task) up to which at least "
-        "half of the answers are exact: the mean over the seeds that learned the task, then their range. In "
-        f"brackets: the seeds that learned it, with {100 * LEARNED:g} % exact answers at the longest "
+        "half of the answers are exact, as the mean over the seeds that learned the task, then their range. "
+        f"In brackets: the seeds that learned it, with {100 * LEARNED:g} % exact answers at the longest "
         "training size. A dash: a scheme that is undefined past the training length is not tested there. "
         f"{SOLVED} L50 does not rank arms, because it omits runs that did not learn."
     )
@@ -339,7 +341,7 @@ def _panels(study: StudyTables, tasks: Tasks) -> PanelChart:
 
 
 def _by_seed(study: StudyTables, tasks: Tasks, task: str) -> PanelChart:
-    """Return exact answers by size with a panel per arm and a line per seed, which means would hide."""
+    """Return exact answers by size, a panel per arm and a line per seed: means hide which seeds learn."""
     items, whole = tasks[task], _chart(study, tasks, task)
     panels = []
     seeds = sorted({run.seed for item in items for run in item.arm.finished})
