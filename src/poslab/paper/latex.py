@@ -47,7 +47,7 @@ def latex_environment() -> Environment:
 
 
 def _reference(name: str) -> Markup:
-    """Return a name with only characters that a LaTeX label may have."""
+    """Return a name as a LaTeX label, with "-" for each character except letters, digits, "." and "+"."""
     return Markup(re.sub(r"[^A-Za-z0-9.+-]", "-", name))
 
 

@@ -92,7 +92,7 @@ def _published(results: Results) -> str:
     """Return the methods paragraph of a study with only published models."""
     every = partial(_every, results.finished)
     return (
-        "We measured, with their published weights, "
+        "With their published weights and without training them, we measured "
         f"{listing([item.arm.label for item in results.arms], 20)} "
         f"({every(lambda run: quantity(run.manifest.parameters))} parameters) on text of "
         f"{every(lambda run: plain(run.data_name, 60))}; L is {every(lambda run: count(run.context_length))} "

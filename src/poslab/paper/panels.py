@@ -24,7 +24,7 @@ ROOM = 30  # characters that fit under a panel
 
 
 def panels(results: Results) -> list[LineChart]:
-    """Return the charts of the panels for which the study has data, or the tested chart of each text."""
+    """Return the charts of the panels with data or, with several texts, the tested chart of each text."""
     if results.texts and results.primary is not None:
         return [replace(chart, ticks=_thinned(chart.ticks)) for chart in texts.chart(results).panels]
     charts = (tested_chart(results), loss_by_position(results), validation_chart(results))

@@ -77,7 +77,7 @@ def optimizer(run: Run) -> str:
 
 
 def bibliography(subjects: Iterable[tuple[str, str]]) -> str:
-    """Return a .bib file with the entries for these subjects and for every study, in file order."""
+    """Return a .bib file with the entries for these subjects and those of every study, in file order."""
     cited_subjects = set(subjects)
     entries = [
         reference.text
