@@ -220,7 +220,7 @@ def test_an_arm_without_the_reference_on_its_text_is_named(tmp_path):
     losses = {**LOSSES, "more": {"alibi": 2.0, "t5": 2.1}}
     results = study(tmp_path, losses)
     assert len(results.texts) == 3
-    (warning,) = [text for text in warnings_of(results) if "reference was not run on the same text" in text]
+    (warning,) = [text for text in warnings_of(results) if "no other arm finished on the same text" in text]
     assert "more" in warning
 
 

@@ -42,7 +42,7 @@ def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 
 def sheets_of(*tables: Table) -> dict[str, Sheet]:
-    """Return the CSV files of tables that show all of their rows, by file name."""
+    """Return the first CSV file of each of these tables, which show all of its rows, by file name."""
     return {table.sources[0].removesuffix(".csv"): sheet(table.records) for table in tables}
 
 

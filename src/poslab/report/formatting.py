@@ -7,7 +7,7 @@ from urllib.parse import quote
 from poslab.config.text import CONTROL
 
 DASH = "–"
-DECIMALS = 4  # more would claim too much where a few seeds happen to agree
+DECIMALS = 4  # more would claim too much if a few seeds happen to agree
 
 
 def web_link(url: object) -> str | None:
@@ -27,7 +27,7 @@ def number(value: float | None, digits: int = 4, sign: str = "") -> str:
 def interval(mean: float | None, half_width: float | None, digits: int = 4, sign: bool = False) -> str:
     """Return the mean with half its interval, both with the same number of decimals: 1.523 ± 0.012.
 
-    A half-width adds decimals only up to `DECIMALS`; a smaller one is printed as one unit of the last.
+    A half-width adds decimals up to `DECIMALS`. One below a unit of the last decimal is printed as that unit.
     """
     plus = "+" if sign else ""
     if mean is None or half_width is None:

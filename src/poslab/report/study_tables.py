@@ -51,7 +51,7 @@ class StudyTables:
         return [{str(column): cell(value) for column, value in row.items()} for row in listed]
 
     def by_arm(self, figures: DataFrame) -> Rows:
-        """Return estimates over the seeds, one row per arm, from `figures` with one row per run name."""
+        """Return estimates over the seeds, a row per arm with runs in `figures`, which has a row per run."""
         by_run = dict(zip(figures.index, self.records(figures), strict=True))
         return [
             {
@@ -133,7 +133,7 @@ class StudyTables:
         return (f"Some runs of these arms have no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Return all figures of `summarise` and lines of `curve` by arm, or None without figures."""
+        """Return all figures of `summarise` and lines of `curve` by arm over the seeds; None without any."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:
@@ -212,7 +212,7 @@ class StudyTables:
 
 
 def file_name(name: str) -> str:
-    """Return `name` as the name of a figure or table and of its files: `a/b` becomes a_b."""
+    """Return the name with which a figure or table is written as files: `a/b` becomes a_b."""
     return re.sub(r"[^\w-]", "_", name)
 
 

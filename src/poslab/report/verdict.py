@@ -24,7 +24,7 @@ READINGS: dict[str, tuple[str, ...]] = {
     "not separated for": ("not separated",),
     "not tested for": ("one seed", "no spread"),
 }
-GATE = 0.02  # nats: an arm needs L if L/2 instead of L tokens of context cost more
+GATE = 0.02  # nats: an arm needs L if a context of L/2 costs it at least this much
 
 
 def extrapolation(results: Results) -> Iterator[str]:

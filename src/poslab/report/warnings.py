@@ -39,7 +39,7 @@ def warnings_of(results: Results) -> Iterator[str]:
     finished = [item for item in results.arms if item.arm.finished]
     apart = [item.arm.label for item in finished if item.arm.finished[0].name not in known]
     if results.texts and apart:
-        yield f"Not compared, because the reference was not run on the same text: {listing(apart)}."
+        yield f"Not compared, as no reference or no other arm finished on the same text: {listing(apart)}."
     base = {scored_by(run) for run in results.reference.arm.finished}
     if differing := [
         item.arm.label
@@ -69,7 +69,7 @@ def _warnings_of(results: Results) -> Iterator[str]:
     if (rungs := None if results.texts else results.rungs) is not None:
         compared = {item.arm.label for rung in rungs.rungs for item in rung.arms.values()}
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
-            lacking = f"No other arm, or no {rungs.reference}, has their size and budget"
+            lacking = f"No other arm, or no {rungs.reference}, is comparable at the same size and budget"
             yield f"{lacking}, so these arms are in no order and no trend: {listing(apart)}."
         yield (
             f"Gaps to {rungs.reference} are taken at the same size and budget. Figures that compare all arms "

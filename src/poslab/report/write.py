@@ -130,7 +130,7 @@ def write_chosen(
 
 
 def write(results: Results, reports: Path, kit: Kit | None = None) -> Report:
-    """Write the report of `results` to the folder of that name in `reports`, with the files of `kit`."""
+    """Write the report of `results` into a folder of `reports` named after it, with the files of `kit`."""
     # The kit comes first, since it may refuse the request.
     folder = None if kit is None else kit(results, reports / results.study)
     report = write_document(document_of(results), reports)
@@ -146,7 +146,7 @@ def write_document(document: Document, reports: Path) -> Report:
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
 
-    for name in document.sheets:  # a measurement's own section may have chosen any name
+    for name in document.sheets:  # a measurement's own section may use any name
         if not is_file_name(f"{name}.csv"):
             raise ReportError(f"a figure or table is named {plain(name, 60)!r}: choose a name without /")
     directory = reports / document.name

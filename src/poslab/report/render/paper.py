@@ -58,7 +58,7 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
     """Draw each figure with `draw`, using one process per core on systems that can fork."""
     processes = min(len(figures), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
     if processes > 1:
-        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # killed, out of memory
+        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # killed: no memory
             warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which are idle here
             with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
                 return list(pool.map(draw, figures))

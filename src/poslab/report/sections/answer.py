@@ -146,7 +146,7 @@ def _lowest(results: Results) -> str:
         below = [label for label in ranks if label != first[0]]
         than = f"that of {below[0]}" if len(below) == 1 else "any other compared arm's"
         return f"the loss of {first[0]} is lower than {than}"
-    return f"no arm is shown to be below {first[0]}, which is not separated from every other arm"
+    return f"no arm is shown to be below {first[0]}, but at least one is not separated from it"
 
 
 def _within_tolerance(results: Results, tested: float) -> str:
@@ -257,7 +257,7 @@ def belief(results: Results) -> list[tuple[str, str]]:
         ("Models", "" if trained else f"{size}, trained elsewhere"),
         ("Early training", early if is_early else ""),
         ("L", f"{cells.span([count(n) for n in sorted(run.context_length for run in finished)])} tokens"),
-        ("Speed", "not compared: uneven, as with other work running" if unsteady(results) else ""),
+        ("Speed", "not compared: uneven, as when other work is running" if unsteady(results) else ""),
     )
     return [(label, value) for label, value in known if value]
 

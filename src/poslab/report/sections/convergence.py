@@ -56,7 +56,7 @@ def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     """Return the losses by training time and by operations, if arms differ in cost per token."""
     if len(results.arms) > MANY:
         return []
-    timed = "Times are comparable only between runs that shared the machine with no other work."
+    timed = "Times are comparable only between runs that had their part of the machine to themselves."
     counted = "Operations are calculated from the sizes of the model, not measured."
     charts = []
     for figure, cost_name, label, warning in (
@@ -169,8 +169,8 @@ def performance_profile(results: Results) -> list[LineChart]:
     caption = (
         f"The share of {len(curves.problems)} problems that an arm solves within a factor of the fastest "
         "arm's tokens. At a factor of 1, it is how often the arm is the fastest; at the right end, how often "
-        f"it reaches the target. The problems are the targets at {_shares(results, 'and')} of the "
-        f"budget of {results.reference.arm.label} on each shared seed ({seeds}). Nothing is tested."
+        f"it reaches the target. The problems are the targets at {_shares(results, 'and')} of the budget of "
+        f"{results.reference.arm.label} on {seeds} shared seed{'s' * (seeds > 1)}. Nothing is tested."
     )
     return [
         LineChart(

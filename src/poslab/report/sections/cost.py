@@ -30,9 +30,9 @@ def section(results: Results) -> Section:
 
 
 def unsteady(results: Results) -> str:
-    """Return a sentence on the arms with uneven speed, as with other work running; "" without any."""
+    """Return a sentence on the arms with uneven speed, as when other work is running; "" without any."""
     arms = [item.arm.label for item in results.arms if not all(map(is_steady, item.arm.finished))]
-    slow = f"ran at less than {100 * STEADY:.0f} % of its usual speed, as with other work running"
+    slow = f"ran at less than {100 * STEADY:.0f} % of its usual speed, as when other work is running"
     part = f"at least a tenth of the training of {listing(arms, NAMED)}"
     return f"Speeds are not compared: {part} {slow}." if arms else ""
 
@@ -49,7 +49,7 @@ def _chart(results: Results, figure: str, k: float) -> LineChart:
         f"Loss at {length_words(k)} by training speed",
         f"Fast and low (bottom right) is best. The loss is taken {cells.figure_place(loss)}. "
         f"{cells.bars(results)} Speeds cover only training, and are comparable only between runs that shared "
-        "the machine with no other work.",
+        "their part of the machine with no other work.",
         "Training tokens per second",
         "Loss (nats per token)",
         series,

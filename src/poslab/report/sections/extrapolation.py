@@ -22,7 +22,7 @@ def section(results: Results) -> Section:
     untested = loss_by_length(results, OTHER[nats_family(results)], bits)
     losses = (untested, loss_by_position(results), _position_less_reference(results))
     tested = tested_chart(results)
-    first = (tested,) if tested is not None and results.is_about_learning else ()  # else in the answer
+    first = (tested,) if tested is not None and results.is_about_learning else ()  # otherwise in the answer
     drawn = (chart for chart in losses if chart.series)
     charts = (*first, *_by_attention(results), *drawn, *_gains(results))
     return Section("lengths", "By length and by position", charts=charts)
@@ -65,7 +65,7 @@ def _gains(results: Results) -> list[LineChart]:
         ),
         "early_token_curse": (
             "The loss in non-overlapping windows minus that in sliding ones, on the same text: tokens near "
-            "a window's start have little context. A loss may fall with length only for this reason."
+            "a window's start have little context. The non-overlapping loss may fall only because of this."
         ),
     }
     charts = []

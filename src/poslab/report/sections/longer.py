@@ -52,7 +52,7 @@ def findings(results: Results) -> tuple[str, ...]:
 
 
 def only_controls(results: Results) -> bool:
-    """Return whether all finished arms belong to such pairs, so that `findings` covers all of them."""
+    """Return whether all finished arms are controls or have one, so that `findings` covers all of them."""
     pairs = [(item.arm.arm.label, item.longer.arm.label) for item in controls(results)]
     return bool(findings(results)) and {label for pair in pairs for label in pair} == {
         item.arm.label for item in results.arms if item.rows
@@ -64,14 +64,14 @@ def _finding(found: Sequence[Control]) -> str:
 
     def side(gap: Difference) -> str:
         if gap.half_width is None:
-            return "known from one seed for"
+            return "measured with one seed for"
         return "not separated for" if not gap.decided else "higher for" if gap.mean > 0 else "lower for"
 
     gaps = [(item.difference, _label(item, found)) for item in found]
     sides = (
         (side(gap), f"{label} ({interval(gap.mean, gap.half_width, 3, sign=True)})") for gap, label in gaps
     )
-    parts = phrases(("higher for", "lower for", "not separated for", "known from one seed for"), sides)
+    parts = phrases(("higher for", "lower for", "not separated for", "measured with one seed for"), sides)
     return (
         f"At {_lengths(found)} tokens, against the same scheme trained there, the loss is {'; '.join(parts)} "
         "(95 % intervals, not corrected)."

@@ -30,7 +30,7 @@ from poslab.report.tables import Cell, Column, Table
 
 MANY = 100  # from this many runs on, columns with a single value are removed from their table
 FARTHER = (2, 4, 8)  # multiples of L in the terminal's table
-SHARES = (1 / 16, 1 / 4, 1)  # of the tested length, in place of FARTHER if that is longer
+SHARES = (1 / 16, 1 / 4, 1)  # shares of a longer tested length, to use in place of FARTHER
 LED_BY = "arm", "name", "task"  # columns of `lead` that the terminal's table replaces or has no room for
 RANKED = 30  # the most arms for which a figure shows ranks
 
@@ -259,7 +259,7 @@ def _tested(results: Results) -> str:
     if documents := results.documents:
         return (
             f"{tested} Intervals are over seeds and {cells.span(documents)} {results.called_documents}; the "
-            f"standard error (SE) over text is that of the {results.called_documents}."
+            f"standard error (SE) over text is what the {results.called_documents} add to them."
         )
     return (
         f"{tested} Intervals are over seeds; the standard error (SE) is over segments of the held-out text, "
