@@ -97,7 +97,7 @@ def test_seeds_without_a_finite_loss_are_left_out_and_one_seed_is_not_called_noi
     found = {item.arm.arm.pos: item for item in controls(results)}
     assert found.keys() == {"rope", "t5"}
     assert (found["rope"].difference.n, found["rope"].losses) == (2, (2.5, 2.5))
-    assert f"from one seed for t5 L={L} (+1.00)" in findings(results)[0]
+    assert f"one seed for t5 L={L} (+1.00)" in findings(results)[0]
 
 
 def test_with_several_texts_it_counts_those_on_which_the_longer_training_gains(tmp_path):

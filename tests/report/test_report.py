@@ -167,6 +167,8 @@ def test_losses_that_are_not_finite_are_left_out(tmp_path):
         (interval(2.0, 0.00042), "2.0000 ± 0.0004"),
         (interval(2.078662, 0.000005), "2.0787 ± 0.0001"),  # two seeds that agree by chance
         (interval(0.000714, 0.00002), "0.000714 ± 0.000020"),
+        (interval(1e4, 1e-7), "10000.0000 ± 0.0001"),
+        (interval(-1e-6, 30.0), "0.00 ± 30.00"),
         (quantity(999_900), "1 M"),
         (
             plain("read /home/me/secret/a.txt\nand and/or http://host/a/b"),

@@ -133,7 +133,7 @@ class StudyTables:
         return (f"Some runs of these arms have no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
     def default_section(self, measurement: Measurement) -> Section | None:
-        """Return all figures of `summarise` and lines of `curve` by arm over the seeds; None without any."""
+        """Return all figures of `summarise` and lines of `curve`, as means by arm; None without figures."""
         found = figures_of(measurement, self.results.finished)
         columns = list(dict.fromkeys(column for row in found.values() for column in row))
         if not columns:

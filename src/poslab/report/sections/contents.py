@@ -76,10 +76,10 @@ def _sections(
     return joined(section for section in built if section is not None)
 
 
-def _without(section: Section, shown: LineChart | PanelChart | None) -> Section:
-    """Return the section without the figure that the first screen shows."""
-    charts = tuple(chart for chart in section.charts if shown is None or chart.name != shown.name)
-    return replace(section, charts=charts)
+def _without(section: Section, figure: LineChart | PanelChart | None) -> Section:
+    """Return the section without a figure that the first screen shows."""
+    charts = (chart for chart in section.charts if figure is None or chart.name != figure.name)
+    return replace(section, charts=tuple(charts))
 
 
 def document(results: Results) -> Document:

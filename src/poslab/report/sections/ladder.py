@@ -251,7 +251,7 @@ def _orders_table(rungs: Ladder) -> Table:
     last = "last row" if rungs.whole is rungs.rungs[-1] else "last row with all arms"
     caption = (
         f"Decision accuracy: the number of pairs of arms with the same order of means as in the {last} "
-        f"({named(rungs, rungs.whole)}). In brackets: only pairs whose interval in that row excludes 0."
+        f"({named(rungs, rungs.whole)}). In brackets: only pairs with an interval there that excludes 0."
     )
     return Table("Order and decision accuracy", caption, tuple(columns), rows, ("ladder_order.csv",))
 
