@@ -20,6 +20,9 @@ from support.texts import words
 def test_a_word_after_an_option_is_not_a_command(tmp_path):
     told = called("train", "--help", "evaluate", cwd=tmp_path, script="poslab").stdout
     assert "evaluate.validation_windows" in told
+    told = called("--help", "trainer", "evaluate", cwd=tmp_path).stdout
+    assert "trainer.max_steps" in told
+    assert "evaluate.validation_windows" in told
     (tmp_path / "report").mkdir()
     told = called("train", "--config-dir", "report", "--cfg", "job", cwd=tmp_path, script="poslab").stdout
     assert "study: ablation" in told

@@ -63,8 +63,8 @@ REFUSED = {
     "-m trainer.learning_rate=interval(0,1)": "trainer.learning_rate=A,B",
     "logger=[wandb,local]": "in place of local",
     "logger=wandb,tensorboard": "write a list, logger=[wandb,tensorboard]",
-    "-m logger=local,tensorboard": "to use both, set logger=[NAME,NAME]",
-    # Incompatible settings, and settings that fit no machine.
+    "-m logger=local,tensorboard": "logger=[NAME,NAME]",
+    # Settings that do not go together, and what fits no machine.
     "-m pos=rope,alibi seed=0,-1": "seed=-1",
     "task=copy evaluate.longest=4 evaluate.segments=9": (
         "evaluate.longest and evaluate.segments cannot be set under a task"
@@ -100,6 +100,9 @@ REFUSED = {
     "--help task": "task=OPTION sets several settings; there are addition",
     "sweep=wandb/schemes": "wandb/schemes.yaml`",
     "--help trainr": "(did you mean trainer or trainer.nodes?)",
+    "--help trainr plan=true": "(did you mean trainer or trainer.nodes?)",
+    "--help trainer --cfg job": "only names of settings or groups",
+    "callbacks=[early_stopping] callbacks.early_stopping.patience=x plan=true": "patience='x': input",
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",
@@ -247,7 +250,12 @@ def test_an_impossible_run_is_refused_in_one_line_that_says_what_to_choose(line,
             "# @package _global_\nhydra: {sweeper: {params: {pos: [rope, alibi]}}}",
             "write pos: A,B",
         ),
-        ("sweep", "# @package _global_\n- mine", "sweep=mine is a list"),
+        (
+            "sweep",
+            "# @package _global_\nhydra: {sweeper: {params: {task: 'null,copy'}}}",
+            "mine.yaml: task=null,copy names no option; the options are addition",
+        ),
+        ("sweep", "# @package _global_\n- mine", "sweep/mine.yaml is a list"),
         ("pos", "- rope", "mine.yaml is a list"),
         ("pos", "base: 1000.0", "pos.scheme is missing; the choices are alibi"),
     ],

@@ -57,8 +57,9 @@ def run(command: str, arguments: list[str]) -> NoReturn:
             for flag, word in zip(flags, arguments, strict=False)
             if word in OF_TRAIN and flag not in ("--config-dir", "-cd")
         ]
-        # `--help evaluate` is about the settings `evaluate.*` of train.py.
-        if words and arguments not in (["--help", "evaluate"], ["-h", "evaluate"]):
+        # `--help trainer evaluate` explains settings of train.py, but `evaluate --help` a command.
+        before = arguments[: arguments.index("evaluate")] if words == ["evaluate"] else []
+        if words and (not {"--help", "-h"} & {*before} or any("=" in argument for argument in arguments)):
             command = words[0]
             arguments.remove(command)
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others

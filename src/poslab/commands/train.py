@@ -32,9 +32,12 @@ def _answer(arguments: list[str]) -> int:
 
 
 def _topics(arguments: list[str]) -> list[str]:
-    """Return the settings and groups that --help should explain; [] for the help of the whole command."""
-    words = [argument for argument in arguments if argument not in HELP]
-    is_help = len(words) < len(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
+    """Return the settings and groups that --help should explain, or [] for the help of the whole command.
+
+    Settings with a value beside --help, such as plan=true, are ignored.
+    """
+    words = [argument for argument in arguments if argument not in HELP and "=" not in argument]
+    is_help = not HELP.isdisjoint(arguments) and all(re.fullmatch(r"[\w.]+", word) for word in words)
     return words if is_help else []
 
 

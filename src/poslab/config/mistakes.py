@@ -21,6 +21,7 @@ from poslab.config.installation import typed
 from poslab.config.option_files import Conf, absent, load
 from poslab.config.request import Config, flat_settings
 from poslab.config.schema import ConfigError, Options
+from poslab.config.sweep import swept_in
 from poslab.config.text import one_line, override_text
 
 WHOLE = ("model", "recipe", "task")  # groups with files that set several sections
@@ -54,6 +55,11 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
     for mistake, occurs in _useless_flags(read).items():
         if occurs:
             raise ConfigError(mistake)
+    if topics := [text for text in read.overrides if read.help and "=" not in text]:
+        raise ConfigError(
+            f"--help {override_text(topics[0])}: write only names of settings or groups after --help, as in "
+            f"`{typed('train')} --help trainer`"
+        )
     if not (read.help or read.hydra_help or read.shell_completion):
         _check_overrides(read.overrides, groups, conf)
     return [*flags, *read.overrides]
@@ -91,6 +97,12 @@ def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf) -> 
             path = conf.file(group, option)  # raises, where Hydra would ignore a missing one
             if option.startswith("wandb/"):  # --help lists these too
                 raise ConfigError(f"{argument} is a sweep for W&B itself: start it with `wandb sweep {path}`")
+            for key, value in swept_in(load(path)).items():
+                if key in groups and isinstance(value, str):
+                    try:
+                        _check_override(f"{key}={value}", groups, conf)
+                    except ConfigError as error:
+                        raise ConfigError(f"{path}: {error}") from None
 
 
 def _check_override(argument: str, groups: set[str], conf: Conf) -> None:

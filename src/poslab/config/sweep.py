@@ -33,10 +33,16 @@ def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
     swept = {key for key, value in values.items() if "," in value}
     if preset := values.get("sweep"):
         with suppress(ConfigError):  # raised again when Hydra composes
-            content = OmegaConf.create({**load(conf.file("sweep", preset))})
-            swept |= set(OmegaConf.select(content, SWEPT, default={}))
+            swept |= set(swept_in(load(conf.file("sweep", preset))))
     swept |= {section for group, section in SETS.items() if group in swept}
     return [_for_runs_only(argument, swept & conf.groups()) for argument in arguments]
+
+
+def swept_in(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of each swept setting in the content of a sweep file."""
+    swept = OmegaConf.select(OmegaConf.create({**content}), SWEPT)
+    params: Any = OmegaConf.to_container(swept) if isinstance(swept, DictConfig) else {}
+    return dict(params)
 
 
 def _for_runs_only(argument: str, groups: set[str]) -> str:
