@@ -1,6 +1,6 @@
 """Train one run, or with -m all runs of a study: python train.py -m pos=rope,alibi
 
-`python train.py --help` lists the settings and shows examples. In a checkout, this script is `poslab train`.
+`python train.py --help` lists the settings and examples. An installed poslab has `poslab train` instead.
 """
 
 import sys

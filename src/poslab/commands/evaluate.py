@@ -24,8 +24,8 @@ evaluation repeats the numbers of the run's record.
 
   evaluate.longest=16                 the longest window, as a multiple of the training length L
   evaluate.segments=128               stretches of text to score
-  evaluate.documents=joined           join short documents for long windows; single: windows in one document
-  evaluate.sliding_windows=1536       sliding windows at each length
+  evaluate.documents=joined           join documents that are too short; single: each segment lies in one
+  evaluate.sliding_windows=1536       sliding windows per length
   evaluate.needles=32                 questions about facts in the text, at each length and depth
   evaluate.rescale=[none,ntk,yarn]    also evaluate a trained rotation with other frequencies
   evaluate.rescale_factor=4           factor s of pi, ntk and yarn; auto: the longest length over L
@@ -34,8 +34,8 @@ evaluation repeats the numbers of the run's record.
   data=text data.path=FILE            another text, in the run's tokens; data.path=FILE without data=: the
                                       run's own text, at another path
   --config-dir DIR                    also use your own option files, such as DIR/data/NAME.yaml
-  logger=local                        do not use W&B (default if the run did not); logger=wandb: use it,
-                                      with logger.project=NAME logger.entity=NAME logger.tags=[A,B]
+  logger=local                        do not use W&B (default if the run did not use it); logger=wandb:
+                                      use it, with logger.project=NAME logger.entity=NAME logger.tags=[A,B]
 
 The command prints the loss by length, and writes its record to evaluations/<run>-<hash>/.
 
@@ -110,4 +110,4 @@ def _model(checkpoint: str, overrides: Mapping[str, Any]) -> tuple[Path, str | N
     try:
         return fetch_model(account, place.name)
     finally:
-        forget_client()  # logging a run later takes other settings than reading
+        forget_client()  # logging a run later needs a client with other settings

@@ -19,9 +19,9 @@ def check_hydra_arguments(arguments: Sequence[str]) -> None:
         key = argument.lstrip("+~")
         if re.match(r"hydra[./@=]", key) and "=" in key and not SERVED.match(key):
             raise UserError(
-                f"{override_text(argument)}: it has no effect here. Choose folders with runs=DIR and "
-                "reports=DIR, a launcher with launcher=local, inline, ray or slurm, every combination of "
-                "values with -m, and learning rates with tune=learning_rate. Hydra settings that have an "
+                f"{override_text(argument)}: it has no effect here. runs=DIR and reports=DIR choose folders, "
+                "launcher=local, inline, ray or slurm a launcher, -m runs every combination of values, and "
+                "tune=learning_rate tunes learning rates. Hydra settings that have an "
                 "effect: hydra.sweeper.params, hydra.searchpath, hydra.job.env_set and hydra.job.env_copy"
             )
         name, _, value = key.partition("=")

@@ -45,7 +45,7 @@ Write the report of a study from the records of its runs, without training anyth
               default: the one that the (first) study names, else its first arm
   primary     the loss to test: primary=sliding_8x is the loss in sliding windows of 8 L, primary=loss_8x in
               non-overlapping windows; default: the one that the (first) study names, else sliding windows of
-              8 L, or of the longest length below that the reference was evaluated at
+              8 L, or of the longest shorter length at which the reference was evaluated
 """.replace("{unnamed}", UNNAMED)
 RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that select the runs
 KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")

@@ -71,7 +71,7 @@ def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[
 
 
 def non_default_settings(config: Config, choices: Mapping[str, str], conf: Conf) -> tuple[str, ...]:
-    """Return the settings that affect the result, are not default and in no label: `model=micro`."""
+    """Return the settings that affect the result, are not the default and in no label: `model=micro`."""
     main = load(conf.folders[0] / "config.yaml")
     default = {
         group: choice

@@ -96,7 +96,7 @@ def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf) -> 
         if group == "sweep" and "," not in option:
             path = conf.file(group, option)  # raises, where Hydra would ignore a missing one
             if option.startswith("wandb/"):  # --help lists these too
-                raise ConfigError(f"{argument} is a sweep for W&B itself: start it with `wandb sweep {path}`")
+                raise ConfigError(f"{argument} is run by W&B itself: start it with `wandb sweep {path}`")
             for key, value in swept_in(load(path)).items():
                 if key in groups and isinstance(value, str):
                     try:
@@ -180,7 +180,7 @@ def explained(error: Exception, conf: Conf) -> str:
         if key.partition(".")[0] in NOT_SWEPT:
             quotes = "" if key in conf.groups() else f"; text with commas needs {_quotes(key)}"
             return f"{argument} has several values, but a command has one {key}{quotes}"
-        if key == "logger":  # loggers are never swept
+        if key == "logger":  # no result depends on it, so it is not swept
             return f"{argument} has several values: write a list, {key}=[{argument.partition('=')[2]}]"
         return (
             f"{argument} has several values: to run each of them, add -m, "
@@ -222,8 +222,8 @@ def _listed(topic: str = "settings", listed: str = "every setting") -> str:
 
 def known_settings(conf: Conf) -> dict[str, list[str]]:
     """Return the name of every setting, with the options that have it: `pos=t5`, `pos=fire`."""
-    of_data = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
-    names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *of_data, *sorted(conf.groups()))}
+    shared = flat_settings({"data": load(conf.folders[0] / "config.yaml")["data"]})
+    names: dict[str, list[str]] = {name: [] for name in (*_fields(Config), *shared, *sorted(conf.groups()))}
     for group in sorted(conf.groups() - {"sweep"}):
         for option, section in sections(conf, group).items():
             section.pop("defaults", None)

@@ -16,11 +16,11 @@ FIGURES = tuple(f"{family}_{multiple:g}x" for family in FAMILIES for multiple in
 
 
 class TuneOptions(Options):
-    """Learning rates to try for each arm before a study: all pairs of both lists, on other seeds and text."""
+    """Rates to try for each arm before a study: all pairs of both lists, on other seeds and training text."""
 
-    factors: Annotated[list[float], ONCE_EACH] = Field(description="factors of trainer.learning_rate to try")
+    factors: Annotated[list[float], ONCE_EACH] = Field(description="multiples of trainer.learning_rate")
     scheme_factors: Annotated[list[float], ONCE_EACH] = Field(
-        description="factors of trainer.scheme_rate to try, for schemes that have their own parameters"
+        description="multiples of trainer.scheme_rate, for schemes that have their own parameters"
     )
     seeds: Annotated[list[int], ONCE_EACH] = Field(
         description="seeds of the trials; the seeds of the study must differ from them"
@@ -37,7 +37,7 @@ class TuneOptions(Options):
             raise ValueError("factors must be above 0 and seeds at least 0")
         for name in ("factors", "scheme_factors"):
             if len(getattr(self, name)) == 1:
-                raise ValueError(f"{name}={getattr(self, name)} has one value, so nothing to choose from")
+                raise ValueError(f"{name}={getattr(self, name)} has one value: list two or more")
         return self
 
 
@@ -72,7 +72,7 @@ class Config(RunConfig):
     study: str = Field(description="name of the study: runs are in RUNS/STUDY/, the report in REPORTS/STUDY/")
     runs: str = Field(default="runs", min_length=1, description="folder with the runs of all studies")
     reports: str = Field(default="reports", min_length=1, description="folder with all reports")
-    question: str | None = Field(min_length=1, max_length=500, description="question that the study answers")
+    question: str | None = Field(min_length=1, max_length=500, description="question for the study to answer")
     plan: bool | str = Field(
         default=False,
         description="true: print the runs and start none; measure: also time some steps; 8x80GB: "
@@ -81,7 +81,7 @@ class Config(RunConfig):
     branches: bool = Field(default=False, description="with wsd: budgets share their steps before the decay")
     tune: TuneOptions
     reference: str | None = Field(description="arm that the other arms are compared with; null: the first")
-    primary: str | None = Field(description="loss that the report tests; null: sliding_8x, or nearest below")
+    primary: str | None = Field(description="loss to test; null: sliding_8x, or the longest length below")
     logger: dict[str, dict[str, Any]] = Field(
         default={}, description="a section for each logger, chosen with logger=NAME or logger=[NAME,...]"
     )

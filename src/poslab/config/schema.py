@@ -50,14 +50,14 @@ class BlockOptions(Options):
         default="layer", description="normalisation: LayerNorm, or RMSNorm (Zhang and Sennrich 2019)"
     )
     mlp: Literal["gelu", "swiglu"] = Field(
-        default="gelu", description="perceptron: 4 D wide, or SwiGLU 8/3 D wide, equally large (Shazeer 2020)"
+        default="gelu", description="4 D wide; SwiGLU (Shazeer 2020): 8/3 D wide, for as many parameters"
     )
     query_groups: int | None = Field(
         default=None, ge=1, description="key-value heads, shared by the query heads; null: as many as heads"
     )
     qk_norm: bool = Field(default=False, description="RMSNorm of the heads' queries and keys before rotation")
     output_gate: bool = Field(
-        default=False, description="multiply attention's output by sigmoid(W input) (Qiu et al. 2025)"
+        default=False, description="scale attention's output by sigmoid(W x), x its input (Qiu et al. 2025)"
     )
     sinks: bool = Field(
         default=False,
@@ -109,7 +109,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps until the learning rate peaks; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="applied only to matrices and convolution weights")
+    weight_decay: float = Field(ge=0, description="of matrices and convolutions, except the scheme's own")
     beta2: float = Field(gt=0, lt=1, description="beta2 of AdamW")
     clip_norm: float = Field(gt=0, description="largest gradient norm; larger gradients are scaled down")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
@@ -125,7 +125,7 @@ class TrainerOptions(Options):
         description="for several devices; fsdp: each stores a part of the parameters and optimizer state",
     )
     compile: Literal["auto"] | bool = Field(
-        description="compile the blocks for training; auto: on a GPU, if training is long enough to repay it"
+        description="compile blocks; auto: on a GPU from 2,000 steps on, except with fsdp or windows=packed"
     )
     recompute: bool = Field(
         default=False, description="compute blocks again in the backward pass, to store only their inputs"
@@ -170,7 +170,7 @@ class TrainerOptions(Options):
 GPT2_BLOCK = BlockOptions()  # the block of records older than these settings
 
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%")
-VALIDATIONS = 100  # as many as convergence figures need
+VALIDATIONS = 100  # enough for figures of convergence
 Multiple = Literal[1, 2, 4, 8, 16, 32, 64]  # of L: the lengths that a model can be evaluated up to
 MULTIPLES: tuple[Multiple, ...] = get_args(Multiple)
 Rescale = Literal["none", "pi", "ntk", "dynamic", "yarn", "drop"]
@@ -182,7 +182,7 @@ class EvaluateOptions(Options):
     """How a run is validated during training and extrapolated afterwards. Lengths are multiples of L."""
 
     validations: int = Field(
-        ge=1, description="validations per run, evenly spaced; auto: 100, or one per step if there are fewer"
+        ge=1, description="validations per run, evenly spaced; auto: 100, or one per step in shorter runs"
     )
     validation_windows: int = Field(ge=1, description="windows of L tokens that each validation scores")
     longest: Literal["auto", Multiple] = Field(
@@ -190,7 +190,7 @@ class EvaluateOptions(Options):
     )
     segments: int = Field(ge=1, description="stretches of text to score, each of the longest length")
     documents: Literal["single", "joined"] = Field(
-        default="single", description="a segment is from one document, or from several joined to its length"
+        default="single", description="take each segment from one document, or from joined short ones"
     )
     sliding_windows: int = Field(
         ge=1, description="sliding windows per length, over all segments; each scores L/8 targets"
@@ -198,15 +198,15 @@ class EvaluateOptions(Options):
     needles: int = Field(
         default=0,
         ge=0,
-        description="questions per length and depth about facts in the text, without training; bytes only",
+        description="questions on facts per length and depth, without training; needs data.vocabulary=bytes",
     )
     rescale: list[Rescale] = Field(
-        description="rotations to evaluate a trained RoPE with, without training; none: as trained, always"
+        description="rotations to evaluate a trained RoPE with; none, always the first: as trained"
     )
     rescale_factor: Literal["auto"] | float = Field(
         description="factor s of pi, ntk and yarn; auto: the longest length over L"
     )
-    recalibration_steps: int = Field(ge=0, description="training steps without positions after drop, at L")
+    recalibration_steps: int = Field(ge=0, description="training steps at L without positions, after drop")
 
     @model_validator(mode="after")
     def _rescaling_is_used(self) -> Self:

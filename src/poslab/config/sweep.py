@@ -19,12 +19,12 @@ from poslab.config.schema import ConfigError
 
 SETTING = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.DOTALL)
 SEED = re.compile(r"seed=(0|[1-9][0-9]{0,17})")  # only what Hydra reads as an integer
-SETS = {"task": "objective", "recipe": "pos"}  # groups with options for another section, and that section
-SWEPT = "hydra.sweeper.params"  # the key in a sweep file
+SETS = {"task": "objective", "recipe": "pos"}  # the section that the options of a group set
+SWEPT = "hydra.sweeper.params"  # the key of the swept settings in a sweep file
 
 
 def for_each_run(arguments: Sequence[str], conf: Conf) -> list[str]:
-    """Return the arguments of a study, with `pos.rate=1` as `pos.rate=choice(1)` if it sweeps `pos`.
+    """Return the arguments of a study, with `pos.rate=choice(1)` for `pos.rate=1` if it sweeps `pos`.
 
     Hydra composes the study without its swept settings, so with the default option of `pos`, which may not
     have `rate`. Settings with `choice` are applied only to the runs. Raise HydraException.

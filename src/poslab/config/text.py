@@ -62,7 +62,7 @@ def override_text(override: str) -> str:
 
 
 def is_secret(key: str) -> bool:
-    """Return whether a setting has a name that hardly anything but a secret has."""
+    """Return whether a setting's name is almost only used for secrets."""
     return _CREDENTIAL.fullmatch(key) is not None
 
 
@@ -78,13 +78,13 @@ def one_line(text: object, limit: int | None = None) -> str:
 
 
 def plain(text: object, limit: int = 300) -> str:
-    """Return one line for a published page: control characters become spaces, paths only their last name."""
+    """Return one line for a published page: control characters become spaces, paths their last names."""
     line = without_paths(CONTROL.sub(" ", str(text))).strip()
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def without_paths(text: str) -> str:
-    """Return the text with each absolute path cut to its last name; applying it twice changes no more."""
+    """Return the text with each absolute path cut to its last name; a second call changes nothing."""
     text = _LISTED.sub(r"\1\2", _QUOTED.sub(r"\2\3", text))
     while (shorter := _ABSOLUTE.sub(r"\1", text)) != text:
         text = shorter

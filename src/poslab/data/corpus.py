@@ -7,7 +7,7 @@ DIRECTORY/
     spellings.bin               these bytes, concatenated in the order of the tokens
     tokenizer.json              the tokenizer, unless tokens are bytes
     manifest.json               how to read these files, checksums, the fingerprint; sealed, written last
-    verified.json               the state in which each machine has verified these files
+    verified.json               for each machine, the state of these files that it verified
 """
 
 import hashlib
@@ -153,7 +153,7 @@ def load(directory: Path, name: str) -> Corpus | None:
 
 
 def _read_manifest(directory: Path) -> Mapping[str, Any]:
-    """Return the manifest. It is checked, but not the files that it lists. Raises DamagedError."""
+    """Return the manifest after checking it, but not the files that it lists. Raises DamagedError."""
     path = directory / MANIFEST
     try:
         content = path.read_bytes()

@@ -77,8 +77,8 @@ def evaluate_transformers(
 ) -> Path:
     """Measure the model in a folder or with a name on the hub, and return the folder of its record.
 
-    `settings` are those of an evaluation (`evaluate.segments=4`, `data=NAME`). `lengths` are the length that
-    counts as trained, instead of the one in the model's configuration, and the longest length. An evaluation
+    `settings` are those of an evaluation (`evaluate.segments=4`, `data=NAME`). `lengths` has the length that
+    counts as trained, if not that of the configuration, and optionally the longest length. An evaluation
     that was already run is not repeated. Raise a one-line ConfigError if the evaluation cannot work.
     """
     pretrained = read_config(model_name)
@@ -191,7 +191,7 @@ def _settings(
     evaluation_overrides(settings)  # refuses what cannot be set for an evaluation
     keys = {setting.partition("=")[0] for setting in settings}
     if trackers := [key for key in keys if key.startswith("logger")]:
-        raise ConfigError(f"{min(trackers)}: an evaluation of hf= is stored only here: leave it out")
+        raise ConfigError(f"{min(trackers)}: an evaluation of hf= has only a local record: leave it out")
     if "data.vocabulary" in keys:
         raise ConfigError("data.vocabulary: a model of hf= uses its own tokenizer: leave it out")
     text = pretrained.get_text_config()
@@ -220,7 +220,7 @@ def _settings(
 def _multiple(length: int, longest: int) -> int:
     if longest % length or longest // length not in MULTIPLES:
         choices = ", ".join(map(str, MULTIPLES))
-        raise ConfigError(f"lengths={length},{longest}: the second must be the first times {choices}")
+        raise ConfigError(f"lengths={length},{longest}: the second must be the first times one of {choices}")
     return longest // length
 
 

@@ -223,8 +223,8 @@ def read_config(name: str) -> "PretrainedConfig":
 
 def trained_length(config: "PretrainedConfig") -> int:
     """Return the training length that a configuration names. Raise ConfigError if it names none."""
-    text = config.get_text_config()
-    length: Any = getattr(text, "max_position_embeddings", None) or getattr(text, "max_seq_len", None)
+    sizes = config.get_text_config()
+    length: Any = getattr(sizes, "max_position_embeddings", None) or getattr(sizes, "max_seq_len", None)
     if not length:
         raise ConfigError(
             f"the configuration of this {config.model_type} names no trained length: give lengths=TOKENS"

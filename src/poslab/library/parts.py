@@ -62,8 +62,8 @@ class CausalAttention(nn.Module):
         site = self._site(x, positions, q=q, k=k, v=v)
         if positions is not None and self._counts_tokens(site.scheme) and bool((positions.diff() != 1).any()):
             raise ValueError(
-                f"positions with gaps: attention={self.attention.name} computes the distances of "
-                f"{self.scheme.name} from token numbers; choose attention=softmax"
+                f"positions with gaps: attention={self.attention.name} counts the distances of "
+                f"{self.scheme.name} in tokens; choose attention=softmax"
             )
         with torch.autocast(q.device.type, enabled=False):  # the attention chooses its own precision
             return self.attention.attend(q, k, v, site)
@@ -266,7 +266,7 @@ def _section(group: str, selector: str, package: str, part: Part, conf: Conf) ->
     name = str(part.get(selector))
     if name in conf.options(group):
         return {**load(conf.file(group, name)), **part}
-    # A file may use a name that a package declares, where the caller uses the module's full name.
+    # A file may use a name that a package declares, while the caller uses the module's full name.
     module = module_name(name, package)
     matching = [
         section

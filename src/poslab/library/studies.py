@@ -33,7 +33,7 @@ RUN_COLUMNS = ("study", "run", "arm", "pos", "attention", "seed")  # the first c
 
 
 class Study:
-    """The records of a study, as `poslab.read` returns them. Losses without a unit are in nats per token.
+    """The records of a study, as `poslab.read` returns them. Losses are nats per token, or named otherwise.
 
     Each table is a mapping of columns, for `pandas.DataFrame(table)` and `polars.DataFrame(table)`. None
     means not measured or not defined.
@@ -130,7 +130,7 @@ class Study:
     def time_ratio(self, arm: str, baseline: str) -> Ratio | None:
         """Return the ratio of an arm's tokens to a baseline's, both until the study's target loss.
 
-        The target is the reference's loss at 75 % of its budget. None if they share no seed.
+        The target: the reference's loss at 75 % of its budget. None without a common seed. Raise ReportError.
         """
         return ratio(*(self._arm(label).times.get("", {}) for label in (arm, baseline)))
 

@@ -1,6 +1,6 @@
 """Trained models as folders that `AutoModelForCausalLM.from_pretrained` opens.
 
-If transformers has a model with the same logits, the folder is one of that model: GPT-2, GPT-NeoX, Llama,
+If transformers has a model with the same logits, the folder contains that model: GPT-2, GPT-NeoX, Llama,
 Qwen3, SmolLM3, or Llama 4 and Qwen3-Next without experts. Every other model is opened with poslab's class
 (transformers_model.py) and trust_remote_code=True.
 """
@@ -254,7 +254,7 @@ def _llama(gpt: GPT, config: Config, family: dict[str, Any], rotation: Mapping[s
         **{f"mlp.{part}_proj": f"{perceptron}.{part}_proj" for part in ("gate", "up")},
     }
     width, pairing = settings["head_dim"], rotation["pairing"]
-    if kind == "llama4_text":  # it also rotates pairs of neighbours
+    if kind == "llama4_text":  # rotates pairs of neighbours, as the run did: the rows keep their order
         pairing = "half"
     weights = dict(gpt.state_dict())
 

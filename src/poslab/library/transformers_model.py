@@ -53,7 +53,7 @@ class PoslabForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Int[Tensor, "B T"] | None = None,
         **kwargs: Any,
     ) -> CausalLMOutput:
-        """Return the logits and, with `labels`, the mean loss in nats. Raise ValueError if unsupported."""
+        """Return the logits and, with `labels`, the mean loss in nats. Raise ValueError for other inputs."""
         if attention_mask is not None and not attention_mask.all():
             raise ValueError("poslab's models do not support padding: pass sequences of equal length")
         for name in ("position_ids", "output_attentions", "output_hidden_states"):

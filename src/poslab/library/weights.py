@@ -100,7 +100,7 @@ def export(
 
 
 def run_directory(run: str | PathLike[str]) -> Path:
-    """Return the directory of a run, from its path or that of its checkpoint. Raise ConfigError."""
+    """Return the directory of a run, given it or its checkpoint. Raise ConfigError for another file."""
     directory = Path(run).expanduser()
     if directory.is_file() and directory.name == FINAL:
         directory = directory.parent
