@@ -109,7 +109,7 @@ class TrainerOptions(Options):
     warmup_steps: int = Field(
         ge=0, description="steps until the learning rate peaks; 10%: a tenth of max_steps, rounded up"
     )
-    weight_decay: float = Field(ge=0, description="of matrices and convolutions, except the scheme's own")
+    weight_decay: float = Field(ge=0, description="for matrices and convolutions, except the scheme's own")
     beta2: float = Field(gt=0, lt=1, description="beta2 of AdamW")
     clip_norm: float = Field(gt=0, description="largest gradient norm; larger gradients are scaled down")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
