@@ -20,6 +20,7 @@ REFUSED = {
     "pos.share=0": "`python train.py --help pos` lists those of pos",
     "data=words.txt": "for your own text write data=text data.path=FILE",
     "seeds=3": "did you mean seed or data.seed?",
+    "callbacks=[early_stopping] callbacks.early_stopping.mode=max": "+callbacks.early_stopping.mode=VALUE",
     "pso=rope": "pso is not a setting (did you mean pos?)",
     "trainer.max_step=10": "trainer.max_step is not a setting (did you mean max_steps",
     "+foo=1": "foo is not a setting; the configuration has seed",

@@ -207,8 +207,10 @@ def _unknown_setting(key: str, conf: Conf) -> str:
         item for item in known if item.rpartition(".")[2] == standard
     ]
     if section and inside:
-        group = section.partition(".")[0]
-        return f"{key} is not a setting{did_you_mean(name, inside)}; {_listed(group, f'those of {group}')}"
+        group, near = section.partition(".")[0], did_you_mean(name, inside)
+        if group == "callbacks":  # whose classes can have more arguments than their files name
+            return f"{key} is not in its option file{near}; +{key}=VALUE passes it to the callback's class"
+        return f"{key} is not a setting{near}; {_listed(group, f'those of {group}')}"
     if alike:
         near = f" (did you mean {' or '.join(alike[:2])}?)"
     else:
