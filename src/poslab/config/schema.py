@@ -328,7 +328,7 @@ def check_classes(sections: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise ValueError if a section does not name a class with `_target_`."""
     for name, section in sections.items():
         if not isinstance(section.get("_target_"), str) or "." not in section["_target_"]:
-            raise ValueError(f"{name} names no class: set {name}._target_=PACKAGE.CLASS")
+            raise ValueError(f"{name} names no class: set its _target_ to PACKAGE.CLASS")
 
 
 def following_max_steps(settings: Mapping[str, Any]) -> dict[str, Any]:
