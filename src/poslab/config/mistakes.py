@@ -171,8 +171,8 @@ def explained(error: Exception, conf: Conf) -> str:
         group, name = inside.split("/", 1) if "/" in inside else ("config", inside)
         file = "; for your own text write data=text data.path=FILE" if group == "data" else ""
         return f"{absent(group, name, options)}{file}"
-    if missed := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # in a list of options
-        return absent(missed[1], missed[2], conf.options(missed[1]))
+    if unloaded := re.search(r"Could not load '([^/']*)/([^']*)'", text):  # in a list of options
+        return absent(unloaded[1], unloaded[2], conf.options(unloaded[1]))
     if listed := re.match(r"In '([^']*)': .*Cannot merge DictConfig with ListConfig", text):
         return f"{listed[1].replace('/', '=', 1)} is a list: an option file contains settings, NAME: VALUE"
     if several := re.match(r"(?:Ambiguous value for argument|Sweep parameters) '(.*?)' (?:1|requires)", text):

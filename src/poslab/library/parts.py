@@ -88,7 +88,7 @@ class CausalAttention(nn.Module):
         x: Float[Tensor, "B T D"] | None = None,
         positions: Int[Tensor, "T"] | None = None,
     ) -> Float[Tensor, "B H T T"]:
-        """Return the weight of each query (row) for each value: a call returns these weights times `v`.
+        """Return the weights that each query (row) gives the values: a call returns these weights times `v`.
 
         Forms the whole matrix, in float32 at least. Arguments and errors are those of a call.
         """
