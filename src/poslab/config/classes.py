@@ -71,7 +71,7 @@ def _check_numbers(key: str, section: Mapping[str, Any]) -> None:
     for name, value in section.items():
         kind = parameters[name].annotation if name in parameters else Any
         kinds = {*(get_args(kind) or [kind])}
-        if {int, float} & kinds and kinds <= NUMBERS and type(value) not in NUMBERS:
+        if {int, float} & kinds and kinds <= NUMBERS and isinstance(value, str | list):
             raise ConfigError(f"{key}.{name}={value!r}: input should be a valid number")
 
 

@@ -208,7 +208,7 @@ def _unknown_setting(key: str, conf: Conf) -> str:
     ]
     if section and inside:
         group, near = section.partition(".")[0], did_you_mean(name, inside)
-        if group == "callbacks":  # whose classes can have more arguments than their files name
+        if group == "callbacks":  # their classes can have more arguments than their files
             return f"{key} is not in its option file{near}; +{key}=VALUE passes it to the callback's class"
         return f"{key} is not a setting{near}; {_listed(group, f'those of {group}')}"
     if alike:
