@@ -250,7 +250,7 @@ def test_a_report_has_intervals_over_documents_and_no_sentence_on_training(folde
         ("bloom", [], (), "lengths="),
         ("bloom", ["evaluate.rescale=[none,yarn]"], (L,), "no RoPE"),
         ("llama", ["evaluate.rescale=[none,drop]"], (L,), "drop"),
-        ("llama", [], (L, 3 * L), "times 1, 2"),
+        ("llama", [], (L, 3 * L), "times one of 1, 2"),
         ("gpt2", [], (2 * L,), f"has {L} positions: choose lengths={L} or less"),
         ("llama", ["model.width=4"], (L,), "cannot be set"),
         ("llama", ["logger=wandb"], (L,), "logger"),

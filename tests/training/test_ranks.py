@@ -170,7 +170,7 @@ def test_a_run_resumes_on_other_devices(single, stopped, tmp_path):
     directory = only_run(cwd, *OF_A_TASK)
     assert_same_curve(single, directory)
     (note,) = read_manifest(directory).notes
-    assert "devices=1 after 2" in note
+    assert "devices=1 instead of 2" in note
 
 
 def test_if_all_processes_diverge_only_the_first_reports_it(tmp_path, monkeypatch):
