@@ -25,7 +25,7 @@ SEGMENTS = 64
 VALIDATIONS = 100
 STEPS, BATCH = 400, 32
 SEEDS = 25
-MEASURED = "import resource, sys; from report import main; code = main(sys.argv[1:]); " + (
+MEASURED = "import resource, sys; from poslab.commands.report import main; code = main(sys.argv[1:]); " + (
     "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr); sys.exit(code)"
 )
 ROOT = Path(__file__).parent.parent

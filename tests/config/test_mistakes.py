@@ -103,7 +103,6 @@ REFUSED = {
     "--help trainr": "(did you mean trainer or trainer.nodes?)",
     "--help trainr plan=true": "(did you mean trainer or trainer.nodes?)",
     "--help trainer --cfg job": "only names of settings or groups",
-    "callbacks=[early_stopping] callbacks.early_stopping.patience=x plan=true": "patience='x': input",
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",

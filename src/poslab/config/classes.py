@@ -3,8 +3,7 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from poslab.config.schema import ConfigError
 from poslab.config.text import one_line
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from pytorch_lightning import Callback
 
 Kind = TypeVar("Kind")
-NUMBERS = {bool, int, float, NoneType}
 
 
 def instantiated(key: str, section: Mapping[str, Any], kind: type[Kind]) -> Kind:
@@ -56,23 +54,7 @@ def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
 
     callbacks = [instantiated(f"callbacks.{name}", section, Callback) for name, section in sections.items()]
     check_callbacks(callbacks)
-    for name, section in sections.items():
-        _check_numbers(f"callbacks.{name}", section)
     return callbacks
-
-
-def _check_numbers(key: str, section: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an argument should be a number and is not: few classes check that themselves."""
-    from hydra.utils import get_object
-
-    parameters: Mapping[str, inspect.Parameter] = {}
-    with suppress(Exception):  # the class has no signature, or annotations that cannot be read
-        parameters = inspect.signature(get_object(section["_target_"]), eval_str=True).parameters
-    for name, value in section.items():
-        kind = parameters[name].annotation if name in parameters else Any
-        kinds = {*(get_args(kind) or [kind])}
-        if {int, float} & kinds and kinds <= NUMBERS and isinstance(value, str | list):
-            raise ConfigError(f"{key}.{name}={value!r}: input should be a valid number")
 
 
 def check_callbacks(callbacks: "Iterable[Callback]") -> None:
