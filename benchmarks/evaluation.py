@@ -47,7 +47,7 @@ def measure(pos: str, attention: str, rounds: int) -> Ratio:
     segments = np.random.default_rng(0).integers(0, VOCABULARY, (SEGMENTS, 2 * LONGEST + 1))
     token_bytes = np.ones(VOCABULARY, dtype=np.int64)
     ways: dict[str, Callable[[], object]] = {
-        "plain": lambda: plain_extrapolation(gpt, segments, L, SLIDING_WINDOWS),
+        "plain": lambda: plain_extrapolation(gpt, segments, L, SLIDING_WINDOWS, token_bytes),
         "shipped": lambda: extrapolate(
             gpt, segments[:, :-1], segments[:, 1:], L, SLIDING_WINDOWS, token_bytes
         ),

@@ -26,14 +26,14 @@ def plan_alone(arguments: Sequence[str]) -> None:
 
     finish = execute._finish
 
-    def stop_before_runs(plan, *rest):  # type: ignore[no-untyped-def]
+    def stop_before_runs(jobs, *rest):  # type: ignore[no-untyped-def]
         if arguments[0] == "record":
-            for job in plan.jobs:
+            for job in jobs:
                 _make_up_record(job)
         elif arguments[0] == "plan":
-            print(f"{len(plan.jobs)} planned", file=sys.stderr)
+            print(f"{len(jobs)} planned", file=sys.stderr)
         else:
-            finish(plan, *rest)
+            finish(jobs, *rest)
         sys.stderr.flush()
         os._exit(0)
 

@@ -16,17 +16,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+import poslab
 from in_turns import Ratio, ratio, settle
-from poslab.config.compose import request_from
-from poslab.config.option_files import Conf
 from poslab.config.schema import RunConfig
 from poslab.data.corpus import Corpus
 from poslab.data.windows import training_batch
@@ -38,7 +34,6 @@ from poslab.study.run.plan import plan
 from poslab.study.run.stopping import Stopper
 from poslab.training.module import LanguageModel
 
-CONF = Path(__file__).parent.parent / "conf"
 BOUND = 1.03
 WARM = 10  # the first pairs, which are not counted
 
@@ -115,13 +110,7 @@ class BesideABareLoop(RunExecutor):
 
 def measure(settings: Sequence[str], cwd: Path) -> BesideABareLoop:
     """Train and evaluate a run with `settings` in the directory `cwd`, and return its executor."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("config", overrides=list(settings), return_hydra_config=True)
-        choices = dict(composed.hydra.runtime.choices)
-        plain: Any = OmegaConf.to_container(composed, resolve=True)
-        plain.pop("hydra")
-        request = request_from(plain, choices, Conf((CONF,)))
-    job = plan(request, cwd / "runs")
+    job = plan(poslab.compose(*settings), cwd / "runs")
     display = RunDisplay(job.request.title, job.directory, quiet=True)
     with Stopper().installed() as stopper:
         executor = BesideABareLoop(job, display, stopper)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-CONF = Path(__file__).parent.parent / "conf"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -85,11 +84,7 @@ def _stat(process: int) -> list[str]:
 
 def train(write: int, turn: int, settings: list[str]) -> None:
     """Train, and after every turn write its seconds to `write` and stop this process."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    from poslab.config.compose import request_from
-    from poslab.config.option_files import Conf
+    import poslab
     from poslab.study.display.run_bar import RunDisplay
     from poslab.study.run.execute import RunExecutor
     from poslab.study.run.plan import plan
@@ -114,13 +109,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
             self.begun = time.perf_counter()
 
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("config", overrides=settings, return_hydra_config=True)
-        choices = dict(composed.hydra.runtime.choices)
-        plain: Any = OmegaConf.to_container(composed, resolve=True)
-        plain.pop("hydra")
-        request = request_from(plain, choices, Conf((CONF,)))
-    job = plan(request, Path("runs"))
+    job = plan(poslab.compose(*settings), Path("runs"))
     with Stopper().installed() as stopper:
         InTurns(job, RunDisplay(job.request.title, quiet=True), stopper).run()
 
