@@ -30,6 +30,11 @@ PROTOCOLS = {"non_overlapping": "non-overlapping", "sliding": "sliding"}  # in t
 WIDEST, LEAST = 18, 8  # largest and smallest width of the column of schemes
 LEFT_OUT = ("to target", "4 L", "2 L", "usable: own, fixed")  # columns to drop in a narrow terminal, in order
 NARROWEST = 40  # columns that every terminal is assumed to have
+NOTES = {  # the meaning of columns, by title
+    "usable: own, fixed": "Usable: the longest tested length, in tokens, with a sliding loss within 5 % of "
+    "the arm's own at L (own) or of the reference's at L (fixed).",
+    "to target": "To target: training tokens until the reference's loss at 75 % of its budget.",
+}
 
 
 def terminal_table(document: "Document", width: int) -> Table:
@@ -55,9 +60,10 @@ def _table_without(document: "Document", out: Sequence[str]) -> Table:
     lines = [f"All arms use {attention} attention."] if "attention" in out else []
     if lacking := [title for title in out if title != "attention"]:
         lines.append(f"Only on the page, for lack of room: {listing(lacking)}.")
-    table = _table("\n".join([*lines, document.summary]))
-    table.title, table.title_justify, table.title_style = Text(document.title), "left", "bold"
     columns = [column for column in document.terminal.columns if column.title not in out]
+    lines += [NOTES[column.title] for column in columns if column.title in NOTES]
+    table = _table("\n".join([*lines, "", document.summary]).lstrip("\n"))
+    table.title, table.title_justify, table.title_style = Text(document.title), "left", "bold"
     for column in columns:
         head = re.sub(
             r"(?<=sliding) |(?<=loss) |(?<=usable:) |(?<=own,) |(?<=to) |(?<=byte) ", "\n", column.title
