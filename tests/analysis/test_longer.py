@@ -19,11 +19,18 @@ DOCUMENTS, TOKENS = 12, 64
 
 
 def write(
-    runs: Path, pos: str, seed: int, length: int, losses: Any, text: str = "text", **trainer: Any
+    runs: Path,
+    pos: str,
+    seed: int,
+    length: int,
+    losses: Any,
+    text: str = "text",
+    fingerprint: str = "",
+    **trainer: Any,
 ) -> None:
     """Write a run with windows of 8 L only, and a loss in each document; all train on as many tokens."""
     settings = {"max_steps": STEPS, "batch_size": BATCH * 8 * L // length, "learning_rate": 0.002, **trainer}
-    data = {"name": text, "fingerprint": text, "vocabulary": 256}
+    data = {"name": text, "fingerprint": fingerprint or text, "vocabulary": 256}
     multiples = {1.0: 2.0} if length == 8 * L else {1.0: 2.0, 8.0: 2.0}
     section = {"source": "package", "name": text, "vocabulary": "bytes"}
     rows = [
@@ -113,3 +120,11 @@ def test_with_several_texts_it_counts_those_on_which_the_longer_training_gains(t
     assert f"rope L={L} higher on 2 of 3 (the interval excludes 0 on 2) and lower on 1 of 3" in sentence
     assert f"t5 L={L} lower on 2 of 2 (the interval excludes 0 on 2), −0.20 to" in sentence
     assert sentence in tuple(sentences(results))
+
+
+def test_training_on_another_version_of_the_text_is_no_control(tmp_path):
+    for pos in ("rope", "t5"):
+        write(tmp_path, pos, 0, L, 2.0)
+        write(tmp_path, pos, 0, 8 * L, 1.5, fingerprint="text" if pos == "rope" else "its next version")
+    found = controls(gather("made_up", tmp_path, f"rope L={L}"))
+    assert [item.arm.arm.pos for item in found] == ["rope"]

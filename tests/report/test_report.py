@@ -10,9 +10,10 @@ from poslab.config.text import plain
 from poslab.record import measures
 from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import load
+from poslab.record.schema import EXTRAPOLATION
 from poslab.report.formatting import interval, number, quantity, web_link
 from poslab.report.warnings import warnings_of
-from support.records import BATCH, FLAT, STEEP, L, plan, row_of, seal, write_run
+from support.records import BATCH, FLAT, STEEP, L, length_rows, plan, row_of, seal, write_run
 
 
 def test_losses_are_sums_over_segments_and_bits_count_bytes(tmp_path):
@@ -208,6 +209,16 @@ def test_a_target_that_no_run_could_confirm_is_omitted(tmp_path):
     results = gather("made_up", tmp_path, None)
     assert [target.fraction for target in results.targets] == [0.5, 0.75]
     assert row_of(results, "a")["reached"] is True
+
+
+@pytest.mark.parametrize("rows", [length_rows(FLAT, L)[:-1], length_rows(FLAT, L)])
+def test_arms_scored_on_other_targets_are_warned_of(rows, tmp_path):
+    write_run(tmp_path, "rope")
+    write_run(tmp_path, "t5", "t5", tables={EXTRAPOLATION: rows})
+    warned = any(
+        "scored target tokens differ" in text for text in warnings_of(gather("made_up", tmp_path, None))
+    )
+    assert warned == (rows != length_rows(FLAT, L))
 
 
 def test_a_report_warns_that_losses_of_two_objectives_do_not_compare(tmp_path):

@@ -2,9 +2,11 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from poslab.analysis.profile import profile
 from poslab.analysis.results import Results, gather
 from poslab.analysis.sheets import arms_sheet
 from poslab.record.schema import EXTRAPOLATION
@@ -151,6 +153,18 @@ def test_a_profile_counts_targets_within_a_factor_of_the_fastest(tmp_path):
     assert list(shares["slow"].values()) == pytest.approx([0, 0, 0, 0, 1 / 3])
     assert chart.stepped
     assert not performance_profile(study(tmp_path / "alone", ROPE, 2))
+
+
+def test_a_target_that_no_arm_reached_is_solved_by_none_and_one_at_the_start_only_by_the_fastest():
+    """Each arm is at the first target after 0 or 5 tokens, at the second after 10, and never at the third."""
+    arms = [
+        SimpleNamespace(
+            times={"": {seed: SimpleNamespace(tokens=n, reached=n < 99) for seed, n in enumerate(tokens)}}
+        )
+        for tokens in ([0, 10, 99], [5, 10, 99])
+    ]
+    found = profile(arms)
+    assert [[point.mean for point in of_arm] for of_arm in found.solved] == [[2 / 3, 2 / 3], [1 / 3, 1 / 3]]
 
 
 def test_times_at_another_budget_are_not_tested_and_named_separately(tmp_path):

@@ -33,7 +33,7 @@ def profile(items: Sequence[ArmFigures]) -> Profile | None:
     fastest = tokens.min(axis=0)
     # If the fastest arm was at the target before its first step, no slower arm is within a factor of it.
     with np.errstate(divide="ignore", invalid="ignore"):
-        factors = np.where(fastest > 0, tokens / fastest, np.inf)
+        factors = tokens / fastest
     factors[tokens == fastest] = 1.0
     factors[np.isinf(tokens)] = np.inf
     finite = np.unique(factors[np.isfinite(factors)]).tolist()
