@@ -22,6 +22,8 @@ print(*sorted(set(poslab.__all__) & set(dir(poslab))))
 print(*{'torch', 'numpy', 'pydantic', 'hydra', 'matplotlib'} & set(sys.modules))
 poslab.read
 print(*{'torch', 'matplotlib', 'wandb'} & set(sys.modules))
+poslab.train
+print(*{'pandas', 'matplotlib', 'wandb'} & set(sys.modules))
 print('__version__' in dir(poslab), poslab.__version__)
 """
 
@@ -29,7 +31,7 @@ print('__version__' in dir(poslab), poslab.__version__)
 def test_importing_poslab_loads_nothing_heavy_and_lists_its_names(tmp_path):
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     shown = python("-c", SHOWS_NAMES, cwd=tmp_path).stdout.splitlines()
-    assert shown == [" ".join(sorted(poslab.__all__)), "", "", f"True {version}"]
+    assert shown == [" ".join(sorted(poslab.__all__)), "", "", "", f"True {version}"]
     with pytest.raises(AttributeError, match="no attribute 'shceme'"):
         _ = poslab.shceme
 
