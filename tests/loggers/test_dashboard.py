@@ -174,7 +174,7 @@ def test_a_measurement_without_panels_gets_one_for_each_line(no_login):
     ("told", "said"),
     [
         (["study=gone"], "study=gone has no records in runs"),
-        (["study=../made_up"], "cannot be the name of a study; studies with records: made_up"),
+        (["study=../made_up"], "study=../made_up has no records in runs; studies with records: made_up"),
         ([], "give study=NAME; studies with records: made_up"),
         (["study=made_up", "project=a/b"], "project='a/b' cannot be the name"),
     ],

@@ -1,6 +1,5 @@
 """A study's dashboards with a login: what the real client sends to a stand-in for W&B's server."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +8,10 @@ from poslab.analysis.palette import arm_numbers, look
 from poslab.commands.dashboard import main
 from poslab.loggers.dashboard.contents import from_records
 from poslab.loggers.dashboard.documents import make_workspace, specification
-from poslab.loggers.send.charts import chart_rows, summary
-from poslab.record.reader import load
-from support.commands import assert_refused
-from support.dashboards import QUESTION, STUDY, run_sets, sections, write_study
+from support.dashboards import STUDY, run_sets, sections, write_study
 from support.records import write_run
 from support.wandb_server.server import served
-from support.wandb_server.store import Run, Server, View
+from support.wandb_server.store import Server, View
 
 server = served("function")
 RunCommand = Callable[..., tuple[int, str, str]]
@@ -47,9 +43,6 @@ def test_a_second_call_updates_the_view_and_the_report(server, run_command):
     assert first == [
         f"workspace: {server.address}/someone/other?nw={nw}",
         f"report: {server.address}/someone/other/reports/Study-{STUDY}--{before[1].key}",
-        # The project was new: dashboards are empty until its runs are synced.
-        "no run of the study is in someone/other yet; to send the runs: "
-        f"wandb sync runs/{STUDY}/*/wandb/offline-run-*",
     ]
     write_study(Path("runs"))
     assert printed_links(run_command, *other) == first
@@ -86,25 +79,3 @@ def test_another_study_and_views_that_somebody_wrote_are_left_alone(server, run_
         ("Study second", 1),
         (f"Study {STUDY}", 2),
     ]
-
-
-def test_without_records_the_runs_in_wandb_give_the_same(server, run_command):
-    write_study(Path("kept"))
-    for record in load(STUDY, Path("kept")).runs:
-        config = {"part": "tuning" if record.tunes else "comparison"}
-        config |= {"arm": f"{record.pos} / {record.attention}"}
-        run = Run("poslab", record.name, "", STUDY, "train", notes=QUESTION, raw_summary=summary(record))
-        run.raw_config = {key: {"value": value} for key, value in config.items()}
-        run.lines["wandb-history.jsonl"] = list(map(json.dumps, chart_rows(record)))
-        server.runs[record.name] = run
-    server.project_facts("poslab")
-    assert len(printed_links(run_command)) == 2
-    told = saved(server)[0].spec
-    assert printed_links(run_command, "runs=kept")
-    assert saved(server)[0].spec == told
-
-
-def test_an_unknown_study_is_one_line(server, run_command):
-    expected = f"study={STUDY} has no records in runs and no runs in W&B's someone/poslab"
-    assert_refused(run_command(main, f"study={STUDY}"), expected)
-    assert server.views == {}

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.loggers.dashboard.contents import from_wandb
+from poslab.loggers.dashboard.contents import from_records
 from poslab.loggers.dashboard.publish import publish as publish_dashboard
-from poslab.loggers.dashboard.publish import training_runs
 from poslab.loggers.fetch.account import open_account
 from poslab.loggers.send.card import of_run
 from poslab.loggers.send.mirror import mirror_run
@@ -61,7 +60,7 @@ def server(tmp_path_factory):
         mirror_run(options, asked.config, card, directory)
         publish(STUDY, options, runs / STUDY, report)
         account = open_account(options.project, None)
-        publish_dashboard(STUDY, from_wandb(training_runs(STUDY, account)), account)
+        publish_dashboard(STUDY, from_records(STUDY, runs), account)
         yield serving
 
 

@@ -128,7 +128,6 @@ def _run(server: Server, run: Run) -> Row:
         "logLineCount": len(run.lines.get("output.log", [])),
         "historyTail": json.dumps(history[-1:]),
         "eventsTail": json.dumps(events[-1:]),
-        "historyKeys": {"keys": {key: {} for row in run.history for key in row}},
         "fileCount": len(run.files),
         "files": files,
     }

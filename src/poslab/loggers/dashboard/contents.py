@@ -1,10 +1,9 @@
-"""The measurements of a study's runs, from their records or from W&B; they decide the study's panels."""
+"""The measurements of a study's runs, from their records; they decide the study's panels."""
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from poslab.config.text import one_line
 from poslab.loggers.send.charts import chart_rows, summary
@@ -37,19 +36,6 @@ def from_records(study: str, runs: Path) -> Contents:
     keys = {key for run in compared for key in summary(run)}
     keys |= {key for run in compared for row in chart_rows(run) for key in row}
     # Other settings that differ are left out: a record does not have their command-line names.
-    arms = [f"{run.pos} / {run.attention}" for run in compared]
-    return _contents([records.question], len(compared), keys, arms)
-
-
-def from_wandb(runs: Iterable[Any]) -> Contents:
-    """Return the contents of a study from its training runs, as `wandb.Api` returns them."""
-    compared = [run for run in runs if run.config.get("part") != "tuning"]
-    keys = {key for run in compared for key in run.summary_metrics}
-    keys |= {key for run in compared for key in (run.historyKeys or {}).get("keys", ())}
-    arms = [one_line(run.config["arm"]) for run in compared if isinstance(run.config.get("arm"), str)]
-    return _contents([run.notes for run in compared], len(compared), keys, arms)
-
-
-def _contents(questions: Iterable[str | None], runs: int, keys: Set[str], arms: Iterable[str]) -> Contents:
-    question = next(filter(None, questions), "")
-    return Contents(one_line(question, LONGEST_QUESTION), runs, keys, tuple(sorted(set(arms))))
+    arms = sorted({one_line(f"{run.pos} / {run.attention}") for run in compared})
+    question = one_line(records.question or "", LONGEST_QUESTION)
+    return Contents(question, len(compared), keys, tuple(arms))

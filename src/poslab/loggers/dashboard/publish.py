@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from wandb_workspaces.workspaces.internal import get_view_dict
 
@@ -17,12 +16,11 @@ from poslab.loggers.dashboard.documents import (
     view_name,
 )
 from poslab.loggers.dashboard.panels import identifier
-from poslab.loggers.fetch.account import Account, of_study
+from poslab.loggers.fetch.account import Account
 from poslab.loggers.send.login import logged_in
 from poslab.record.files import write_atomic
 
 OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
-PAGE = 100  # runs per request
 
 
 def why_offline() -> str | None:
@@ -33,21 +31,10 @@ def why_offline() -> str | None:
     return None if logged_in() else "no W&B login"
 
 
-def project_exists(account: Account) -> bool:
-    return any(project.name == account.project for project in account.api.projects(account.entity))
-
-
-def training_runs(study: str, account: Account) -> list[Any]:
-    """Return the training runs of a study in W&B."""
-    if not project_exists(account):
-        return []
-    filters = of_study(study, ["train"])
-    return list(account.api.runs(account.path, filters=filters, per_page=PAGE, lazy=False))
-
-
 def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
     """Save the view and the Report, replacing those of earlier calls; return their URLs."""
-    if not project_exists(account):
+    projects = account.api.projects(account.entity)
+    if account.project not in (project.name for project in projects):
         account.api.create_project(account.project, account.entity)
     view = make_workspace(study, contents, account.entity, account.project)
     view._internal_id = _view_id(study, account)
