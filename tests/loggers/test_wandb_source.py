@@ -243,6 +243,7 @@ def test_a_listed_file_that_the_server_lacks(study, run_command, tmp_path, monke
         ("source=wandb study=../a", "'../a' cannot be the name of a study"),
         ("source=wandb study=nothing", "W&B has no run of study=nothing in someone/poslab"),
         ("source=wandb study=made project=nothing", "W&B has no project someone/nothing"),
+        ("source=wandb study=made project=a/b", "'a/b' cannot be the name of an entity or a project"),
     ],
 )
 def test_missing_studies_and_runs_are_named_in_one_line(study, run_command, tmp_path, arguments, expected):

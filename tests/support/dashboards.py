@@ -1,5 +1,6 @@
 """A made-up study, and the parts of its W&B workspace and Report."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ def write_study(runs: Path, study: str = STUDY) -> None:
     write_run(runs, "failed", pos="t5", study=study, status="failed", reason="a reason")
     names = ["alibi0", "alibi1", "rope0", "rope1", "trial", "failed"]
     write_sealed(runs / study / "study.json", {"study": study, "runs": names, "question": QUESTION})
+
+
+def specification(document: Any) -> dict[str, Any]:
+    """Return the part of a workspace or Report that is sent to W&B, as JSON."""
+    sent = document._to_model().spec
+    found: dict[str, Any] = json.loads(sent.model_dump_json(by_alias=True, exclude_none=True))
+    return found
 
 
 def sections(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """The workspace view and the Report of a study, as wandb-workspaces objects. No server is called here."""
 
-import json
+import hashlib
 import math
 from typing import Any
 
@@ -12,15 +12,15 @@ from poslab.analysis.palette import arm_numbers, look
 from poslab.config.installation import typed
 from poslab.loggers.dashboard import words
 from poslab.loggers.dashboard.contents import Contents
-from poslab.loggers.dashboard.panels import ARM, groups, headline, identifier, limit
+from poslab.loggers.dashboard.panels import ARM, groups, headline, limit
 
 COLUMNS = 3  # panels per row in a workspace
 WIDE, HIGH = 12, 8  # size of a report's panel; the grid has 24 columns
 
 
-def view_name(study: str) -> str:
-    """Return the name of the study's view in W&B: always the same, so that the view is found again."""
-    return f"nw-{identifier('view', study)}-v"
+def view_id(study: str) -> str:
+    """Return the id in the name of the study's view: always the same, so that the view is found again."""
+    return hashlib.sha256(f"view\n{study}".encode()).hexdigest()[:12]
 
 
 def report_title(study: str) -> str:
@@ -55,7 +55,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
                     columns=COLUMNS, rows=math.ceil(len(panels) / COLUMNS)
                 ),
             )
-            for name, panels in groups(contents, f"{study}/workspace").items()
+            for name, panels in groups(contents).items()
         ],
         settings=ws.WorkspaceSettings(max_runs=limit(contents), point_visualization_method="downsampling"),
         runset_settings=ws.RunsetSettings(
@@ -66,8 +66,7 @@ def make_workspace(study: str, contents: Contents, entity: str, project: str) ->
             pinned_columns=[f"summary:{name}" for name in ("status", "parameters", *headline(contents))],
         ),
     )
-    workspace._internal_name = view_name(study)
-    workspace._internal_runset_id = identifier(study, "workspace", "runs")
+    workspace._internal_name = f"nw-{view_id(study)}-v"
     return workspace
 
 
@@ -86,7 +85,7 @@ def make_report(study: str, contents: Contents, entity: str, project: str) -> wr
         *(wr.P(text) for text in words.page(study)),
     ]
     sections: list[Any] = []
-    for name, panels in groups(contents, f"{study}/report").items():
+    for name, panels in groups(contents).items():
         for i, panel in enumerate(panels):  # two per row
             panel.layout = wr.Layout(x=WIDE * (i % 2), y=HIGH * (i // 2), w=WIDE, h=HIGH)
         runs = wr.Runset(
@@ -97,7 +96,6 @@ def make_report(study: str, contents: Contents, entity: str, project: str) -> wr
             groupby=[f"config.{ARM}"],
             order=[wr.OrderBy("Name", ascending=True)],
         )
-        runs._id = identifier(study, "report", name, "runs")
         sections += [
             wr.H1(name),
             wr.UnorderedList(items=list(words.SECTIONS[name])),
@@ -118,11 +116,6 @@ def make_report(study: str, contents: Contents, entity: str, project: str) -> wr
         width="fixed",
         blocks=[*reading, *sections],
     )
-
-
-def specification(document: ws.Workspace | wr.Report) -> Any:
-    """Return the part of a document that is sent to W&B, as JSON."""
-    return json.loads(document._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
 def colours(contents: Contents) -> dict[str, str]:

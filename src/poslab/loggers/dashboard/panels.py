@@ -5,7 +5,6 @@ to the highest seed. Metrics are those that loggers/send logs; summary figures h
 summary.csv.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
@@ -112,11 +111,8 @@ LINES: Mapping[str, tuple[Lines, ...]] = {
 TRAINING = {line.pattern for name in ("Convergence", "Cost") for line in LINES[name]}
 
 
-def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
-    """Return the panels for these contents by section, in reading order.
-
-    `place` makes their ids unique.
-    """
+def groups(contents: Contents) -> dict[str, list[Panel]]:
+    """Return the panels for these contents by section, in reading order."""
     known = contents.keys | TRAINING
     if "task/exact" in contents.keys:
         known = known - {"validation/bits_per_byte"}
@@ -130,15 +126,7 @@ def groups(contents: Contents, place: str) -> dict[str, list[Panel]]:
     every = chain(*sections.values())
     drawn = {str(metric) for panel in every if isinstance(panel, wr.LinePlot) for metric in panel.y}
     sections["Other measurements"] = list(_remaining(contents, drawn))
-    for name, panels in sections.items():
-        for panel in panels:
-            panel._id = identifier(place, name, str(panel.title))
     return {name: panels for name, panels in sections.items() if panels}
-
-
-def identifier(*names: str) -> str:
-    """Return an id of 12 hexadecimal digits, the same for the same names."""
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]
 
 
 def headline(contents: Contents) -> dict[str, tuple[str, str]]:

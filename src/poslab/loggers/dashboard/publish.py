@@ -1,8 +1,6 @@
-"""Save the workspace view and the Report in W&B, or in files if there is no login."""
+"""Save the workspace view and the Report in W&B."""
 
 import json
-import os
-from pathlib import Path
 
 from wandb_workspaces.workspaces.internal import get_view_dict
 
@@ -12,23 +10,9 @@ from poslab.loggers.dashboard.documents import (
     make_report,
     make_workspace,
     report_title,
-    specification,
-    view_name,
+    view_id,
 )
-from poslab.loggers.dashboard.panels import identifier
 from poslab.loggers.fetch.account import Account
-from poslab.loggers.send.login import logged_in
-from poslab.record.files import write_atomic
-
-OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
-
-
-def why_offline() -> str | None:
-    """Return why W&B is not used: WANDB_MODE forbids it, or there is no login; None if it is used."""
-    mode = os.environ.get("WANDB_MODE", "")
-    if mode in OFFLINE:
-        return f"WANDB_MODE={mode}"
-    return None if logged_in() else "no W&B login"
 
 
 def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]:
@@ -45,23 +29,10 @@ def publish(study: str, contents: Contents, account: Account) -> tuple[str, str]
     return view.url, report.url
 
 
-def write_files(study: str, contents: Contents, project: str, entity: str | None, folder: Path) -> None:
-    """Write the documents of `publish` to workspace.json and report.json, with reproducible bytes."""
-    workspace = make_workspace(study, contents, entity or "", project)
-    report = make_report(study, contents, "", "")  # its panels show the project that it is saved in
-    where = {"project": project, **({"entity": entity} if entity else {})}
-    for name, document, facts in (
-        ("workspace", workspace, {"name": study, "view": view_name(study)}),
-        ("report", report, {"title": report.title, "description": report.description}),
-    ):
-        written = {**where, **facts, "spec": specification(document)}
-        write_atomic(folder / f"{name}.json", json.dumps(written, indent=2, ensure_ascii=False) + "\n")
-
-
 def _view_id(study: str, account: Account) -> str:
     """Return the id of the study's view in W&B; "" if there is none yet."""
     try:
-        view = get_view_dict(account.entity, account.project, identifier("view", study))
+        view = get_view_dict(account.entity, account.project, view_id(study))
     except json.JSONDecodeError:
         raise
     except ValueError:  # the project exists, so the view does not

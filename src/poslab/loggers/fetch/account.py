@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from poslab.config.errors import FAILED, UserError
-from poslab.config.text import plain
+from poslab.config.text import IN_A_URL, plain
 from poslab.data.directories import cache_directory
 from poslab.loggers.send.login import answers, forget_client, logged_in, server
 from poslab.loggers.wandb import default_project
@@ -60,7 +60,7 @@ def open_account(project: str | None, entity: str | None) -> Account:
         raise UserError("the W&B account belongs to no entity: set entity=NAME")
     project = project or default_project()
     for name in (entity, project):
-        if Path(name).name != name or name.startswith("."):
+        if not IN_A_URL.fullmatch(name) or name.startswith("."):
             raise UserError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B")
     return Account(api, entity, project)
 
