@@ -70,22 +70,21 @@ def read_record(
     return RemoteRecord(run, title, files, content, manifest)
 
 
-def download_record(remote: RemoteRecord, directory: Path) -> tuple[int, list[str]]:
-    """Make `directory` equal to W&B's record; return the count of downloaded tables and a line per bad one.
+def download_record(remote: RemoteRecord, directory: Path) -> list[str]:
+    """Make `directory` equal to W&B's record; return a line for each bad table.
 
     A report lists runs with missing or damaged tables.
     """
-    tables, count = remote.manifest.tables if remote.manifest.status in ENDED else {}, 0
+    tables = remote.manifest.tables if remote.manifest.status in ENDED else {}
     for name in damaged_files(directory, tables):
         (directory / name).unlink(missing_ok=True)
         if (content := download(remote.files.get(name))) is not None:
             write_atomic(directory / name, content)
-            count += 1
     write_atomic(directory / MANIFEST, remote.content)
     for path in directory.glob(f"*{TABLE_SUFFIX}"):
         if path.name not in tables:  # from another state of the run
             path.unlink()
-    return count, [
+    return [
         f"{remote.title}: {name} is {'damaged' if (directory / name).exists() else 'missing'} in W&B"
         for name in damaged_files(directory, tables)
     ]

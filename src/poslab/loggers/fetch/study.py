@@ -11,6 +11,7 @@ they began, or copied from another study.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,8 +63,7 @@ def fetch_run(account: Account, run: Any) -> Path:
     if isinstance(record, str):
         raise UserError(f"W&B: {plain(record)}")
     directory = account.folder / "runs" / str(record.manifest.study) / record.name
-    _, problems = download_record(record, directory)
-    if problems:
+    if problems := download_record(record, directory):
         raise UserError(f"W&B: {plain(problems[0])}")
     return directory
 
@@ -73,31 +73,23 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
     runs = _listed(account, study)
     report = max((run for run in runs if run.job_type == REPORT), key=_created, default=None)
     report_files = record_files(report) if report else {}
-    names, lines = _plan(report_files, study, folder)
+    lines = _plan(report_files, study, folder)
     requests: list[tuple[Any, ...]] = [(run, study) for run in runs if run.job_type == TRAIN]
     requests += _of_report(report, report_files, study)
     read = _at_once(lambda item: read_record(*item), requests, console)
     records = [record for record in read if isinstance(record, RemoteRecord)]
     chosen, choices = _newest_records(records)
     lines += [line for line in read if isinstance(line, str)] + choices
-    lines += [
-        f"{record.title}: its record says running, W&B says {record.run.state}"
-        for record in chosen.values()
-        if record.manifest.status == "running" and record.run.state != "running"
-    ]
     if not chosen:
         raise UserError(f"W&B: no record of study={study} in {account.path}: {'; '.join(lines[:3])}")
     folder.mkdir(parents=True, exist_ok=True)
     items = [(record, folder / record.name) for record in chosen.values()]
-    downloads = _at_once(lambda item: download_record(*item), items, console)
-    lines += [line for _, problems in downloads for line in problems]
+    for problems in _at_once(lambda item: download_record(*item), items, console):
+        lines += problems
     for directory in folder.glob("[!.]*/"):
         if directory.name not in chosen:
             remove_record(directory)
-    if absent := sum(name not in chosen for name in names):
-        lines.append(f"{absent} of the {len(names)} runs that the study lists have no record in W&B")
-    count = sum(count for count, _ in downloads)
-    return [*lines, f"{len(chosen)} runs of study={study} in {account.path}; {count} tables were downloaded"]
+    return [*lines, f"{len(chosen)} runs of study={study} in {account.path}"]
 
 
 def _listed(account: Account, study: str) -> list[Any]:
@@ -109,21 +101,16 @@ def _listed(account: Account, study: str) -> list[Any]:
     return runs
 
 
-def _plan(files: Mapping[str, Any], study: str, folder: Path) -> tuple[list[str], list[str]]:
-    """Write the study's list, from the report run, into `folder`; return its runs and a line per problem."""
+def _plan(files: Mapping[str, Any], study: str, folder: Path) -> list[str]:
+    """Write the study's list, from the report run, into `folder`; return a line if there is none."""
     path = folder / STUDY_LIST
     path.unlink(missing_ok=True)
     content = download(files.get(STUDY_LIST))
-    if content is None:
-        return [], [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
-    try:
-        listed = parse_study_list(content, path)
-    except DamagedError:
-        return [], [f"{STUDY_LIST} of the report run is damaged: runs are listed by name"]
-    if listed.study != study:
-        return [], [f"{STUDY_LIST} of the report run is for study {listed.study!r}: runs are listed by name"]
-    write_atomic(path, content)
-    return list(listed.runs), []
+    with suppress(DamagedError):
+        if content is not None and parse_study_list(content, path).study == study:
+            write_atomic(path, content)
+            return []
+    return [f"no report run of the study has its {STUDY_LIST}: runs are listed by name"]
 
 
 def _of_report(report: Any, files: Mapping[str, Any], study: str) -> list[tuple[Any, ...]]:
