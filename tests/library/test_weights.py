@@ -52,8 +52,6 @@ def test_an_exported_model_equals_the_runs_bit_for_bit_in_any_library(runs, tmp_
         assert facts["config"] == manifest.config
         assert (facts["run"], facts["identity"]) == (manifest.run, manifest.identity)
         assert manifest.untrained_from == model.scheme.untrained_from
-        first = path.read_bytes()
-        assert poslab.export(directory, path).read_bytes() == first
 
 
 def test_tensors_that_share_memory_are_each_written(runs, tmp_path):
@@ -91,19 +89,14 @@ def test_the_command_exports_beside_the_checkpoint_and_leaves_the_run_valid(runs
 def test_files_that_are_not_models_of_a_run_are_refused_in_one_line(runs, tmp_path):
     foreign = tmp_path / "foreign.safetensors"
     save_file({"a": torch.zeros(3)}, foreign)
-    changed = []
-    for place in (0.001, 0.5):  # a byte of the header, and one of the tensors
-        data = bytearray(poslab.export(runs[0], tmp_path / f"{place}.safetensors").read_bytes())
-        data[int(place * len(data))] ^= 1
-        changed.append(tmp_path / f"{place}.safetensors")
-        changed[-1].write_bytes(data)
+    cut = poslab.export(runs[0], tmp_path / "cut.safetensors")
+    cut.write_bytes(cut.read_bytes()[:-1])
     damaged = tmp_path / "damaged" / runs[0].name
     shutil.copytree(runs[0], damaged)
     (damaged / "checkpoint.pt").write_bytes(b"nothing")
     for make_one, message in (
         (lambda: poslab.load(foreign), "was not written by poslab"),
-        (lambda: poslab.load(changed[0]), r"0\.001\.safetensors (is damaged|was not written)"),
-        (lambda: poslab.load(changed[1]), r"0\.5\.safetensors is damaged"),
+        (lambda: poslab.load(cut), "cut.safetensors cannot be read"),
         (lambda: poslab.load(tmp_path / "none.safetensors"), "cannot be read"),
         (lambda: poslab.load(tmp_path / "nowhere"), "does not exist: name a run directory"),
         (lambda: poslab.load(tmp_path), "is not the folder of a finished run: name a run directory"),

@@ -2,21 +2,18 @@
 
     runs/<study>/<run>/model.safetensors    written by `poslab export checkpoint=runs/<study>/<run>`
 
-The header's metadata contains the run's name and configuration under `poslab`, so no other file is needed,
-and a checksum of these and the tensors under `sha256`. Other libraries read the tensors as usual.
+The header's metadata contains the run's name and configuration under `poslab`, so no other file is needed.
+Other libraries read the tensors as usual.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
 
 from poslab.config.checking import check
 from poslab.config.request import Config
@@ -27,12 +24,11 @@ from poslab.objectives import build_objective
 from poslab.record.facts import Manifest
 from poslab.record.files import write_atomic
 from poslab.record.schema import EXPORTED, FINAL, TOKENIZER
-from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.seal import UnreadableError
 from poslab.training.trained import TrainedModel, load_model, read_trained_model, settings_of
 
 SUFFIX = ".safetensors"
 FORMAT = 2  # version of the metadata under `poslab`
-LENGTH = 8  # bytes for the length of the header, which is a multiple of 8
 
 
 def check_next_token(objective: Mapping[str, Any], remedy: str = "choose another run") -> None:
@@ -49,7 +45,7 @@ def load(run: str | PathLike[str]) -> GPT:
     `run` is the run's directory (`runs/<study>/<run>`), its `checkpoint.pt`, or a file that `poslab.export`
     wrote, in any place. Called with tokens (B, T), the model returns the logits (B, T, vocabulary) of the
     token after each. Only tensors and plain values are unpickled. Raise a one-line ConfigError if there is no
-    such run or a file is damaged.
+    such run or file, or if a run is damaged.
     """
     path = Path(run).expanduser()
     return _exported(path) if path.suffix == SUFFIX else load_model(run_directory(path))
@@ -63,11 +59,11 @@ def export(
     """Write the weights of a finished run for other programs, and return the path of the file or folder.
 
     `run` is the run's directory. For safetensors, `to` is a file, by default `model.safetensors` in that
-    directory. Its metadata contains the run's configuration as JSON, `poslab.load` reads the same model back
-    to the bit, and the same run gives the same bytes. For transformers, `to` is a folder that
-    `AutoModelForCausalLM.from_pretrained` opens, by default `transformers` in that directory. Raise
-    ConfigError if the run is unfinished or damaged, if a safetensors `to` does not end in `.safetensors`, or
-    for transformers if the model does not predict each next token.
+    directory. Its metadata contains the run's configuration as JSON, and `poslab.load` reads the same model
+    back to the bit. For transformers, `to` is a folder that `AutoModelForCausalLM.from_pretrained` opens, by
+    default `transformers` in that directory. Raise ConfigError if the run is unfinished or damaged, if a
+    safetensors `to` does not end in `.safetensors`, or for transformers if the model does not predict each
+    next token.
     """
     if format not in (known := ("safetensors", "transformers")):
         raise ConfigError(f"format={format}: choose {' or '.join(known)}")
@@ -93,9 +89,7 @@ def export(
     # written once for each of its names.
     weights = trained.gpt(config).state_dict()
     tensors = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
-    text = json.dumps(facts)
-    metadata = {"format": "pt", "poslab": text, "sha256": _digest(text, tensors)}
-    write_atomic(path, _ordered(save(tensors, metadata)))
+    write_atomic(path, save(tensors, {"format": "pt", "poslab": json.dumps(facts)}))
     return path
 
 
@@ -116,39 +110,16 @@ def tokenizer_json(directory: Path, config: Config) -> bytes:
     return (directory / TOKENIZER).read_bytes()
 
 
-def _digest(facts: str, tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the facts and the tensors."""
-    digest = hashlib.sha256(facts.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _ordered(data: bytes) -> bytes:
-    """Return the file with its metadata sorted by name: the order that the library writes varies."""
-    begin = LENGTH + int.from_bytes(data[:LENGTH], "little")
-    header = json.loads(data[LENGTH:begin])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(LENGTH, "little") + text + data[begin:]
-
-
 def _exported(path: Path) -> GPT:
-    """Load the model in a file that `export` wrote. Raise ConfigError for another or damaged file."""
+    """Load the model in a file that `export` wrote. Raise ConfigError for another file."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read ({error})") from None
-    except SafetensorError:
-        metadata = {}
     if "poslab" not in metadata:
         raise ConfigError(f"{path} was not written by poslab: load its tensors with safetensors itself")
-    if metadata.get("sha256") != _digest(metadata["poslab"], tensors):
-        raise DamagedError(f"{path} is damaged, or from an earlier version: export the run again")
     facts = json.loads(metadata["poslab"])
     if facts["format"] != FORMAT:
         raise UnreadableError(
