@@ -10,7 +10,6 @@ from typing import Any
 
 import wandb
 from rich.console import Console
-from wandb.sdk.lib.wbauth import write_netrc_auth
 
 from poslab import loggers
 from poslab.commands import report
@@ -105,16 +104,6 @@ def test_a_stop_takes_a_second_if_wandb_hangs(tmp_path):
     assert (manifest.status, manifest.wandb.complete, manifest.wandb.failed) == ("done", True, None)
 
 
-def test_a_failure_to_open_wandb_is_noted(tmp_path, monkeypatch):
-    def broken(*arguments: object, **more: object) -> None:
-        raise OSError("no service")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(wandb, "init", broken)
-        manifest = make(tracked_request(seed=15), tmp_path)
-    assert (manifest.status, manifest.wandb.failed) == ("done", "OSError: no service")
-
-
 def test_an_evaluation_that_cannot_be_sent_gives_the_reason_in_one_line(tmp_path, monkeypatch, capsys):
     def broken(*given: object, **more: object) -> None:
         raise OSError("no\nservice")
@@ -188,14 +177,6 @@ def test_wandb_can_be_switched_off(tmp_path, monkeypatch):
     show_runs([job], Console(file=told))
     assert told.getvalue() == ""
     assert not (job.directory / "wandb").exists()
-
-
-def test_a_login_is_read_where_wandb_writes_it(tmp_path, monkeypatch):
-    wandb.teardown()
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert not login.logged_in()
-    write_netrc_auth(host=wandb.Settings().base_url, api_key="0123456789" * 4)
-    assert login.logged_in()
 
 
 def test_a_server_that_does_not_answer_means_offline(tmp_path, monkeypatch):
