@@ -12,9 +12,8 @@ from poslab.config.schema import ConfigError
 from poslab.library.to_transformers import CODE, in_transformers
 from poslab.library.weights import check_next_token
 from poslab.model.gpt import build
-from poslab.model.positions import Geometry, build_scheme
 from support.commands import called
-from support.models import ATTENTIONS, POSITIONS, SCHEMES
+from support.models import ATTENTIONS, POSITIONS
 from support.packages import write_package
 from support.runs import make, plan, request
 
@@ -118,21 +117,14 @@ def test_biases_that_a_model_lacks_are_0(bias, tmp_path):
     assert_same(gpt, opened(gpt, config, tmp_path, {"learned": "gpt2", "rope": "gpt_neox"}[bias]))
 
 
-# Those with parameters or drawn positions, and one of those with settings only.
-SETTINGS_ALONE = {
-    name
-    for name in SCHEMES
-    if not build_scheme(SCHEMES[name], Geometry(32, 4, 64, layers=4)).state_dict()
-    and "of" not in SCHEMES[name]
-}
-OTHERS = [f"pos={name}" for name in SCHEMES if name not in SETTINGS_ALONE or name == "alibi"]
-OTHERS.remove("pos=learned")
-RECIPES = [f"recipe={name}" for name in ("as_gemma4", "as_gpt_oss", "as_inkling")]
+# Schemes with fixed factors, of tokens, by content, with drawn positions and with a table of parameters.
+OTHERS = [f"pos={name}" for name in ("alibi", "bipe_alibi", "fox", "rope_randomised", "t5")]
+RECIPE = "recipe=as_gpt_oss"
 
 
-@pytest.mark.parametrize("setting", [*OTHERS, *RECIPES, "attention=linear", "attention=gated_delta"])
+@pytest.mark.parametrize("setting", [*OTHERS, RECIPE, "attention=linear", "attention=gated_delta"])
 def test_every_other_model_opens_with_poslab(setting, tmp_path):
-    config = composed(setting, "attention=softmax") if setting in RECIPES else with_section(setting)
+    config = composed(setting, "attention=softmax") if setting == RECIPE else with_section(setting)
     gpt = drawn(config)
     assert_same(gpt, opened(gpt, config, tmp_path, "poslab"))
 
