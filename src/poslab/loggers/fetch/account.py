@@ -1,7 +1,7 @@
 """A W&B project opened for reading: its entity, its folder in the cache, and one-line errors."""
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +63,6 @@ def open_account(project: str | None, entity: str | None) -> Account:
         if not IN_A_URL.fullmatch(name) or name.startswith("."):
             raise UserError(f"{name[:60]!r} cannot be the name of an entity or a project in W&B")
     return Account(api, entity, project)
-
-
-def of_study(study: str, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return W&B's filter for a study's runs with these job types, also if WANDB_RUN_GROUP set the group."""
-    return {"$or": [{"group": study}, {"config.study": study}], "jobType": {"$in": list(kinds)}}
 
 
 @contextmanager

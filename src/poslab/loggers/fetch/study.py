@@ -20,7 +20,7 @@ from rich.progress import track
 
 from poslab.config.errors import UserError
 from poslab.config.text import NAME, plain
-from poslab.loggers.fetch.account import Account, asking, of_study
+from poslab.loggers.fetch.account import Account, asking
 from poslab.loggers.fetch.run_record import (
     RemoteRecord,
     download,
@@ -94,8 +94,10 @@ def _download(account: Account, study: str, folder: Path, console: Console) -> l
 
 def _listed(account: Account, study: str) -> list[Any]:
     """Return the runs of a study in W&B. Raise UserError if there are none."""
+    either = [{"group": study}, {"config.study": study}]  # WANDB_RUN_GROUP may have set another group
+    filters = {"$or": either, "jobType": {"$in": [TRAIN, REPORT]}}
     with asking(f"the runs of study={study} in {account.path}", f"W&B has no project {account.path}"):
-        runs = list(account.api.runs(account.path, filters=of_study(study, (TRAIN, REPORT)), per_page=200))
+        runs = list(account.api.runs(account.path, filters=filters, per_page=200))
     if not runs:
         raise UserError(f"W&B has no run of study={study} in {account.path}")
     return runs
