@@ -42,11 +42,8 @@ class AttentionDistance(Measurement):
             for item in study.results.arms
             if any(self.table.file in run.tables and run.name not in recorded for run in item.arm.finished)
         ]
-        findings = study.not_on_record(self, "attention distance")
-        if without:
-            findings += (
-                f"No attention distance, since the mixer has no matrix of weights: {listing(without)}.",
-            )
+        noted = f"No attention distance, since the mixer has no matrix of weights: {listing(without)}."
+        findings = (noted,) if without else ()
         if table is None or (heads := _heads(table)).empty:
             return replace(SCHEMES, findings=findings)
         by_arm = _by_arm(study, heads)

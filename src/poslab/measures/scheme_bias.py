@@ -40,8 +40,8 @@ class Bias(Measurement):
     def section(self, study: StudyTables) -> Section:
         table = study.table(self)
         chart = None if table is None else _chart(study, table.dropna(subset="bias"))
-        findings = (*_without_effect(study, table), *study.not_on_record(self, "biases"))
-        return replace(SCHEMES, findings=findings, charts=() if chart is None else (chart,))
+        charts = () if chart is None else (chart,)
+        return replace(SCHEMES, findings=_without_effect(study, table), charts=charts)
 
 
 def inspected(trained: Trained) -> "Inspection":

@@ -34,11 +34,10 @@ class Bound(Measurement):
     def sheet(self, table: DataFrame) -> None:
         return None
 
-    def section(self, study: StudyTables) -> Section:
-        findings = study.not_on_record(self, "bound of decay")
+    def section(self, study: StudyTables) -> Section | None:
         table = study.table(self)
         chart = None if table is None else _chart(study, table)
-        return replace(SCHEMES, findings=findings, charts=() if chart is None else (chart,))
+        return None if chart is None else replace(SCHEMES, charts=(chart,))
 
 
 def _chart(study: StudyTables, table: DataFrame) -> LineChart | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from poslab.analysis.sheets import Row as SheetRow
 from poslab.measures import Measurement, Row, Trained
@@ -23,12 +22,10 @@ class Rotation(Measurement):
     def measure(self, trained: Trained) -> Iterable[Row]:
         return trained.once(inspected).rotation
 
-    def section(self, study: StudyTables) -> Section:
-        findings = study.not_on_record(self, "rotations")
+    def section(self, study: StudyTables) -> Section | None:
         if (pairs := study.table(self)) is None:
-            return replace(SCHEMES, findings=findings)
-        pairs = pairs.replace(math.inf, math.nan)  # a pair with an infinite wavelength does not turn
-        return _view(study, pairs, replace(SCHEMES, findings=findings))
+            return None
+        return _view(study, pairs.replace(math.inf, math.nan))  # such a pair does not turn
 
 
 def _figures(study: StudyTables, pairs: DataFrame) -> DataFrame:
@@ -45,7 +42,7 @@ def _figures(study: StudyTables, pairs: DataFrame) -> DataFrame:
     return figures
 
 
-def _view(study: StudyTables, pairs: DataFrame, section: Section) -> Section:
+def _view(study: StudyTables, pairs: DataFrame) -> Section:
     """Return the section with a table, which has a row for each arm with rotations, and its CSV files."""
     columns = (
         Column("pairs", "Pairs", _turns),
@@ -65,7 +62,7 @@ def _view(study: StudyTables, pairs: DataFrame, section: Section) -> Section:
     by_arm = study.by_arm(_figures(study, pairs))
     by_pair = study.records(pairs[["arm", "run", "seed", "layer", "pair", "wavelength"]])
     names = "wavelengths", "wavelength_pairs"
-    return study.view(section, columns, by_arm, by_pair, names, "Wavelengths of the rotations", caption)
+    return study.view(SCHEMES, columns, by_arm, by_pair, names, "Wavelengths of the rotations", caption)
 
 
 def _turns(row: SheetRow, key: str) -> Cell:

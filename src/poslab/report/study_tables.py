@@ -11,7 +11,7 @@ from poslab.analysis.estimates import estimate_columns, estimates
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Rows, sheet
 from poslab.analysis.statistics import Estimate, estimate
-from poslab.config.text import listing, plain
+from poslab.config.text import plain
 from poslab.measures import Measurement, cell, curve_of, figures_of
 from poslab.record.frames import DataFrame, Numbers, frame
 from poslab.record.measures import Value
@@ -122,15 +122,6 @@ class StudyTables:
         ]
         high = 1.0 if shares else max(at.mean for at in known.values())
         return HeatPanels(*words, *axes, high, shares, tuple(panels), listed)
-
-    def not_on_record(self, measurement: Measurement, noun: str) -> tuple[str, ...]:
-        """Return a sentence on the arms with a finished run that lacks the measurement's table, if any."""
-        lacking = [
-            item.arm.label
-            for item in self.results.arms
-            if any(measurement.table.file not in run.tables for run in item.arm.finished)
-        ]
-        return (f"Some runs of these arms have no {noun} on record: {listing(lacking)}.",) if lacking else ()
 
     def default_section(self, measurement: Measurement) -> Section | None:
         """Return all figures of `summarise` and lines of `curve`, as means by arm; None without figures."""
