@@ -1,6 +1,7 @@
 """Arms beside controls that were trained at a longer length on as many tokens: what can be gained past L."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from statistics import fmean
@@ -33,22 +34,17 @@ class Control:
 def controls(results: Results) -> tuple[Control, ...]:
     """Return every arm with its control: same budget, same text, and same settings except FOLLOWING.
 
-    If an arm has several controls, the one with its rates counts; none counts if several remain.
+    An arm with several controls of one length has none, and neither have arms that share one.
     """
     finished = [item for item in results.arms if item.rows]
     pairs = (_control(*pair) for pair in permutations(finished, 2))
-    every = [control for control in pairs if control is not None]
-    of_one_rate = [control for control in every if _rates(control.arm) == _rates(control.longer)]
-
-    def rivals(control: Control, candidates: Sequence[Control]) -> list[Control]:
-        return [
-            rival
-            for rival in candidates
-            if rival.length == control.length and (rival.arm is control.arm or rival.longer is control.longer)
-        ]
-
-    fitting = [control for control in every if control in of_one_rate or not rivals(control, of_one_rate)]
-    return tuple(control for control in fitting if len(rivals(control, fitting)) == 1)
+    found = [control for control in pairs if control is not None]
+    uses = Counter((id(item), control.length) for control in found for item in (control.arm, control.longer))
+    return tuple(
+        control
+        for control in found
+        if uses[id(control.arm), control.length] == uses[id(control.longer), control.length] == 1
+    )
 
 
 def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
@@ -77,11 +73,6 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     assert difference is not None
     losses = fmean(values.values()), fmean(base.values())
     return Control(item, longer, length, losses, difference)
-
-
-def _rates(item: ArmFigures) -> list[object]:
-    values = settings(item.arm.runs[0].config)
-    return [values.get(key) for key in RATES]
 
 
 def _rest(arm: Arm) -> dict[str, object]:
