@@ -18,7 +18,6 @@ from poslab.analysis.sheets import Rows
 from poslab.analysis.spread import noise_of_draws
 from poslab.analysis.statistics import paired
 from poslab.config.schema import RunConfig, longest_length
-from poslab.config.text import counted
 from poslab.measures import Measurement, Row, Trained
 from poslab.objectives import UNSCORED, build_objective
 from poslab.record.frames import DataFrame, Numbers
@@ -34,7 +33,6 @@ from poslab.report.verdict import phrases
 SEGMENTS = 32  # at most so many of the evaluation segments count, each with one passage
 PASSAGE = 32  # tokens
 LOWER, NOT_LOWER = "the loss is lower for", "a lower loss is not shown for"
-SINGLE = "one seed shows nothing for"
 CUE = 8  # first tokens of a passage, by which a repeat can be recognised: not scored
 
 
@@ -73,8 +71,7 @@ class RepeatedText(Measurement):
             return None
         whole = whole.astype({"multiple": float})
         changes = _change(whole.groupby(["run", "multiple"])).rename("change")
-        finite = np.isfinite(whole.join(changes, on=["run", "multiple"]).change)
-        table, broken = whole[finite], whole[~finite]
+        table = whole[np.isfinite(whole.join(changes, on=["run", "multiple"]).change)]
         if table.empty:
             return None
         results, multiples = study.results, sorted(table.multiple.unique())
@@ -104,7 +101,7 @@ class RepeatedText(Measurement):
         )
         runs = whole.groupby(["arm", "run", "seed", "multiple", "distance", "window"], sort=False)
         by_run = runs[["nll", "nll_without", "tokens"]].sum(skipna=False).reset_index()
-        findings = tuple(_findings(series, table, broken)) if results.seeds > 1 else ()
+        findings = tuple(_findings(series, table)) if results.seeds > 1 else ()
         section = Section("repeated_text", chart.title, findings=findings, charts=(chart,))
         names = "repeated_text_arms", "repeated_text"
         return study.view(section, columns, by_arm, study.records(by_run), names)
@@ -200,27 +197,16 @@ def _floor(table: DataFrame) -> str:
     return span([number(end, 3) for end in (losses.max(), losses.min())])
 
 
-def _findings(series: Sequence[Series], table: DataFrame, broken: DataFrame) -> Iterator[str]:
-    """Yield a sentence per reported distance: for which arms a copy lowers the loss, and how much it could.
-
-    `broken` has the rows of runs with losses that are not finite at a distance; `table` lacks them.
-    """
+def _findings(series: Sequence[Series], table: DataFrame) -> Iterator[str]:
+    """Yield a sentence per reported distance: which arms gain by a copy, and how much they could."""
     for k in _reported(table.multiple):
         at = {line.label: point for line in series for point in line.points if point.x == k}
         readings = ((_reading(point), f"{arm} ({number(point.mean, 3)})") for arm, point in at.items())
-        left_out = broken[broken.multiple == k].groupby("arm").run.nunique()
-        parts = [
-            *phrases((LOWER, NOT_LOWER, SINGLE), readings),
-            *(
-                f"{counted(runs, 'run')} of {arm} left out: the losses are not finite"
-                for arm, runs in left_out.items()
-            ),
-        ]
+        parts = phrases((LOWER, NOT_LOWER), readings)
         exact = f"{_floor(table[table.multiple == k])} nats if copied exactly"
         yield f"With a copy {multiple(k)} back ({exact}), {'; '.join(parts)}."
 
 
 def _reading(change: Point) -> str:
-    if change.half_width is None:
-        return SINGLE
-    return LOWER if change.mean + change.half_width < 0 else NOT_LOWER
+    sure = change.half_width is not None and change.mean + change.half_width < 0
+    return LOWER if sure else NOT_LOWER
