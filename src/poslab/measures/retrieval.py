@@ -109,22 +109,18 @@ class Retrieval(Measurement):
         if table is None:
             return None
         table = table.astype({"multiple": float, "depth": float})
-        share_of = {run.name: (run.config.get("probe") or {}).get("share") for run in study.results.finished}
-        shares = {share_of[name] for name in table.run.unique()}
-        share = shares.pop() if len(shares) == 1 else None
-        trained_on = "" if share is None else f" {100 * share:g} % of the training windows have a question."
         tasks = {task: table[table.task == task] for task in TITLES if (table.task == task).any()}
         figures = {task: _over_depths(rows) for task, rows in tasks.items()}
         by_arm = [row for task, of_task in figures.items() for row in _by_length(study, task, of_task)]
-        by_run = table.assign(training_share=table.run.map(share_of), **_figures(table))
+        by_run = table.assign(**_figures(table))
         columns = ["arm", "run", "seed", "task", "multiple", "length", "depth"]
-        columns += ["samples", "exact", "correct", "tokens", "nll", "training_share", *FIGURES]
+        columns += ["samples", "exact", "correct", "tokens", "nll", *FIGURES]
         return Section(
             "retrieval",
             "Retrieval",
             "Whether the trained model finds an answer at a given depth of the window, if asked for it at "
             "the window's end. An answer is exact if each of its tokens was the most likely one. Lengths are "
-            f"those of the whole window; L is the training length.{trained_on}",
+            "those of the whole window; L is the training length.",
             _findings(study, by_arm),
             tuple(_heat(study, task, rows) for task, rows in tasks.items()),
             (_table(study, figures),),
@@ -206,11 +202,10 @@ def _heat(study: StudyTables, task: str, table: DataFrame) -> HeatPanels:
     least = cells.groupby(level=[0, 1, 2])[["length", "samples"]].min().to_dict("index")
     of_task = {"task": TITLES[task], "answer_tokens": answer, "chance": chance}
     samples = sorted(table.samples.unique().tolist())
-    unit = "sample" if samples[-1] == 1 else "samples"
     caption = (
         f"Exact answers, in percent of the samples. Depth {WINDOW_START:g} is the start of the window, "
-        f"{BEFORE_QUESTION:g} is right before the question. {span(samples)} {unit} per cell and seed. An "
-        f"answer has {answer} {'token' if answer == 1 else 'tokens'}; with each guessed among "
+        f"{BEFORE_QUESTION:g} is right before the question. {span(samples)} samples per cell and seed. An "
+        f"answer has {answer} tokens; with each guessed among "
         f"{SYMBOLS[task]} symbols, it is exact with a chance of {chance:.2g}. {half_widths(study.results)}"
     )
     return study.heat(
@@ -224,18 +219,10 @@ def _heat(study: StudyTables, task: str, table: DataFrame) -> HeatPanels:
 
 
 def _findings(study: StudyTables, rows: Rows) -> tuple[str, ...]:
-    results = study.results
     by_task = grouped((str(row["task"]), row) for row in rows)
-    without = [
-        f"{item.arm.label} ({task.lower()})"
-        for task, of_task in by_task.items()
-        for item in results.arms
-        if item.rows and all(row["arm"] != item.arm.label for row in of_task)
-    ]
-    missing = [f"Not on record: {listing(without)}."] if without else []
     one_seed = "One seed: no interval, no winner claimed."
-    sure = one_seed if results.seeds < 2 else "Descriptive: no difference between arms is tested."
-    return (*(_finding(task, of_task) for task, of_task in by_task.items()), *missing, sure)
+    sure = one_seed if study.results.seeds < 2 else "Descriptive: no difference between arms is tested."
+    return (*(_finding(task, of_task) for task, of_task in by_task.items()), sure)
 
 
 def _finding(title: str, rows: Rows) -> str:
