@@ -44,8 +44,8 @@ def choose_primary(
     multiples: Sequence[float],
     planned: str | None,
     requested: str | None,
-) -> tuple[str | None, str | None]:
-    """Return the figure to test, and a warning if no arm has the one that the study names (`planned`).
+) -> str | None:
+    """Return the figure to test: the `requested` one, else `planned` if an arm has it, else the default.
 
     The default is the reference's loss in sliding windows of 8 L, or of the longest length from L to 8 L that
     it has. If it was measured in no sliding windows, as under an objective without a causal mask, the default
@@ -56,18 +56,14 @@ def choose_primary(
     available = [figure for figure in figures if any(figure in item.figures for item in all_figures)]
     choice = planned if requested is None else requested
     if choice in available:
-        return choice, None
+        return choice
     if requested is not None:
         listed = ", ".join(available) or "none"
         raise ReportError(f"primary={plain(requested, 60)} is a loss that no arm has; there are {listed}")
     usual = [k for k in reversed(multiples) if 1 <= k <= LONGEST_TESTED]
     slides = any(f"sliding_{name(k)}" in reference.figures for k in multiples)
     defaults = (f"{'sliding' if slides else 'loss'}_{name(k)}" for k in usual)
-    default = next((figure for figure in defaults if figure in reference.figures), None)
-    if planned is None:
-        return default, None
-    instead = "nothing is tested" if default is None else f"{default} is tested instead"
-    return default, f"The figure to be tested, {plain(planned, 60)}, is a loss that no arm has; {instead}."
+    return next((figure for figure in defaults if figure in reference.figures), None)
 
 
 def both_protocols(all_figures: Sequence[ArmFigures], pairs: Sequence[Comparison]) -> tuple[Comparison, ...]:

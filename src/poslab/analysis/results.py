@@ -59,7 +59,6 @@ class Results:
     targets: tuple[Target, ...]
     aulc_interval: tuple[int, int] | None
     primary: str | None  # the tested figure, such as sliding_8x
-    primary_warning: str | None
     comparisons: tuple[Comparison, ...]
     pairs: tuple[Comparison, ...]  # pairs of arms on the primary figure, with the other protocol beside it
     rungs: Ladder | None  # for a study of several sizes or budgets
@@ -294,7 +293,7 @@ def _figures(
         base if arm is against else arm_figures(arm, rows, multiples, targets, same_data, base)
         for arm in every_arm
     )
-    figure, warning_of_figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
+    figure = choose_primary(all_figures, base, multiples, records[0].primary, primary)
     if not base.rows:  # without a finished run of the reference, it is unknown which losses compare
         figure = None
     compared = compare(all_figures, base, figure, multiples)
@@ -319,7 +318,6 @@ def _figures(
         targets=targets,
         aulc_interval=interval,
         primary=figure,
-        primary_warning=warning_of_figure,
         comparisons=compared,
         pairs=both_protocols(all_figures, between),
         rungs=rungs,

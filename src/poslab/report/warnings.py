@@ -57,7 +57,8 @@ def warnings_of(results: Results) -> Iterator[str]:
 def _warnings_of(results: Results) -> Iterator[str]:
     """Yield the warnings that concern all runs together."""
     finished = results.finished
-    yield from filter(None, (results.reference_warning, results.primary_warning))
+    if results.reference_warning is not None:
+        yield results.reference_warning
     uncounted = [run for run in results.compared if run.status != "done"]
     if uncounted:
         named = [f"{run.name} ({plain(run.status, 30)})" for run in uncounted]
