@@ -48,7 +48,7 @@ class Estimate:
 
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Return the mean and Student-t interval of one value per seed, or None if there are no values."""
-    if len(values) == 0:  # `not values` is an error for an array
+    if not values:
         return None
     half = None if len(values) < 2 else _half_width(values, CONFIDENCE)
     return Estimate(len(values), math.fsum(values) / len(values), half, min(values), max(values))
