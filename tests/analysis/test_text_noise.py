@@ -40,7 +40,6 @@ def study(
         (5, (1, 0.3, 0), ONE_EACH),
         (3, (1, 1, 0), UNEQUAL),
         (2, (0.3, 1, 0.3), UNEQUAL),
-        (3, (0.3, 1, 0.3), UNEQUAL),
         (2, (0.1, 1, 3), ONE_EACH),
     ],
 )
@@ -52,17 +51,6 @@ def test_intervals_over_seeds_and_documents_cover_the_truth(seeds, noise, counts
         assert (found.p < 0.05) == (abs(found.mean) > found.half_width)
         held += abs(found.mean - 0.3) <= found.half_width
     assert held / STUDIES >= 0.95 - SLACK
-
-
-def test_if_documents_vary_intervals_over_seeds_only_are_too_narrow():
-    """And the interval over both is no wider than necessary."""
-    random, held, held_alone = np.random.default_rng(0), 0, 0
-    for _ in range(STUDIES):
-        found, over_seeds = study(random, 5, (0.3, 1, 0), ONE_EACH)
-        held += abs(found.mean - 0.3) <= found.half_width
-        held_alone += abs(over_seeds.mean - 0.3) <= over_seeds.half_width
-    assert held / STUDIES == pytest.approx(0.95, abs=SLACK)
-    assert held_alone / STUDIES < 0.6
 
 
 def test_without_seed_noise_it_is_the_interval_over_documents():
