@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from poslab.evaluation.losses import TOKENS_A_BATCH
 from poslab.evaluation.position_probe import PENALTIES, read_positions
 from support.models import ATTENTIONS, SCHEMES, make_gpt
 
@@ -40,7 +41,9 @@ def test_nothing_is_read_if_every_token_is_the_same():
 
 
 @pytest.mark.parametrize("count", [3, 13, 40])
-def test_the_probe_is_ridge_regression_evaluated_on_other_windows(count):
+def test_the_probe_is_ridge_regression_evaluated_on_other_windows(count, monkeypatch):
+    """In several batches of windows, the last of which is smaller."""
+    monkeypatch.setitem(TOKENS_A_BATCH, "cpu", 3 * L)
     gpt = model("rope")
     x = gpt.embedding(torch.from_numpy(windows(count)[:, :-1]))
     for block in gpt.blocks[:2]:
@@ -66,14 +69,6 @@ def test_the_probe_is_ridge_regression_evaluated_on_other_windows(count):
     assert row["penalty"] == min(tried, key=tried.get)
     expected = error(states[:fitted], states[fitted:], row["penalty"])
     assert row["squared_error"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_the_batch_size_has_no_effect(monkeypatch):
-    gpt = model("rope")
-    whole = read_positions(gpt, windows(20))
-    monkeypatch.setattr("poslab.evaluation.losses.TOKENS_A_BATCH", {"cpu": 3 * L})
-    for row, expected in zip(read_positions(gpt, windows(20)), whole, strict=True):
-        assert row["squared_error"] == pytest.approx(expected["squared_error"], rel=1e-5)
 
 
 def test_too_few_windows_and_states_that_are_not_finite_have_no_row():
