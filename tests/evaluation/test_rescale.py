@@ -2,7 +2,6 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
 
@@ -103,11 +102,3 @@ def test_recalibration_trains_a_copy_without_positions():
     assert not gpt.scheme.dropped
     assert all(torch.equal(gpt.state_dict()[name], weight) for name, weight in weights.items())
     assert dropped(other) < before - 0.005
-
-
-def test_a_rescaling_does_not_outlive_its_evaluation(rescaled):
-    gpt = load_model(rescaled.directory)
-    tokens = torch.from_numpy(np.arange(64)[None] % 16)
-    before = gpt(tokens)
-    evaluate(gpt, rescaled.config, rescaled.corpus, rescaling=Rescaling("ntk", 8.0))
-    assert torch.equal(gpt(tokens), before)

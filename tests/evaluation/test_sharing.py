@@ -84,14 +84,6 @@ def test_any_sample_of_sliding_windows_has_the_losses_of_the_plain_way(sliding_w
     assert_plain(model(SCHEMES["rope"], "softmax"), 1e-9, sliding_windows)
 
 
-def test_sliding_windows_that_are_tiles_are_not_run():
-    """At L = 2 the shortest window and the stride are one token long."""
-    gpt = make_gpt(SCHEMES["alibi"], ATTENTIONS["softmax"], context_length=2)
-    result = extrapolate(gpt, *examples(segments()[:, :9]), 2, 6, TOKEN_BYTES)
-    shortest = {row["protocol"]: row["nll"] for row in result.lengths if row["multiple"] == "0.5"}
-    assert shortest["sliding"] == shortest["matched"] > 0
-
-
 @pytest.mark.parametrize("pos", SCHEMES)
 def test_length_dependent_is_true_of_the_schemes_that_set_it(pos):
     """If it says no, more tokens change no earlier logits; if it says yes, they change some."""
