@@ -76,9 +76,8 @@ def study(
     measured: bool = True,
     short: float = 2.0,
     without: str = "",
-    context: int = 4,
 ) -> Results:
-    """Write arms that lose `lost` nats with L/2 instead of L tokens; by their own tables they use `context`.
+    """Write arms that lose `lost` nats with L/2 instead of L tokens; by their own tables they use 4 tokens.
 
     The arm `without` has no loss at half of the length.
     """
@@ -90,7 +89,7 @@ def study(
             names.append(f"{pos}-{seed}")
             directory = write_protocols(runs, names[-1], losses, losses, pos=pos, seed=seed)
             if measured:
-                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((context, short), (L, 2.0))]
+                table = [{"context": c, "nll": 10 * x, "tokens": 10} for c, x in ((4, short), (L, 2.0))]
                 RunRecord(directory).write_table(ContextUsed.table, table)
                 seal(directory)
     plan(runs, names, "rope")
@@ -115,36 +114,19 @@ KEEP = (
             ["No arm is seen to need a context of L:", "a context of 4 tokens is enough"],
             ["stays within"],
         ),
-        (FEW, {"context": 1}, ["a context of 1 token is enough"], []),
         (FEW, {"short": 2.5}, [], ["is enough"]),
         # By its losses at L/2.
         (FEW, {"measured": False}, ["No arm is seen to need a context of L:"], []),
         # For none it is not known.
         (FEW, {"without": "none"}, ["The arms rope and alibi are not seen to need"], ["stays within"]),
-        (MOST, {"without": "none"}, [f"{KEEP} rope and alibi"], []),
         (MOST | {"none": 0.001}, {}, [KEEP, "The arm none is not seen to need"], []),
-        (FEW | {"rope": 0.1, "none": 0.001}, {}, ["Only rope is seen to need"], []),
-        (
-            FEW | {"none": 0.1},
-            {},
-            ["Only the arm none is seen to need", " for 1 of 1: the arm none."],
-            [],
-        ),
+        (FEW | {"none": 0.1}, {}, ["Only the arm none is seen to need", " for 1 of 1: the arm none."], []),
     ],
 )
 def test_only_arms_that_use_their_context_can_keep_their_loss(lost, how, said, not_said, tmp_path):
     text = " ".join(sentences(study(tmp_path, lost, **how)))
     assert [part for part in said if part not in text] == []
     assert [part for part in not_said if part in text] == []
-
-
-def test_records_without_half_the_length_are_judged_as_before(tmp_path):
-    for pos in ("rope", "alibi"):
-        for seed in range(2):
-            write_run(tmp_path, f"{pos}-{seed}", pos, seed)
-    results = gather("made_up", tmp_path, None)
-    assert "a context of L" not in " ".join(sentences(results))
-    assert StudyTables(results).table(ContextUsed()) is None
 
 
 def test_fewer_tokens_are_enough_only_if_each_arm_uses_less_than_its_length(tmp_path):
