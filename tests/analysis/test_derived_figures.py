@@ -1,20 +1,17 @@
 """A new figure from an existing table takes one file, and no run is measured again."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
 import poslab.measures
 from poslab.analysis.results import gather
-from poslab.analysis.sheets import sheet
 from poslab.config.schema import ConfigError
 from poslab.loggers.send.charts import chart_rows
 from poslab.measures import Measurement, figures_of
-from poslab.record.reader import ReportError, load
+from poslab.record.reader import load
 from poslab.record.schema import EXTRAPOLATION
 from poslab.report.study_tables import StudyTables
-from poslab.report.write import write_report
 from support.records import write_run
 
 
@@ -117,21 +114,6 @@ def test_a_slash_in_the_name_of_a_line_makes_no_folder(tmp_path, monkeypatch):
     names = [chart.name.removeprefix("worst_segment_") for chart in section.charts]
     assert names == ["sum_all_2", "sum_all", "sum_all_2_2"]
     assert [*section.sheets] == ["worst_segment_arms", "worst_segment"]
-
-
-def test_a_section_with_a_name_that_is_no_file_name_is_refused(tmp_path, monkeypatch):
-    class Own(WorstSegment):
-        table = EXTRAPOLATION
-
-        def section(self, study):
-            section = study.default_section(self)
-            return replace(section, sheets={"a/b": sheet([{"x": 1}])})
-
-    write_run(tmp_path / "runs", "run")
-    for module in ("poslab.measures", "poslab.report.sections.contents", "poslab.report.sections.answer"):
-        monkeypatch.setattr(f"{module}.measurements", lambda: (Own(),))
-    with pytest.raises(ReportError, match="named 'a/b'"):
-        write_report("made_up", tmp_path / "runs", tmp_path / "reports")
 
 
 def test_a_line_without_any_number_is_not_drawn(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 
 from poslab.analysis.results import Results, Subject, figures, gather, subject_of
 from poslab.analysis.sheets import Sheet
-from poslab.config.text import counted, is_file_name, plain
+from poslab.config.text import counted, plain
 from poslab.record.archive import ARCHIVE, archived_runs, is_same, load_available, pack, unpack
 from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
@@ -146,9 +146,6 @@ def write_document(document: Document, reports: Path) -> Report:
     from poslab.report.render.page import page
     from poslab.report.render.paper import draw_all
 
-    for name in document.sheets:  # a measurement's own section may use any name
-        if not is_file_name(f"{name}.csv"):
-            raise ReportError(f"a figure or table is named {plain(name, 60)!r}: choose a name without /")
     directory = reports / document.name
     for folder in (directory, directory / "figures"):
         remove_unfinished(folder, lambda name: Path(name).suffix in SUFFIXES)
