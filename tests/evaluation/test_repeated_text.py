@@ -1,15 +1,11 @@
-"""Repeated text by distance: compared with plain windows, for models that copy or cannot; its intervals."""
+"""Repeated text by distance: compared with plain windows; its intervals."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
-import torch
 from scipy.special import stdtrit
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
 
 from poslab.analysis.results import gather
 from poslab.measures.repeated_text import CUE, PASSAGE, RepeatedText, _points, windows
@@ -24,45 +20,6 @@ TEXT = np.random.default_rng(0).integers(0, VOCABULARY, 3 * (2 * LONGEST + 1))
 DOCUMENTS = np.arange(3)[:, None] * (2 * LONGEST + 1) + np.array([0, 2 * LONGEST + 1])
 
 
-def measured(gpt: object) -> pandas.DataFrame:
-    settings = {"longest": LONGEST // LENGTH, "segments": 3, "documents": "single"}
-    found = RepeatedText().measure(trained(gpt, LENGTH, TEXT, DOCUMENTS, **settings))
-    return pandas.DataFrame(list(found or ()))
-
-
-class Model(nn.Module):
-    """A model with the interface that evaluation calls; subclasses define its `logits`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nothing = nn.Parameter(torch.zeros(1))
-        self.scheme = SimpleNamespace(max_length=None)
-
-    def logits(self, tokens: Tensor) -> Tensor:
-        return one_hot((tokens + 1) % VOCABULARY, VOCABULARY).float()  # by the last token only
-
-    def forward(self, tokens: Tensor, last: int, targets: Tensor, reduction: str) -> Tensor:
-        logits = self.logits(tokens)[:, -last:].flatten(0, 1)
-        losses = cross_entropy(logits, targets.flatten(), reduction=reduction)
-        return losses.view(targets.shape)
-
-
-class Copyist(Model):
-    """Predicts the token after the last earlier occurrence of the CUE tokens, else all tokens equally."""
-
-    def logits(self, tokens: Tensor) -> Tensor:
-        logits = torch.zeros(*tokens.shape, VOCABULARY)
-        for row, text in enumerate(tokens.tolist()):
-            seen: dict[tuple[int, ...], int] = {}
-            for at in range(CUE, len(text) + 1):
-                cue = tuple(text[at - CUE : at])
-                if cue in seen:
-                    logits[row, at - 1, seen[cue]] = 50
-                if at < len(text):
-                    seen[cue] = text[at]
-        return logits
-
-
 def test_windows_of_l_have_the_near_distances_and_longer_ones_half_their_length():
     assert windows(128, 512) == [(128, [64, 32]), (256, [128]), (512, [256])]
     assert windows(16, 128) == [(64, [32]), (128, [64])]
@@ -71,7 +28,8 @@ def test_windows_of_l_have_the_near_distances_and_longer_ones_half_their_length(
 
 def test_losses_are_those_of_windows_with_and_without_a_copy():
     gpt = make_gpt(SCHEMES["rope"], ATTENTIONS["softmax"], context_length=LENGTH)
-    table = measured(gpt)
+    settings = {"longest": LONGEST // LENGTH, "segments": 3, "documents": "single"}
+    table = pandas.DataFrame(RepeatedText().measure(trained(gpt, LENGTH, TEXT, DOCUMENTS, **settings)))
     assert [*table.distance.unique()] == [32, 64, 128]
     for row in table.itertuples():
         begin, end = DOCUMENTS[row.document]
@@ -83,15 +41,6 @@ def test_losses_are_those_of_windows_with_and_without_a_copy():
             cut = whole[-row.window - 1 :][None]
             assert nll == pytest.approx(plain_losses(gpt, cut, PASSAGE - CUE).sum())
         assert row.tokens == PASSAGE - CUE
-
-
-def test_a_copyist_has_no_loss_on_a_repeat_and_a_model_without_context_gains_nothing():
-    copied, blind = measured(Copyist()), measured(Model())
-    assert copied.nll.max() < 1e-6
-    assert (copied.nll_without / copied.tokens).to_numpy() == pytest.approx(math.log(VOCABULARY), rel=0.1)
-    assert (blind.nll == blind.nll_without).all()
-    figures = RepeatedText().summarise(blind.assign(run="blind"))
-    assert figures.loc["blind"].to_dict() == {"repeated_text_0.5x": 0, "repeated_text_2x": 0}
 
 
 def made_up(random: np.random.Generator, seeds: int = 3, documents: int = 20) -> pandas.DataFrame:
