@@ -34,12 +34,6 @@ def test_positions_along_one_direction_are_read_and_shuffled_ones_are_not():
     assert abs(explained(row, "shuffled_error")) < 0.05
 
 
-def test_nothing_is_read_if_every_token_is_the_same():
-    """Without a scheme, from states without positions, on so few windows that least squares overfits."""
-    for row in read_positions(model("none"), np.zeros((10, L + 1), int)):
-        assert -0.1 < explained(row) < 0.1
-
-
 @pytest.mark.parametrize("count", [3, 13, 40])
 def test_the_probe_is_ridge_regression_evaluated_on_other_windows(count, monkeypatch):
     """In several batches of windows, the last of which is smaller."""
