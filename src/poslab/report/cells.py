@@ -4,7 +4,6 @@ Each function that makes a cell takes a row and a column name, or the prefix tha
 `loss_8x` stands for `loss_8x_mean`, `loss_8x_half_width` and `loss_8x_n`.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -32,8 +31,6 @@ BITS = {
 }
 WINDOWS |= {bits: WINDOWS[family] for family, bits in measures.IN_BITS.items()}
 PLACES |= {bits: PLACES[family] for family, bits in measures.IN_BITS.items()}
-_BESIDE = 1e-6  # relative distance at which a bound is sorted from the number it names
-_NEARLY_NEVER = 1e300  # sorts after every number and before targets that were never reached
 
 
 def figure(row: Row, key: str) -> float | None:
@@ -175,7 +172,7 @@ def usable(row: Row, key: str) -> Cell:
     for end, at_least in passes.items():
         length = figure(row, f"{key}_{end}") or 0.0
         ends.append(f"{'≥ ' if at_least else ''}{unit(length)}" if length else "< L")
-    return Cell(span(ends), shortest, _beside(shortest, 1) if passes["min"] else None)
+    return Cell(span(ends), shortest)
 
 
 def to_target(row: Row, key: str) -> Cell:
@@ -189,8 +186,8 @@ def to_target(row: Row, key: str) -> Cell:
         half = "" if half_width is None else f" ± {quantity(half_width)}"
         return Cell(f"{quantity(tokens)}{half}", tokens)
     if hits == 0:
-        return Cell("> budget", sort=math.inf)
-    return Cell(f"{hits:g} of {n:g} reached", hits, _NEARLY_NEVER * (2 - hits / n))
+        return Cell("> budget")
+    return Cell(f"{hits:g} of {n:g} reached")
 
 
 def over_reference(row: Row, key: str) -> Cell:
@@ -199,10 +196,10 @@ def over_reference(row: Row, key: str) -> Cell:
         return Cell("reference")
     kind, n = row.get(f"{key}_kind"), figure(row, f"{key}_n")
     if kind in ("at_least", "at_most"):
-        sign, side, end = (">", 1, "low") if kind == "at_least" else ("<", -1, "high")
+        sign, end = (">", "low") if kind == "at_least" else ("<", "high")
         bound = figure(row, f"{key}_{end}")
         single = " (one seed)" if n == 1 else ""
-        return Cell(f"{sign} ×{number(bound, 3)}{single}", bound, _beside(bound or 0.0, side))
+        return Cell(f"{sign} ×{number(bound, 3)}{single}", bound)
     ratio = figure(row, key)
     if ratio is None:
         return Cell(DASH)
@@ -218,7 +215,7 @@ def position(row: Row, key: str) -> Cell:
         return Cell(DASH)
     first = figure(row, f"{key}_min")
     if first is None:
-        return Cell("none", sort=math.inf)
+        return Cell("none")
     ends = [count(figure(row, f"{key}_{end}")) for end in ("min", "max")]
     return Cell(span(ends) + ("" if hits == n else f" ({hits:g} of {n:g})"), first)
 
@@ -226,11 +223,6 @@ def position(row: Row, key: str) -> Cell:
 def probability(row: Row, key: str) -> Cell:
     p = figure(row, key)
     return Cell(f"< {SMALLEST_P:g}" if p is not None and p < SMALLEST_P else number(p, 2), p)
-
-
-def _beside(value: float, side: int) -> float:
-    """Return a number just above or below `value`."""
-    return value + side * _BESIDE * max(abs(value), 1.0)
 
 
 def figure_column(title: str = "Figure") -> Column:

@@ -16,14 +16,8 @@ class Cell:
 
     text: str
     value: float | None = None
-    sort: float | None = None  # sort key where it differs from the value: bounds, targets never reached
     link: str | None = None
     arm: int | None = None  # number of the look of its arm or rotation, which sets its colour
-
-    @property
-    def order(self) -> float | None:
-        """The number by which the cell is sorted, or None for words."""
-        return self.value if self.sort is None else self.sort
 
 
 @dataclass(frozen=True)

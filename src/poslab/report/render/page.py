@@ -143,9 +143,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 def _sort_value(cell: Cell) -> str:
     """Return the sort value for JavaScript, or "" for words and if the text is already that number."""
-    if cell.order is None or _PLAIN_NUMBER.fullmatch(cell.text):
-        return ""
-    return "Infinity" if cell.order == math.inf else f"{cell.order:.9g}"
+    return "" if cell.value is None or _PLAIN_NUMBER.fullmatch(cell.text) else f"{cell.value:.9g}"
 
 
 def chart_data(document: Document) -> str:
