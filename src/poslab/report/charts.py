@@ -1,13 +1,13 @@
 """The charts of a report before they are drawn, with the rows of their CSV files."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from poslab.analysis.curves import Point
 from poslab.analysis.sheets import Rows
 from poslab.analysis.statistics import Estimate
-from poslab.report.formatting import DASH, number, quantity, share
+from poslab.report.formatting import number, quantity, share
 from poslab.report.tables import Cell
 
 FORMATS = ("svg", "png", "pdf")  # of each paper figure
@@ -36,10 +36,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Figure:
-    """The part that all charts share. Each also has `rows`, the content of its CSV file.
-
-    Its `description` puts the figure into words for screen readers; a panel chart has one per panel.
-    """
+    """The part that all charts share. Each also has `rows`, the content of its CSV file."""
 
     name: str
     title: str
@@ -71,19 +68,6 @@ class LineChart(Figure):
     def legend(self) -> list[tuple[int, str]]:
         """The number of each line's look, with the line's label."""
         return [(series.arm, series.label) for series in self.series]
-
-    @property
-    def description(self) -> str:
-        ends = [f"{s.label} from {self._at(s.points[0])} to {self._at(s.points[-1])}" for s in self.series]
-        marked = [f"{span.label} from {self._x(span.low)} to {self._x(span.high)}" for span in self.spans]
-        bars = f" Marked: {'; '.join(marked)}." if marked else ""
-        return f"{self.title}. {self.y_label} by {self.x_label}. {'; '.join(ends)}.{bars}"
-
-    def _at(self, point: Point) -> str:
-        return f"{number(point.mean)} at {self._x(point.x)}"
-
-    def _x(self, x: float) -> str:
-        return dict(self.ticks).get(x) or quantity(x)
 
 
 def octaves(series: Sequence[Series], label: Callable[[float], str]) -> tuple[tuple[float, str], ...]:
@@ -144,14 +128,6 @@ class HeatPanel:
     column_titles: tuple[str, ...]
     cells: tuple[tuple[Estimate | None, ...], ...]  # by row, then by column
 
-    @property
-    def known(self) -> Iterator[tuple[Estimate, str, str]]:
-        """Every number, with the titles of its row and column."""
-        for row_title, row in zip(self.row_titles, self.cells, strict=True):
-            for column_title, cell in zip(self.column_titles, row, strict=True):
-                if cell is not None:
-                    yield cell, row_title, column_title
-
 
 @dataclass(frozen=True)
 class HeatPanels(Figure):
@@ -187,16 +163,6 @@ class HeatPanels(Figure):
         """Return the position of a number on the scale, from 0 to 1."""
         return min(1.0, max(0.0, value / self.high)) if self.high > 0 else 0.0
 
-    @property
-    def description(self) -> str:
-        ends = []
-        for panel in self.panels:
-            ordered = sorted(panel.known, key=lambda entry: entry[0].mean)
-            where = [f"{self.formatted(cell.mean)} at {row}, {column}" for cell, row, column in ordered]
-            ends += [f"{panel.label} from {where[0]} to {where[-1]}"] if where else []
-        ranges = "; ".join(ends) or DASH
-        return f"{self.title}. {self.unit} by {self.row_label} and {self.column_label}. {ranges}."
-
 
 @dataclass(frozen=True)
 class Track:
@@ -213,7 +179,6 @@ class Track:
 class TrackChart(Figure):
     """Marks on a shared scale, with one row per arm."""
 
-    description: str
     x_label: str
     scale: tuple[float, float]
     ends: tuple[str, str]  # the page's labels for the ends of the scale

@@ -109,16 +109,14 @@ def target_charts(results: Results) -> list[TrackChart]:
     of_arms = grouped((row["arm"], row) for row in rows)
     if not rows:
         return []
-    tracks, parts = [], []
+    tracks = []
     for item in (item for item in results.arms if item.arm.label in of_arms):
         of_arm = of_arms[item.arm.label]
         marks = tuple((f"{100 * row['target_fraction']:g}", row["tokens_to_target"]) for row in of_arm)
         columns_of_arm = target_columns(item) | estimate_columns(item.figures, columns.values())
         cells = tuple(to_target(columns_of_arm, column) for column in columns.values())
         tracks.append(Track(item.arm.look, item.arm.label, marks, cells))
-        hits = sum(row["reached"] for row in of_arm)
-        parts.append(f"{item.arm.label}: {hits} of {len(of_arm)} reached")
-    title, edge = "Tokens to target", max(run.budget for run in results.finished)
+    edge = max(run.budget for run in results.finished)
     caption = (
         f"Training tokens until the validation loss stays for three evaluations at or below the loss of "
         f"{results.reference.arm.label} at {_shares(results, 'and')} of its budget. One dot per run; an open "
@@ -127,9 +125,8 @@ def target_charts(results: Results) -> list[TrackChart]:
     return [
         TrackChart(
             "tokens_to_target",
-            title,
+            "Tokens to target",
             caption,
-            f"{title}. {'; '.join(parts)}.",
             "Training tokens (dashed: budget)",
             (0.0, edge),
             ("0", quantity(edge)),

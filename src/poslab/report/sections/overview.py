@@ -190,7 +190,6 @@ def rank_chart(results: Results) -> list[TrackChart]:
         f"By the {cells.figure_words(results.primary)}: the dot is an arm's mean rank over shared seeds, and "
         "the bar spans the ranks that the tests allow. Arms with overlapping bars may change places."
     )
-    parts = [f"{label} {number(mean, 2)}, places {best} to {worst}" for label, mean, best, worst in places]
     tracks = tuple(
         Track(
             looks[label],
@@ -205,7 +204,6 @@ def rank_chart(results: Results) -> list[TrackChart]:
         "ranks",
         "Ranks",
         caption,
-        f"Ranks. Mean rank: {'; '.join(parts)}.",
         "Rank (bar: the ranks that the tests allow)",
         (0.5, len(places) + 0.5),
         ("first", "last"),
