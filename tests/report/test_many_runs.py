@@ -21,17 +21,17 @@ def test_the_page_of_200_runs_is_small_and_names_each(benchmark, tmp_path):
     benchmark["write_study"](tmp_path / "runs", 40, 5)
     directory = write_report("many", tmp_path / "runs", tmp_path).directory
     page = (directory / "index.html").read_text()
-    assert len(page.encode()) < 0.65 * MEGABYTE
+    assert len(page.encode()) < MEGABYTE
     rows = read(directory / "summary.csv")
     assert len(rows) == 200
     assert all(f">{row['run']}<" in page for row in rows)
 
 
 @pytest.mark.study
-def test_1000_runs_fit_into_a_megabyte_of_page_and_a_gigabyte_of_memory(benchmark, tmp_path):
+def test_1000_runs_fit_into_two_megabytes_of_page_and_a_gigabyte_of_memory(benchmark, tmp_path):
     benchmark["write_study"](tmp_path / "runs", 40, 25)
     found = benchmark["measure"](tmp_path)
-    assert found.page < MEGABYTE
+    assert found.page < 2 * MEGABYTE
     assert found.peak < 1e9
 
 

@@ -17,7 +17,7 @@ from poslab.analysis.sheets import (
     summary_sheet,
 )
 from poslab.config.installation import typed
-from poslab.config.text import listing, plain, rate_text
+from poslab.config.text import plain, rate_text
 from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
 from poslab.record.summary import is_pretrained
@@ -28,7 +28,6 @@ from poslab.report.formatting import DASH, duration, multiple, number, quantity,
 from poslab.report.sections.answer import lead
 from poslab.report.tables import Cell, Column, Table
 
-MANY = 100  # from this many runs on, columns with a single value are removed from their table
 FARTHER = (2, 4, 8)  # multiples of L in the terminal's table
 SHARES = (1 / 16, 1 / 4, 1)  # shares of a longer tested length, to use in place of FARTHER
 LED_BY = "arm", "name", "task"  # columns of `lead` that the terminal's table replaces or has no room for
@@ -300,8 +299,7 @@ def protocols(results: Results) -> Section | None:
 
 def runs(results: Results) -> Section:
     """Return every record of the study, finished or not."""
-    table = without_shared_columns(runs_table(results))
-    return Section("runs", "Runs", tables=(table,), sheets={"summary": summary_sheet(results)})
+    return Section("runs", "Runs", tables=(runs_table(results),), sheets={"summary": summary_sheet(results)})
 
 
 def earlier(results: Results) -> Section | None:
@@ -364,15 +362,3 @@ def _tracked(run: Run) -> Cell:
         return Cell(DASH)
     link = web_link(place.url)
     return Cell("open" if link else plain(place.mode or DASH, 20), link=link)
-
-
-def without_shared_columns(table: Table) -> Table:
-    """Move columns with a single value into the caption, if the table has at least `MANY` rows."""
-    if len(table.records) < MANY:
-        return table
-    first, *rest = [[(cell.text, cell.link) for cell in row] for row in table.rows]
-    shared = [i for i in range(1, len(first)) if all(row[i] == first[i] for row in rest)]
-    values = [f"{table.columns[i].title} {first[i][0]}" for i in shared if first[i][0] != DASH]
-    same = f" The same for all: {listing(values, len(values))}." if values else ""
-    columns = tuple(column for i, column in enumerate(table.columns) if i not in shared)
-    return replace(table, caption=table.caption + same, columns=columns)
