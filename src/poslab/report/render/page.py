@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,18 +14,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from poslab.analysis.curves import Point
 from poslab.analysis.palette import look
 from poslab.report.charts import LineChart, PanelChart
 from poslab.report.document import Chapter, Document, Section
-from poslab.report.formatting import interval
 from poslab.report.tables import Cell, Column, Table
 
 HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # joined in this order
 LONG = 400  # characters: longer captions are folded away below their table
-POINTS = 1_500  # points per chart: with more, a report of a thousand runs would exceed 1 MB
-PLACES = 6_000  # series times distinct x per chart
 _BESIDE_A_NUMBER = re.compile(r"(?<=\d) (?=[%±]|[kMGTL]\b)|(?<=[±×<>≥]) (?=[\d×])")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then its interval
@@ -172,53 +167,25 @@ def _data(document: Document) -> dict[str, Any]:
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:
-    """Return a chart for the script, thinned to every n-th point if there are too many."""
-    every = max(1, math.ceil(sum(len(series.points) for series in chart.series) / POINTS))
-    # Every series has an entry for each x of any series, so series with different x need more room.
-    places = len({point.x for series in chart.series for point in series.points}) * len(chart.series)
-    every = max(every, math.ceil(places / PLACES))
-    thinned = [series.points[::-1][::every][::-1] for series in chart.series]
-    xs = sorted({point.x for points in thinned for point in points})
+    """Return a chart for the script; every series has an entry for each x of any series."""
+    xs = sorted({point.x for series in chart.series for point in series.points})
     series = []
-    for line, points in zip(chart.series, thinned, strict=True):
-        by_x = {point.x: (*_as_shown(point), point.n) for point in points}
+    for line in chart.series:
+        by_x = {point.x: (point.mean, point.half_width, point.n) for point in line.points}
         mean, half, counts = zip(*(by_x.get(x, (None, None, None)) for x in xs), strict=True)
         series.append(
             {
                 "arm": line.arm,
                 "mean": mean,
                 "half": half,
-                "n": points[0].n if len({point.n for point in points}) == 1 else counts,
-                "lowest": _short(min(point.lowest for point in line.points)),
-                "highest": _short(max(point.highest for point in line.points)),
+                "n": counts,
+                "lowest": min(point.lowest for point in line.points),
+                "highest": max(point.highest for point in line.points),
             }
         )
     apart = {"title", "caption", "series", "spans"}  # all other fields are copied
-    return {name: _rounded(value) for name, value in vars(chart).items() if name not in apart} | {
-        "x": [_short(x) for x in xs],
+    return {name: value for name, value in vars(chart).items() if name not in apart} | {
+        "x": xs,
         "series": series,
-        **({"spans": [_rounded(vars(span)) for span in chart.spans]} if chart.spans else {}),
+        "spans": list(map(vars, chart.spans)),
     }
-
-
-def _rounded(value: Any) -> Any:
-    """Round numbers to six significant digits, also inside dictionaries and tuples."""
-    if isinstance(value, float):
-        return _short(value)
-    if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return list(map(_rounded, value)) if isinstance(value, tuple) else value
-
-
-def _as_shown(point: Point) -> tuple[float, float | None]:
-    """Return mean and half-width with the fewest digits that print like full precision."""
-    mean, half = point.mean, point.half_width
-    shorter = (
-        (float(f"{mean:.{digits}g}"), None if half is None else float(f"{half:.{digits}g}"))
-        for digits in (6, 9, 12)
-    )
-    return next((pair for pair in shorter if interval(*pair) == interval(mean, half)), (mean, half))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")

@@ -225,7 +225,7 @@ class Chart {
     ctx.textAlign = "center";
     ctx.textBaseline = "bottom";
     const [low, high] = this.span(), cap = 3.5 * px;
-    for (const span of this.chart.spans ?? []) {
+    for (const span of this.chart.spans) {
       if (span.high <= low || span.low >= high) continue;
       const [x, y] = place(Math.max(low, span.low), span.y), [end] = place(Math.min(high, span.high), span.y);
       ctx.setLineDash(span.dashed ? [4 * px, 3 * px] : []);

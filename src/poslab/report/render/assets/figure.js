@@ -87,7 +87,7 @@ class Figure {
 
   value(s, i) {
     if (s.mean[i] == null) return DASH;
-    return `${interval(s.mean[i], s.half[i])} (n = ${Array.isArray(s.n) ? s.n[i] : s.n})`;
+    return `${interval(s.mean[i], s.half[i])} (n = ${s.n[i]})`;
   }
 
   read(chart, u) { // the values under the cursor
