@@ -1,4 +1,4 @@
-"""The page in Chromium: by mouse and keyboard, small, dark, and printed."""
+"""The page in Chromium: by mouse and keyboard, small and dark."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from support.commands import read
 from support.pages import write_study
 
 CHARTS = ["bits_per_byte_by_length", "sliding_loss_by_length", "loss_by_position", "validation_loss"]
-ROPE, ALIBI = arm_numbers([("rope", "softmax"), ("alibi", "softmax")])
+ALIBI = arm_numbers([("rope", "softmax"), ("alibi", "softmax")])[1]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
@@ -283,23 +283,6 @@ def test_text_of_a_chart_is_not_cut_and_does_not_overlap(visit, report, tmp_path
     assert "trained up to here" in text
     assert ("arm number 1 of all" in text) == (width == 1280)
     assert bad == []
-
-
-def test_the_printed_page_is_light_and_has_no_controls(visit):
-    page = visit(scheme="dark")
-    screen = drawn(page, "validation_loss")
-    page.emulate_media(media="print")
-    expect(page.locator("html")).to_have_class("paper")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.locator(".tools:visible, .links:visible, .source:visible, .skip:visible").count() == 0
-    assert page.locator("details pre").is_visible()
-    assert colour(page, "validation_loss", look(ROPE).light) > 0
-    assert colour(page, "validation_loss", look(ROPE).dark) == 0
-    page.emulate_media(media="screen")
-    expect(page.locator("html")).not_to_have_class("paper")
-    assert drawn(page, "validation_loss") == screen
-    assert not page.locator("details pre").is_visible()
-    assert page.pdf(format="A4").startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])

@@ -3,7 +3,6 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const off = { arms: new Set(), lines: new Set() }; // hidden by the reader, in every figure that has them
 const root = document.documentElement;
-const onPaper = () => root.classList.contains("paper");
 const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 const font = (size) => `${size}px ${css("--sans")}`;
 
@@ -54,7 +53,7 @@ class Chart {
 
   color(s, text) { // names are small, so on white they must be darker than lines
     const look = this.looks[s.arm];
-    if (dark.matches && !onPaper()) return look.dark;
+    if (dark.matches) return look.dark;
     return text ? `color-mix(in srgb, ${look.light} 74%, black)` : look.light;
   }
 
@@ -66,10 +65,9 @@ class Chart {
   build() {
     if (this.u) this.u.destroy();
     const { chart, few, figure } = this, { view } = figure;
-    const paper = onPaper(), k = this.k = paper ? 2 : 1; // print: twice the resolution, at half the size
-    const width = this.width = paper ? (this.beside ? 320 : 640) : this.plot.clientWidth;
+    const width = this.width = this.plot.clientWidth;
     const height = this.beside ? (width < 420 ? 220 : 260) : width < 460 ? 290 : 340;
-    const { color, borderTopColor } = getComputedStyle(this.plot), line = { stroke: borderTopColor, width: k };
+    const { color, borderTopColor } = getComputedStyle(this.plot), line = { stroke: borderTopColor, width: 1 };
     const longest = Math.max(...chart.series.map((s) => textWidth(this.looks[s.arm].label, 12)));
     this.ink = color;
     this.named = width >= 460 && longest <= 130; // long names stay in the legend
@@ -78,17 +76,17 @@ class Chart {
     chart.series.forEach((s, i) => {
       const stroke = this.color(s), show = !this.off.has(s.arm);
       const edge = { ...paths, show, stroke: "transparent", width: 0, points: { show: false }, spanGaps: true };
-      const dash = this.looks[s.arm].dash.map((part) => 1.5 * k * part);
-      series.push({ ...edge, stroke, width: 1.75 * k, dash }, edge, { ...edge });
+      const dash = this.looks[s.arm].dash.map((part) => 1.5 * part);
+      series.push({ ...edge, stroke, width: 1.75, dash }, edge, { ...edge });
       rows.push(s.mean, this.edges(s, 1), this.edges(s, -1));
       if (!few) bands.push({ series: [3 * i + 2, 3 * i + 3], fill: stroke + "26" });
     });
     // A label is centred on its axis, and smaller if the edge of the canvas would cut it off.
-    const fitting = (label, room) => font(13 * k * Math.min(1, room / textWidth(label ?? "", 13)));
-    const axis = { stroke: color, font: font(12 * k), labelSize: 24 * k, gap: 6 * k, grid: line, ticks: { show: false } };
+    const fitting = (label, room) => font(13 * Math.min(1, room / textWidth(label ?? "", 13)));
+    const axis = { stroke: color, font: font(12), labelSize: 24, gap: 6, grid: line, ticks: { show: false } };
     this.u = new uPlot({
-      width: width * k, height: height * k,
-      padding: [12 * k, (this.named ? 14 + longest : 14) * k, 0, 4 * k],
+      width, height,
+      padding: [12, this.named ? 14 + longest : 14, 0, 4],
       legend: { show: false },
       cursor: {
         y: false, points: { size: 7, show: true },
@@ -100,10 +98,10 @@ class Chart {
         y: { distr: view.y === "log" ? 3 : 1, log: 10, range: () => this.range() },
       },
       axes: [
-        { ...axis, label: chart.x_label, labelFont: fitting(chart.x_label, width - (this.beside ? 50 : 74)), size: 34 * k, filter: (u, splits) => splits,
+        { ...axis, label: chart.x_label, labelFont: fitting(chart.x_label, width - (this.beside ? 50 : 74)), size: 34, filter: (u, splits) => splits,
           splits: (u, i, low, high) => this.ticks(low, high), values: (u, splits) => this.tickLabels(splits) },
         { ...axis, label: this.beside ? null : chart.y_label, labelFont: fitting(chart.y_label, height - 50), filter: (u, splits) => splits,
-          size: (u, values) => Math.max(46, 14 + 7 * Math.max(...(values ?? [""]).map((text) => text.length))) * k,
+          size: (u, values) => Math.max(46, 14 + 7 * Math.max(...(values ?? [""]).map((text) => text.length))),
           splits: (u, i, low, high) => (view.y === "log" ? decades(low, high) : nice(low, high, 6)),
           values: (u, splits) => this.heights(splits) },
       ],
@@ -188,7 +186,7 @@ class Chart {
   }
 
   draw(u) {
-    const { ctx, bbox } = u, px = devicePixelRatio * this.k, names = [];
+    const { ctx, bbox } = u, px = devicePixelRatio, names = [];
     const left = bbox.left, right = bbox.left + bbox.width, top = bbox.top, bottom = bbox.top + bbox.height;
     const place = (x, y) => [u.valToPos(x, "x", true), u.valToPos(y, "y", true)];
     this.drawLength(u, px, place);

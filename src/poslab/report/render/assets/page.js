@@ -1,4 +1,4 @@
-// Starts the page: figures, the legends that control all of them, tables, colour schemes and printing.
+// Starts the page: figures, the legends that control all of them, tables and colour schemes.
 const names = [...new Set(data.charts.map((chart) => chart.name))];
 const figures = names.map((name) => new Figure(name, data.charts.filter((chart) => chart.name === name)));
 
@@ -26,22 +26,9 @@ function reachable() { // a box that does not scroll is not a stop for the Tab k
 
 const everything = () => figures.forEach((figure) => figure.build());
 
-let opened = [];
-function paper(on) { // for printing: light, sharp, and with all details open
-  if (on === onPaper()) return;
-  root.classList.toggle("paper", on);
-  if (on) opened = [...document.querySelectorAll("details:not([open])")];
-  for (const details of opened) details.open = on;
-  everything();
-}
-
 reachable();
 dark.addEventListener("change", everything);
 addEventListener("resize", () => {
-  if (onPaper()) return;
   figures.forEach((figure) => figure.resize());
   reachable();
 });
-addEventListener("beforeprint", () => paper(true));
-addEventListener("afterprint", () => paper(false));
-matchMedia("print").addEventListener("change", (event) => paper(event.matches));
