@@ -40,8 +40,6 @@ from poslab.report.render.canvas import (
 
 DASHED: dict[str, Any] = {"color": "#777777", "linewidth": 0.7, "linestyle": (0, (2, 2)), "zorder": 1}
 MARKS = {"50": "s", "75": "o", "90": "^"}  # markers of targets, by percent of the budget
-MANY = 14  # the most lines for which a legend has room
-NAMED = 8  # lines in the legend if there are more
 
 # Panels of shaded numbers, in inches unless noted.
 CELL = 0.19  # height of a row
@@ -100,41 +98,22 @@ def _lines(chart: charts.LineChart) -> Figure:
 
 
 def beside_each_other(drawn: Sequence[charts.LineChart], letters: Sequence[str], width: float) -> Figure:
-    """Draw charts side by side under one legend, each with its own scale and letter.
-
-    If the legend has no room for all lines, it names those that end lowest in the first chart.
-    """
-    every = {line.arm: line for chart in drawn for line in chart.series}
-    lines = named(drawn[0].series) if len(every) > MANY else every.values()
-    legend = {line.arm: line.label for line in lines}
-    columns = legend_columns(list(legend.items()), 48 if width == WIDTH else 110)
-    left_out = len(every) - len(legend)
-    rows = math.ceil(len(legend) / columns) + 2 * bool(left_out)
-    figure = canvas(width, HEIGHT + LEGEND_ROW * rows)
+    """Draw charts side by side under one legend, each with its own scale and letter."""
+    legend = list({line.arm: line.label for chart in drawn for line in chart.series}.items())
+    columns = legend_columns(legend, 48 if width == WIDTH else 110)
+    figure = canvas(width, HEIGHT + LEGEND_ROW * math.ceil(len(legend) / columns))
     for axes, chart, letter in zip(
         figure.subplots(1, len(drawn), squeeze=False)[0], drawn, letters, strict=False
     ):
-        axes_of(axes, chart, [line for line in chart.series if line.arm in legend])
+        axes_of(axes, chart)
         low, high = chart.frame or (0.0, 0.0)
         margin = 0.03 * (high - low)  # so that a line at the end of y is fully visible
         axes.set_ylim(*(limits(chart.series) if chart.frame is None else (low - margin, high + margin)))
         axes.set_xlabel(verbatim(chart.x_label))
         axes.set_ylabel(verbatim(chart.y_label))
         axes.set_title(f"({letter})" if letter else "", loc="left", fontsize=8.5)
-    legend_of(figure, list(legend.items()), columns, left_out)
+    legend_of(figure, legend, columns)
     return figure
-
-
-def named(series: Sequence[charts.Series]) -> Sequence[charts.Series]:
-    """Return the lines to name in the legend: all, or those that end lowest if there are too many.
-
-    They are compared at the x where the longest lines end; lines that end before it come last.
-    """
-    if len(series) <= MANY:
-        return series
-    last = max(line.points[-1].x for line in series)
-    order = sorted(series, key=lambda line: (line.points[-1].x < last, line.points[-1].mean, line.arm))
-    return order[:NAMED]
 
 
 @_drawn.register
@@ -151,7 +130,7 @@ def _panels(chart: charts.PanelChart) -> Figure:
     first, every = chart.panels[0], [series for panel in chart.panels for series in panel.series]
     bounds = first.frame or limits(every, first.ceiling)
     for axes, panel in zip(grid, chart.panels, strict=False):
-        axes_of(axes, panel, panel.series)
+        axes_of(axes, panel)
         axes.set_ylim(*bounds)
         axes.set_title(verbatim("\n".join(textwrap.wrap(panel.title, 120 // across))), fontsize=8.5)
     labels = dict.fromkeys(panel.x_label for panel in chart.panels)
@@ -168,17 +147,11 @@ def _label(figure: Figure, unused: Iterable[Axes], x_label: str, y_label: str) -
     figure.supylabel(verbatim(y_label), fontsize=8.5)
 
 
-def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Series]) -> None:
-    """Draw the lines of `coloured` in their colours, and the others in grey behind them."""
+def axes_of(axes: Axes, chart: charts.LineChart) -> None:
+    """Draw the lines, ticks and marks of a chart."""
     axes.set_xscale("log", base=chart.base)
-    named = {series.arm for series in coloured}
     for series in chart.series:
-        x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
-        drawn = "steps-post" if chart.stepped else "default"
-        if series.arm in named:
-            _line(axes, series, x, mean, drawn)
-        else:
-            axes.plot(x, mean, color="#cccccc", linewidth=0.6, zorder=1.5, drawstyle=drawn)
+        _line(axes, series, "steps-post" if chart.stepped else "default")
     axes.set_xticks([x for x, _ in chart.ticks], [label for _, label in chart.ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
@@ -221,8 +194,9 @@ def axes_of(axes: Axes, chart: charts.LineChart, coloured: Sequence[charts.Serie
         )
 
 
-def _line(axes: Axes, series: charts.Series, x: Sequence[float], mean: Sequence[float], drawn: str) -> None:
+def _line(axes: Axes, series: charts.Series, drawn: str) -> None:
     style = look(series.arm)
+    x, mean = zip(*((point.x, point.mean) for point in series.points), strict=True)
     sparse = len(x) <= 8
     axes.plot(
         x,
@@ -259,7 +233,7 @@ def limits(series: Sequence[charts.Series], ceiling: float | None = None) -> tup
 def _tracks(chart: charts.TrackChart) -> Figure:
     kinds = [kind for _, kind in chart.heads if kind]
     labels = [textwrap.wrap(track.label, 20) for track in chart.tracks]
-    least = 2 if kinds and len(labels) <= MANY else 1  # smallest height of a row, in lines of text
+    least = 2 if kinds else 1  # smallest height of a row, in lines of text
     height = 0.16 * sum(max(least, len(lines)) for lines in labels)
     figure = canvas(WIDTH, height + (0.95 if kinds else 0.55))
     axes = figure.add_subplot()
@@ -305,7 +279,7 @@ def legend_columns(legend: Sequence[tuple[int, str]], room: int) -> int:
     return max(1, min(len(legend), max(4, room // 20), room // (max(len(label) for _, label in legend) + 6)))
 
 
-def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, left_out: int = 0) -> None:
+def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int) -> None:
     handles = [
         Line2D(
             [],
@@ -318,9 +292,7 @@ def legend_of(figure: Figure, legend: Sequence[tuple[int, str]], columns: int, l
         )
         for style, label in ((look(number), label) for number, label in legend)
     ]
-    heading = f"The {len(legend)} that end lowest; {left_out} others in grey,\nwhich the page distinguishes"
-    title = heading if left_out else None
-    figure.legend(handles=handles, loc="outside upper center", ncols=columns, title=title)
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 
 
 @_drawn.register
