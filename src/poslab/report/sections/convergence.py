@@ -13,7 +13,7 @@ from poslab.report.cells import bars, lines, to_target
 from poslab.report.charts import Chart, LineChart, Track, TrackChart, decades
 from poslab.report.document import Section
 from poslab.report.formatting import quantity
-from poslab.report.sections.cost import MANY, unsteady
+from poslab.report.sections.cost import unsteady
 
 
 def section(results: Results) -> Section:
@@ -54,8 +54,6 @@ def _branched(results: Results) -> str:
 
 def _by_cost(results: Results, losses: LineChart) -> list[LineChart]:
     """Return the losses by training time and by operations, if arms differ in cost per token."""
-    if len(results.arms) > MANY:
-        return []
     timed = "Times are comparable only between runs that had their part of the machine to themselves."
     counted = "Operations are calculated from the sizes of the model, not measured."
     charts = []

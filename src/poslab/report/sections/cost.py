@@ -11,16 +11,15 @@ from poslab.report.formatting import multiple as length_words
 from poslab.report.verdict import NAMED
 
 SPEED = "tokens_per_second"
-MANY = 24  # arms
 
 
 def section(results: Results) -> Section:
     """Return the loss at L, and at the tested length, by training speed, with one mark per arm.
 
     The section is empty if runs were slowed down, as by other work, because their speeds are then not
-    comparable, and if there are more than `MANY` arms.
+    comparable.
     """
-    if unsteady(results) or len(results.arms) > MANY:
+    if unsteady(results):
         return Section("cost", "Cost and quality")
     tested = results.tested_multiple
     lengths = {1.0: "loss_by_speed"} | ({tested: "tested_loss_by_speed"} if tested > 1 else {})

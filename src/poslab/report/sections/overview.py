@@ -31,7 +31,6 @@ from poslab.report.tables import Cell, Column, Table
 FARTHER = (2, 4, 8)  # multiples of L in the terminal's table
 SHARES = (1 / 16, 1 / 4, 1)  # shares of a longer tested length, to use in place of FARTHER
 LED_BY = "arm", "name", "task"  # columns of `lead` that the terminal's table replaces or has no room for
-RANKED = 30  # the most arms for which a figure shows ranks
 
 
 def arms(results: Results) -> Section:
@@ -175,8 +174,8 @@ def _interactions_table(results: Results) -> Table:
 
 
 def rank_chart(results: Results) -> list[TrackChart]:
-    """Return the ranks of 3 to `RANKED` arms in the tested loss; an empty list with one seed."""
-    if results.primary is None or not 3 <= len(results.ranks) <= RANKED:
+    """Return the ranks of three or more arms in the tested loss; an empty list with one seed."""
+    if results.primary is None or len(results.ranks) < 3:
         return []
     looks = cells.looks(results)
     ranked = [item for item in results.arms if item.arm.label in results.ranks]
