@@ -72,7 +72,6 @@ class Origin:
 
     report_command: str
     commands: tuple[str, ...]  # the commands that ran the study
-    study: tuple[tuple[str, str], ...]  # what the finished runs share or differ in
     facts: tuple[tuple[str, str], ...]  # what must be equal to obtain the same figures
     settings: Table | None  # the settings in which the arms differ
     configured: str  # the name of the run that has this `configuration`

@@ -15,10 +15,9 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, Sheet
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
-from poslab.record.summary import is_pretrained
 from poslab.report.cells import arm_column, distinct
 from poslab.report.document import Origin
-from poslab.report.formatting import DASH, count, quantity
+from poslab.report.formatting import DASH
 from poslab.report.tables import Cell, Column, Table
 
 
@@ -31,7 +30,6 @@ def origin(results: Results, answer: str) -> Origin:
         report_command(results),
         results.commands,
         tuple(facts(results)),
-        tuple(_origins(results)),
         None if settings is None else _settings_table(results, settings[0][1:], settings[1]),
         plain(results.first.name, 80),
         json.dumps(shown_configuration(results), indent=2, ensure_ascii=False),
@@ -40,27 +38,16 @@ def origin(results: Results, answer: str) -> Origin:
 
 
 def facts(results: Results) -> list[tuple[str, str]]:
-    """Return the properties that the finished runs share or differ in, for the end of the report."""
+    """Return what must be equal to obtain equal figures, and what the first screen does not say."""
     tuning = [run for run in results.runs if run.tunes]
+    seeds = sorted({run.seed for run in results.finished})
     tuned = f"{sum(run.status == 'done' for run in tuning)} of {len(tuning)}"
     return [
         *(("Question", question) for question in results.questions),
-        ("Arms", str(len(results.arms))),
         ("Runs finished", f"{len(results.finished)} of {len(results.compared)}"),
         *([("Tuning runs finished", tuned)] if tuning else []),
-        ("Training length L", _all(results, lambda run: f"{count(run.context_length)} tokens")),
-        *([("Budget", budget)] if (budget := _all(results, _budget)) else []),
         ("Model", _all(results, _model)),
-        ("Parameters", _all(results, lambda run: quantity(run.manifest.parameters))),
-        ("Text", _all(results, lambda run: plain(run.data_name, 60))),
         ("Device", _all(results, lambda run: plain(run.manifest.device, 60))),
-    ]
-
-
-def _origins(results: Results) -> list[tuple[str, str]]:
-    """Return the facts that must be equal to obtain equal figures."""
-    seeds = sorted({run.seed for run in results.finished})
-    return [
         ("Code", _all(results, lambda run: plain(run.manifest.code, 80))),
         ("Fingerprint of the data", _all(results, lambda run: plain(run.data_fingerprint, 80))),
         ("Seeds", listing(list(map(str, seeds)), 12)),
@@ -92,10 +79,6 @@ def _model(run: Run) -> str:
     layers, width, heads = (plain(model.get(key), 12) for key in ("layers", "width", "heads"))
     sizes = counted(layers, "layer"), f"width {width}", counted(heads, "head")
     return ", ".join(filter(None, (*sizes, block(run.config))))
-
-
-def _budget(run: Run) -> str:
-    return "" if is_pretrained(run) else f"{quantity(run.budget)} tokens"
 
 
 def _versions_of(run: Run) -> str:
