@@ -17,18 +17,7 @@ for (const button of document.querySelectorAll(".legend button"))
 
 for (const table of document.querySelectorAll(".box table:not(.heat)")) sortable(table);
 
-function reachable() { // a box that does not scroll is not a stop for the Tab key
-  for (const box of document.querySelectorAll(".box")) {
-    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-    else box.removeAttribute("tabindex");
-  }
-}
-
 const everything = () => figures.forEach((figure) => figure.build());
 
-reachable();
 dark.addEventListener("change", everything);
-addEventListener("resize", () => {
-  figures.forEach((figure) => figure.resize());
-  reachable();
-});
+addEventListener("resize", () => figures.forEach((figure) => figure.resize()));
