@@ -3,10 +3,7 @@
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections import Counter
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -80,6 +77,7 @@ def test_a_study_is_reported_from_its_archive(tmp_path, monkeypatch, capsys):
         "never": "not started",
     }
     assert b"https://wandb.ai/me/poslab/runs/1" in first["index.html"]
+    assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
 
 
 @pytest.fixture(scope="module")
@@ -130,33 +128,6 @@ def test_an_archive_with_other_runs_is_replaced_only_on_request(two, capsys):
     assert f"{path} was not updated: it has 1 run" in " ".join(capsys.readouterr().out.split())
     assert main(["study=a", "keep=true"]) == 0
     assert path.read_bytes() != archive
-
-
-def test_two_commands_at_once_make_one_report_and_leave_nothing_behind(two, monkeypatch):
-    """From run directories that are being archived, and from archived records."""
-    first, records = made(Path("reports/a")), Path("reports/a", ARCHIVE).read_bytes()
-    shutil.copytree("reports", "archived")
-    Path("reports/a", ARCHIVE).unlink()
-    temporary = two / "tmp"
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-
-    def command(argument: str) -> None:
-        sys.exit(main(["study=a", argument]))
-
-    processes = [
-        get_context("fork").Process(target=command, args=(argument,))
-        for argument in ("keep=true", "runs=archived")
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert made(Path("reports/a")) == first
-    assert Path("reports/a", ARCHIVE).read_bytes() == records
-    assert list(temporary.iterdir()) == []
-    assert [path for path in two.rglob(".*") if path.is_file()] == []
 
 
 def test_files_of_a_study_in_git_are_small():
