@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from poslab.analysis.palette import look
@@ -43,7 +43,7 @@ def page(document: Document, status: str = "", seconds: int = 0) -> str:
             policy=f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
             "base-uri 'none'; form-action 'none'",
             style=Markup(_asset("uPlot.min.css") + _asset("page.css") + _colours(document)),
-            data=Markup(chart_data(document)),
+            data=chart_data(document),
             library=Markup(library),
             script=Markup(script),
         )
@@ -143,13 +143,6 @@ def _sort_value(cell: Cell) -> str:
 
 def chart_data(document: Document) -> str:
     """Return arms and charts for the script, as JSON that cannot close its script element."""
-    text = json.dumps(_data(document), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _data(document: Document) -> dict[str, Any]:
     lines = [chart for chart in document.charts if isinstance(chart, LineChart)]
     charts = [_chart(chart) | {"of": "arms", "panel": 0, "panels": 1} for chart in lines]
     for chart in _panel_charts(document):
@@ -160,10 +153,11 @@ def _data(document: Document) -> dict[str, Any]:
             for i, panel in enumerate(chart.panels)
         ]
     legends = {"arms": document.arms.items(), "lines": _legends(document)}
-    return {
+    data = {
         kind: {number: {"label": label, **asdict(look(number))} for number, label in legend}
         for kind, legend in legends.items()
     } | {"charts": charts}
+    return htmlsafe_json_dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _chart(chart: LineChart) -> dict[str, Any]:
