@@ -137,11 +137,7 @@ def _lowest(results: Results) -> str:
     if not first:
         return "no arm is separated from all others"
     if len(first) > 1:
-        seeds = {
-            frozenset(item.by_seed(results.primary or "")) for item in results.arms if item.arm.label in first
-        }
-        shared = " over shared seeds" if len(seeds) > 1 and frozenset.intersection(*seeds) else ""
-        return f"{first[0]} has the lowest mean loss{shared}, not separated from {listing(first[1:], NAMED)}"
+        return f"{first[0]} has the lowest mean loss, not separated from {listing(first[1:], NAMED)}"
     if ranks[first[0]].worst == 1:
         below = [label for label in ranks if label != first[0]]
         than = f"that of {below[0]}" if len(below) == 1 else "any other compared arm's"
