@@ -107,9 +107,8 @@ def test_arms_without_common_seeds_are_named_as_such(tmp_path):
     assert "not compared: t5 (without a seed in common)" in words(results)
     (times,) = convergence(results)
     assert "by alibi (2 of 2 runs)" in times
-    assert times.endswith("not compared, for lack of a shared seed, for t5.")
+    assert times.endswith("it is not compared for t5.")
     assert "clearly" not in times  # with one seed in common nothing is tested
-    assert "not a target" not in times
 
 
 def test_a_run_that_came_late_or_diverged_bounds_the_ratio(tmp_path):
@@ -167,7 +166,7 @@ def test_a_target_that_no_arm_reached_is_solved_by_none_and_one_at_the_start_onl
     assert [[point.mean for point in of_arm] for of_arm in found.solved] == [[2 / 3, 2 / 3], [1 / 3, 1 / 3]]
 
 
-def test_times_at_another_budget_are_not_tested_and_named_separately(tmp_path):
+def test_times_at_another_budget_are_not_compared(tmp_path):
     """Runs with four times the steps take four times the tokens to the target, in every seed."""
     for pos, lag in (("rope", 0.0), ("t5", 0.05)):
         for steps in (STEPS, 4 * STEPS):
@@ -178,5 +177,6 @@ def test_times_at_another_budget_are_not_tested_and_named_separately(tmp_path):
                 facts = {"config": config, "tokens": BATCH * L * steps, "flops": 6e4 * steps}
                 write_run(tmp_path, f"{pos}-{steps}-{seed}", pos, seed, curve=curve, shift=by, **facts)
     (text,) = convergence(gather("made_up", tmp_path, f"rope {STEPS} steps"))
-    assert "later, if at all, by t5 100 steps; at another size or budget by rope 400 steps (5 of 5" in text
-    assert "neither clearly" not in text
+    assert text.endswith(
+        "later, if at all, by t5 100 steps; it is not compared for rope 400 steps and t5 400 steps."
+    )

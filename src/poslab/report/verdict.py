@@ -110,24 +110,21 @@ def convergence(results: Results) -> Iterator[str]:
         "sooner by",
         "later, if at all, by",
         "neither clearly sooner nor later by" if tested else "by",
-        "at another size or budget by",  # times are tested only at the size and budget of the reference
         "by no run of",
-        "it is not compared, for lack of a shared seed, for",
-        "it is not a target for",
+        "it is not compared for",  # times are compared only at the size and budget of the reference
     )
-    sooner, later, unclear, elsewhere, never, apart, no_target = order
+    sooner, later, unclear, never, apart = order
 
     def outcome(item: ArmFigures) -> tuple[str, str]:
         label, over = item.arm.label, ratios.get(item.arm.label)
-        if over is None:
-            return apart if item.times else no_target, label
+        if over is None or item not in beside:
+            return apart, label
         if label in claimed and (over.high or math.inf) < 1:
             return sooner, label
         if label in claimed and (over.low or 0) > 1:
             return later, label
         hits, n = item.reached[TARGET]
-        where = unclear if item in beside else elsewhere
-        return (where, f"{label} ({hits} of {counted(n, 'run')})") if hits else (never, label)
+        return (unclear, f"{label} ({hits} of {counted(n, 'run')})") if hits else (never, label)
 
     ends = {label: ratios[label].high or 1.0 for label in claimed & ratios.keys()}
     rivals.sort(key=lambda item: min(1.0, ends.get(item.arm.label, 1.0)))  # the soonest first
