@@ -83,11 +83,6 @@ def _warnings_of(results: Results) -> Iterator[str]:
     if len({frozenset(row["seed"] for row in item.rows) for item in results.arms if item.rows}) > 1:
         yield "The arms have different seeds, so differences are taken over shared seeds."
     for run in finished:
-        if not run.validations and not is_pretrained(run):
-            yield f"{run.name} has no validation losses, so it is in no convergence figure."
-        elif run.has_text and ("non_overlapping", 1.0) not in run.segments:
-            yield f"{run.name} has no loss at L."
-    for run in finished:
         steps, planned = run.steps
         if steps < planned:
             yield f"{run.name} was stopped by one of its callbacks at step {steps:,} of {planned:,}."
