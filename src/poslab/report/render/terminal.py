@@ -40,13 +40,11 @@ NOTES = {  # the meaning of columns, by title
 def terminal_table(document: "Document", width: int) -> Table:
     """Return the arms of a report for a terminal `width` columns wide, with losses in nats per token.
 
-    An undefined value is a dash; an interval is below its mean. If the columns do not fit, drop the attention
-    first (when all arms share it), then the columns of `LEFT_OUT` in turn. The caption names what was
-    dropped, before the answer.
+    An undefined value is a dash; an interval is below its mean. If the columns do not fit, drop those of
+    `LEFT_OUT` in turn. The caption names what was dropped, before the answer.
     """
-    same = len({row["attention"] for row in document.terminal.records}) == 1
     titles = [column.title for column in document.terminal.columns]
-    out = [*(["attention"] if same else []), *(title for title in LEFT_OUT if title in titles)]
+    out = [title for title in LEFT_OUT if title in titles]
     table = _table_without(document, ())
     for n in range(1, len(out) + 1):
         if needed(table) > width:
@@ -56,10 +54,7 @@ def terminal_table(document: "Document", width: int) -> Table:
 
 def _table_without(document: "Document", out: Sequence[str]) -> Table:
     """Return the table without the columns titled `out`, which its caption names."""
-    attention = document.terminal.records[0]["attention"]
-    lines = [f"All arms use {attention} attention."] if "attention" in out else []
-    if lacking := [title for title in out if title != "attention"]:
-        lines.append(f"Only on the page, for lack of room: {listing(lacking)}.")
+    lines = [f"Only on the page, for lack of room: {listing(list(out))}."] if out else []
     columns = [column for column in document.terminal.columns if column.title not in out]
     lines += [NOTES[column.title] for column in columns if column.title in NOTES]
     table = _table("\n".join([*lines, "", document.summary]).lstrip("\n"))

@@ -98,7 +98,7 @@ def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
     if (led := lead(results)) is not None:
         arm = next(column for column in led[1].columns if column.key == "name")
         rest = [column for column in led[1].columns if column.key not in LED_BY]
-        return replace(led[1], columns=(*_named_apart(arm), *rest))
+        return replace(led[1], columns=(_with_text(arm), *rest))
 
     def usable(row: Row, key: str) -> Cell:
         return Cell("\n".join(cells.usable(row, key).text for key in cells.usable_keys(results)))
@@ -112,7 +112,7 @@ def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
     slid, trained = cells.scored(results, "sliding"), not all(map(is_pretrained, results.finished))
     seeds = Column("seeds_finished", "seeds", cells.seeds)
     columns = (
-        *_named_apart(cells.named(looks)),
+        _with_text(cells.named(looks)),
         Column("seed", "seed", cells.text) if results.seeds < 2 else seeds,
         *(
             Column(f"{protocol}_{name(k)}", f"{loss} at L" if k == 1 else multiple(k), cells.loss)
@@ -126,15 +126,14 @@ def terminal_table(results: Results, looks: Mapping[str, int]) -> Table:
     return Table("Arms", "", columns, records, ("arms.csv",))
 
 
-def _named_apart(arm: Column) -> tuple[Column, Column]:
-    """Return two columns: the arm's name, with its text if there are several, and its attention."""
+def _with_text(arm: Column) -> Column:
+    """Return the column of arms, each with its text if there are several."""
 
     def scheme(row: Row, key: str) -> Cell:
         cell = arm.show(row, arm.key)
-        label = cell.text.replace(f" / {row['attention']}", "", 1)
-        return replace(cell, text=f"{label} {row['text']}".rstrip())
+        return replace(cell, text=f"{cell.text} {row['text']}".rstrip())
 
-    return Column("scheme", "scheme", scheme, number=False), cells.words("attention", "attention")
+    return Column("scheme", "scheme", scheme, number=False)
 
 
 def differences(results: Results) -> Section:
