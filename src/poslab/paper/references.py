@@ -6,7 +6,7 @@ a package's part by the full name of its module; keywords may use that name or t
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,8 +85,3 @@ def bibliography(subjects: Iterable[tuple[str, str]]) -> str:
         if reference.subjects & cited_subjects or any(kind == "always" for kind, _ in reference.subjects)
     ]
     return "\n\n".join(entries) + "\n"
-
-
-def without_source(subjects: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the names of the subjects without an entry in references.bib."""
-    return [name for kind, name in subjects if not cited(kind, name)]

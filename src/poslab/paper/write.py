@@ -9,7 +9,7 @@ from poslab.config.schema import CAUSAL
 from poslab.paper.latex import latex_environment
 from poslab.paper.methods import paragraph
 from poslab.paper.panels import caption, draw, panels
-from poslab.paper.references import bibliography, used, without_source
+from poslab.paper.references import bibliography, used
 from poslab.paper.table import paper_table
 from poslab.record.files import remove_unfinished, write_atomic
 from poslab.record.reader import ReportError
@@ -40,12 +40,11 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
     drawn = draw(charts) if charts else {}
     for suffix, content in drawn.items():
         write_atomic(folder / f"figure.{suffix}", content)
-    subjects = used(results.finished)
     texts = {
         "table.tex": _fill("table.tex", table=table, results=results),
         "methods.tex": _fill("methods.tex", text="".join(paragraph(results))),
         "settings.tex": _fill("settings.tex", settings=_settings(results), results=results),
-        "references.bib": bibliography(subjects),
+        "references.bib": bibliography(used(results.finished)),
         "paper.tex": _fill(
             "paper.tex",
             title=results.questions[0] if len(results.questions) == 1 else results.study,
@@ -54,7 +53,6 @@ def write_paper(results: Results, directory: Path, columns: Sequence[str] | None
             caption=caption(charts),
             commands=results.commands,
             results=results,
-            without_source=without_source(subjects),
         ),
     }
     for name, text in texts.items():
