@@ -23,7 +23,6 @@ HERE = Path(__file__).parent
 SCRIPTS = ("numbers.js", "chart.js", "figure.js", "table.js", "page.js")  # joined in this order
 LONG = 400  # characters: longer captions are folded away below their table
 _BESIDE_A_NUMBER = re.compile(r"(?<=\d) (?=[%±]|[kMGTL]\b)|(?<=[±×<>≥]) (?=[\d×])")
-_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _INTERVAL = re.compile(r"(\S+(?: [kMGT])?)( (?:± |\[[\d.]).*)")  # a number, then its interval
 
 
@@ -79,7 +78,6 @@ def _environment() -> Environment:
         "spans": _spans,
         "bodies": _bodies,
         "halves": _halves,
-        "sort_value": _sort_value,
     }
     return environment
 
@@ -134,11 +132,6 @@ def _halves(text: str) -> tuple[str, str]:
     """Split the text of a cell into the number and the interval shown below it."""
     interval = _INTERVAL.fullmatch(text)
     return (text, "") if interval is None else (interval[1], interval[2])
-
-
-def _sort_value(cell: Cell) -> str:
-    """Return the sort value for JavaScript, or "" for words and if the text is already that number."""
-    return "" if cell.value is None or _PLAIN_NUMBER.fullmatch(cell.text) else f"{cell.value:.9g}"
 
 
 def chart_data(document: Document) -> str:
