@@ -60,10 +60,6 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
             table = measurement.measure(trained)
             rows = None if table is None else list(table)  # in every process, even if it writes no record
         if rows is not None and record is not None:
-            columns = (*measurement.table.columns, *measurement.table.optional)
-            if unknown := {column for row in rows for column in row}.difference(columns):
-                problem = f"its columns are {', '.join(columns)}, and rows have {', '.join(sorted(unknown))}"
-                raise ValueError(f"measurement {measurement.name}: {problem}")
             plain = ({column: plain_value(value) for column, value in row.items()} for row in rows)
             record.write_table(measurement.table, plain)
     if record is not None:
