@@ -144,8 +144,6 @@ class Pool:
             for member in self.running.values():
                 if is_taken(run_lock(member.directory)):
                     member.state = "running"
-                elif self.launcher.requeued(member.task):
-                    member.state = "waiting"
                 self._check_disk(member)
         for member in self.members:
             self.stopper.check()  # a cluster may take seconds for each

@@ -132,10 +132,6 @@ class Launcher(ABC):
     def ended(self) -> list[End]:
         """Return the tasks that have ended since the last call, each exactly once. Do not wait."""
 
-    def requeued(self, task: Task) -> bool:
-        """Return whether a task that was started is waiting in a queue again."""
-        return False
-
     @abstractmethod
     def stop(self) -> None:
         """Send SIGTERM to every started task, so that its run writes a checkpoint. Do not wait."""

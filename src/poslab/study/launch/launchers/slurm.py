@@ -43,7 +43,6 @@ ENDED = {  # the states of ended jobs, in words; in any other state, processes r
     "TIMEOUT": "reached its time limit",
     "": "is no longer in the queue",
 }
-QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD")
 TRY_AGAIN = (  # temporary errors of sbatch: the user has too many jobs, or the controller is away
     "MaxSubmitJob",
     "Socket timed out",
@@ -107,7 +106,6 @@ class Slurm(Launcher):
         self.options = options
         self.started: dict[str, Task] = {}  # by job
         self._polled_at = -POLL_SECONDS  # when the queue was read last
-        self._waiting: list[Task] = []  # the tasks with jobs in the queue at that time
         self._next_try = 0.0  # when a job may be submitted again
         self._refused = ""  # why Slurm accepted no job the last time
 
@@ -161,11 +159,7 @@ class Slurm(Launcher):
         if queue is None:  # the controller does not answer; the jobs may still run
             return []
         states = {job: queue.get(job, ("", ""))[0] for job in self.started}
-        self._waiting = [self.started[job] for job, state in states.items() if state in QUEUED]
         return [_end(self.started.pop(job), job, state) for job, state in states.items() if state in ENDED]
-
-    def requeued(self, task: Task) -> bool:
-        return task in self._waiting
 
     def why_waiting(self, task: Task) -> str:
         return self._refused or super().why_waiting(task)
