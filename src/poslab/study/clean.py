@@ -32,7 +32,7 @@ OWN_FILES = RUN_FILES | {LOG, PROGRESS, f".{PROGRESS}"}  # the last is an unfini
 RANK_LOGS = "log.rank[0-9]*.txt"  # logs of a run's other processes under Slurm
 # Files of W&B beside its folders of the run: its logs, and links to the newest log and folder.
 WANDB_FILES = ("latest-run", "debug.log", "debug-internal.log", "debug-core.log", "debug-cli.root.log")
-STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt(\.other)?")
+STATE = re.compile(r"\d{8,}-[0-9a-f]{16}\.pt")
 
 
 def removable(folder: Path, named: Sequence[str]) -> dict[Path, str]:

@@ -23,7 +23,6 @@ FORMAT = 2  # the format of the final weights
 STATE_FORMAT = 3  # the format of a state: Lightning's checkpoint
 STATES = 2  # the number of states per run: if the newest is damaged, the run resumes from the other
 NAME = re.compile(r"(\d{8,})-([0-9a-f]{16})\.pt")
-ASIDE = ".other"  # suffix for a file with the name of a state that belongs to another run
 
 # Both kinds of files have the format, the run's identity, its settings (`config`), PyTorch's number of
 # `threads`, the `rows` of metrics.csv so far, and the `kernel` of the attention.
@@ -69,8 +68,7 @@ def newest_checkpoint(
 ) -> dict[str, Any] | None:
     """Return the newest intact state of the run `identity`, with at most `most` steps; None without one.
 
-    Bad files are skipped, with a line to `note`. Damaged ones are removed. Intact ones that are not
-    states of this run are renamed, so that they neither count as its states nor are removed.
+    Bad files are skipped, with a line to `note`. Damaged ones are removed.
     """
     for path in _newest_first(folder):
         name = NAME.fullmatch(path.name)
@@ -89,9 +87,7 @@ def newest_checkpoint(
         try:
             return _content(path, identity, STATE_FORMAT)
         except UnreadableError as error:
-            note(f"{path} {error}: it is skipped and renamed to {path.name}{ASIDE}")
-            with suppress(OSError):
-                path.rename(f"{path}{ASIDE}")
+            note(f"{path} {error}: it is skipped")
     return None
 
 
@@ -117,12 +113,7 @@ def _content(path: Path, identity: str, number: int) -> dict[str, Any]:
 
 
 def remove_states(folder: Path) -> None:
-    """Remove the states of a run that no longer needs them, and their folder if it is then empty.
-
-    Nothing is removed through a link: its target may have other files.
-    """
-    if folder.is_symlink():
-        return
+    """Remove the states of a run that no longer needs them, and their folder if it is then empty."""
     for path in _newest_first(folder):
         path.unlink(missing_ok=True)
     remove_unfinished(folder, is_state)
@@ -136,7 +127,6 @@ def is_state(name: str) -> bool:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    plain = (path for path in folder.glob("*.pt") if path.is_file() and not path.is_symlink())
-    names = {path: NAME.fullmatch(path.name) for path in plain}
+    names = {path: NAME.fullmatch(path.name) for path in folder.glob("*.pt") if path.is_file()}
     steps = {path: int(name[1]) for path, name in names.items() if name is not None}
     return sorted(steps, key=lambda path: (steps[path], path.stat().st_mtime_ns), reverse=True)
