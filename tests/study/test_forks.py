@@ -124,8 +124,6 @@ def test_a_stopped_run_ends_and_frees_its_core(local, tmp_path):
     one = task(tmp_path, "wait")
     start(local, one)
     until(lambda: not local.ended() and "started" in said(one))
-    (running,) = local.running
-    os.kill(running.process.pid, signal.SIGSTOP)  # it cannot end until it is woken
     local.stop()
     assert [end.status for end in ends(local)] == [-signal.SIGTERM]
     lease_cores(len(cores())).release()  # the server holds none

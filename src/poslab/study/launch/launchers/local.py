@@ -196,8 +196,6 @@ class Local(Launcher):
     def stop(self) -> None:
         for run in self.running:
             run.signal(signal.SIGTERM)  # only to the leader: Lightning hangs if all ranks get it
-            # A frozen process (SIGSTOP) could not write its checkpoint.
-            run.signal(signal.SIGCONT, os.killpg)
 
     def kill(self) -> None:
         for run in self.running:
