@@ -6,10 +6,8 @@ import pytest
 
 from poslab import compose
 from poslab.config.compose import arms
-from poslab.config.schema import ConfigError
 from poslab.study.launch.machine import Memory
 from poslab.study.run.budget import BudgetError, Size, check_memory, size_of
-from poslab.study.run.plan import plan
 from support.commands import ROOT, imported, python
 from support.models import ATTENTIONS, CONF, budget
 from support.runs import request
@@ -108,14 +106,3 @@ def test_runs_that_cannot_fit_are_refused_before_slow_imports(tmp_path):
         assert "poslab" in imported(ended)
         slow = {"torch", "pytorch_lightning", "wandb", "datasets", "matplotlib", "scipy"}
         assert not imported(ended) & slow
-
-
-def test_a_text_that_does_not_fit_is_named(tmp_path, monkeypatch):
-    def prepare(data: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("poslab.study.run.plan.prepare", prepare)
-    with pytest.raises(
-        ConfigError, match="memory ran out while the text was prepared: choose a shorter text"
-    ):
-        plan(request(), tmp_path)

@@ -14,7 +14,7 @@ from poslab.loggers import checked as checked_loggers
 from poslab.objectives import build_objective
 from poslab.record.schema import FORMAT
 from poslab.study.launch.devices import bfloat16_available, cpu_has_bfloat16, cuda_available
-from poslab.study.run.budget import BudgetError, check_memory, check_steps, size_of
+from poslab.study.run.budget import check_memory, check_steps, size_of
 from poslab.study.run.facts import machine_facts
 from poslab.study.run.identity import code_fingerprints, part_modules, run_identity, run_name
 from poslab.study.run.job import Job
@@ -56,11 +56,8 @@ def plan(
     if config.callbacks:
         preparation.once(str(config.callbacks), lambda: callbacks_of(config.callbacks))
     check_memory(size, local, memory_gb)
-    try:
-        text = json.dumps(config.data, sort_keys=True)
-        corpus = preparation.once(text, lambda: prepare(config.data))
-    except MemoryError:
-        raise BudgetError("memory ran out while the text was prepared: choose a shorter text") from None
+    text = json.dumps(config.data, sort_keys=True)
+    corpus = preparation.once(text, lambda: prepare(config.data))
     config = config.model_copy(update={"data": data})
     if tuning := config.part == "tuning":
         corpus = corpus.for_tuning()
