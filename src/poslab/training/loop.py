@@ -282,10 +282,6 @@ def _fit(
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        if trainer.world_size != options.devices * options.nodes:
-            raise RuntimeError(
-                f"{trainer.world_size} processes for {options.devices * options.nodes} devices"
-            )
         share = module.first_step, trainer.global_rank, trainer.world_size
         # On a CPU a prefetching thread would take time from the steps.
         batches = TrainingBatches(config, corpus, *share, trainer.strategy.root_device.type == "cuda")

@@ -172,8 +172,6 @@ def resolve(config: Config, local: bool = True) -> Config:
     factor = evaluate.rescale_factor
     if factor == "auto" and FACTOR_METHODS & set(evaluate.rescale):
         factor = float(longest)
-        if factor <= 1:
-            raise ConfigError("evaluate.rescale acts past L, but evaluate.longest=1: choose a larger one")
     rescale = [method for method in RESCALINGS if method in evaluate.rescale]  # in a fixed order
     return config.model_copy(
         update={
