@@ -8,16 +8,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from poslab.model.gpt import build
-from poslab.model.positions import Geometry, build_scheme
 from poslab.training.sharded import shard, take_weights
 from support.models import ATTENTIONS, SCHEMES
 from support.runs import request
 
 PROCESSES = 4
-# Models under other schemes have the parameters of that under RoPE.
-LEARNED = [
-    name for name, section in SCHEMES.items() if build_scheme(section, Geometry(64, 4, 32, layers=4)).rates()
-]
 
 
 @pytest.fixture
@@ -32,8 +27,7 @@ def four_layers(**parts):
 
 
 @pytest.mark.parametrize(
-    ("pos", "attention"),
-    [*((name, "softmax") for name in ("rope", *LEARNED)), ("rope", "retention"), ("rope", "hybrid")],
+    ("pos", "attention"), [("rope", "softmax"), ("t5", "softmax"), ("rope", "retention"), ("rope", "hybrid")]
 )
 def test_each_process_has_its_part_of_every_parameter(pos, attention, mesh):
     gpt = four_layers(pos=SCHEMES[pos], attention=ATTENTIONS[attention])
