@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from poslab.config.schema import SHARING
 from poslab.measures import table_files
 from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished
@@ -25,7 +24,6 @@ def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, 
     """
     state = newest_checkpoint(job.directory / CHECKPOINTS, job.identity, note)
     if state is not None:
-        _note_other_devices(job, manifest, note)
         return state, None
     path, recorded = job.directory / FINAL, (manifest.files or {}).get(FINAL)
     if recorded is None or damaged_files(job.directory, {FINAL: recorded}):
@@ -35,14 +33,6 @@ def read_state(job: Job, manifest: Manifest, note: Note) -> tuple[State | None, 
     except UnreadableError as error:
         note(f"{path} {error}; it is written again")
         return None, None
-
-
-def _note_other_devices(job: Job, manifest: Manifest, note: Note) -> None:
-    """Add a note if training resumes on other devices, which changes the order of sums."""
-    old = {**SHARING, **((manifest.config or {}).get("trainer") or {})}
-    now = job.config.trainer.model_dump(include=set(SHARING))
-    if changed := [f"{key}={now[key]} instead of {old[key]}" for key in SHARING if now[key] != old[key]]:
-        note(f"resumed with {', '.join(changed)}: the last digits may differ")
 
 
 def remove_leftovers(directory: Path) -> None:
