@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shutil
 import signal
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -197,12 +196,3 @@ def test_requests_that_are_not_runs_of_a_study_are_refused(asked, name, message,
     with pytest.raises(poslab.ConfigError, match=message) as refused:
         poslab.train(asked, tmp_path / name)
     assert "\n" not in str(refused.value)
-
-
-def test_a_run_that_the_disk_cannot_hold_is_refused(tmp_path, monkeypatch):
-    full = shutil.disk_usage(tmp_path)._replace(free=10)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    with pytest.raises(
-        poslab.ConfigError, match=r"writes at least [\d,.]+ [MG]iB.* of the disk are free: make room"
-    ):
-        poslab.train(request(), tmp_path / "test")

@@ -54,10 +54,11 @@ def test_an_option_changes_the_model_which_stays_causal(change, tokens):
     "change", [*CHANGES, {**LLAMA, "qk_norm": True, "query_groups": 1, "canon": ["b", "d"]}]
 )
 def test_the_estimated_size_is_nearly_that_of_the_matrices(change):
-    config = resolve(request(model={**SIZES, **change}).config)
+    config = resolve(request(model={**SIZES, **change}, trainer__batch_size=512).config)
     gpt = make_gpt(config.pos, config.attention, context_length=32, vocabulary=256, **SIZES, **change)
     matrices = sum(parameter.numel() for parameter in gpt.parameters() if parameter.ndim >= 2)
-    assert 0.85 * 16 * matrices < size_of(config).disk < 1.03 * 16 * matrices
+    state = size_of(config).needs[0]  # of training, which takes more memory here than an evaluation
+    assert 0.85 * 16 * matrices < state.bytes < 1.03 * 16 * matrices
 
 
 def test_flops_include_the_output_matrix_but_no_untied_embedding():

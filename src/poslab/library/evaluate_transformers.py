@@ -241,7 +241,7 @@ def _size(pretrained: "PretrainedConfig", config: Config) -> Size:
         square = tokens // longest_length(config) * longest_length(config) ** 2
         weights = 8 * config.model.heads * square
         needs.append(Need(weights, "attention weights", "evaluate.longest or lengths"))
-    return Size(tuple(needs), config.trainer.accelerator == "cuda", 0)
+    return Size(tuple(needs), config.trainer.accelerator == "cuda")
 
 
 def _name_separators(model: TransformersModel, corpus: Corpus, documents: str) -> None:

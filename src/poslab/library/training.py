@@ -60,7 +60,6 @@ def train(
     config = request.config.model_copy(update={"study": folder.name})
     check_imported(config)
     job = plan(replace(request, config=config), folder.parent)
-    job.check_disk()
     enlist(folder, [job.directory.name], "poslab.train", config.reference, config.question, config.primary)
     display = RunDisplay(job.request.title)
     try:

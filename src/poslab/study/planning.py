@@ -51,8 +51,8 @@ def plan_requests(
 
     `local` is whether the runs are for this machine. With `gpu`, a run must fit into a GPU of this memory,
     which need not exist. A request is refused if its scheme and attention do not fit together, or if the run
-    exceeds the memory or the disk; the others are still planned. Raise ConfigError if a setting is wrong,
-    and PairError or BudgetError only if every request is refused.
+    exceeds the memory; the others are still planned. Raise ConfigError if a setting is wrong, and PairError
+    or BudgetError only if every request is refused.
     """
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since one run may have several labels
     refused: Refused = []
@@ -60,7 +60,6 @@ def plan_requests(
     for request in with_bar(requests, "planned", console):
         try:
             job = plan(request, runs, local, preparation)
-            job.check_disk()
             if gpu is not None:
                 check_fits(job.size, gpu)
             first = jobs.setdefault((job.config.study, job.identity), job)

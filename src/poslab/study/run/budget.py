@@ -1,11 +1,10 @@
-"""The least memory and disk space that a run needs, so that a run that cannot finish is refused at once.
+"""The least memory that a run needs, so that a run that cannot finish is refused at once.
 
-Both are lower bounds: a run is refused only if it clearly cannot fit. A run that starts may still run out of
+It is a lower bound: a run is refused only if it clearly cannot fit. A run that starts may still run out of
 memory, and its record then says what to change. Measured on a CPU, runs of 0.1 to 51 M parameters used 1.6 to
 4.1 times the bound.
 """
 
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ LENGTH = "evaluate.longest, context_length or model.width"
 
 
 class BudgetError(ConfigError):
-    """A run that does not fit into memory or onto the disk. The message names the settings to lower."""
+    """A run that does not fit into memory. The message names the settings to lower."""
 
 
 class Need(NamedTuple):
@@ -44,11 +43,10 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Size:
-    """The least that a run needs: memory of each GPU, or of the machine if it uses none, and disk space."""
+    """The least memory that a run needs: of each GPU, or of the machine if it uses none."""
 
     needs: tuple[Need, ...]
     cuda: bool
-    disk: int  # bytes for the last checkpoint and the final weights
 
     @property
     def memory(self) -> int:
@@ -100,7 +98,7 @@ def size_of(
     cuda = trainer.accelerator == "cuda"
     processes = 1 if cuda else trainer.devices  # the number that share the memory
     sizes = [
-        Size(tuple(need._replace(bytes=need.bytes * processes) for need in needs), cuda, state)
+        Size(tuple(need._replace(bytes=need.bytes * processes) for need in needs), cuda)
         for needs in ((evaluation,) if trained else (training, evaluation))
     ]
     return max(sizes, key=lambda size: size.memory)
@@ -143,19 +141,6 @@ def check_steps(config: RunConfig) -> None:
         raise BudgetError(
             f"evaluate.validations={validations} is more than the {steps} training steps "
             f"(trainer.max_steps): choose evaluate.validations={min(steps, VALIDATIONS)}"
-        )
-
-
-def check_disk(size: Size, directory: Path) -> None:
-    """Raise BudgetError if the disk has too little space for the run's files; existing ones count as free."""
-    existing = next(folder for folder in (directory, *directory.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
-    free += sum(path.stat().st_size for path in directory.glob("**/*") if path.is_file())
-    if size.disk > free:
-        raise BudgetError(
-            f"the run writes at least {size_text(size.disk)}, a checkpoint and the weights, and "
-            f"{size_text(free)} of the disk are free: make room, choose runs=DIR on another disk, or lower "
-            f"{MODEL}"
         )
 
 

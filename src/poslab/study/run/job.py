@@ -12,7 +12,7 @@ from poslab.record.facts import Manifest, recipe
 from poslab.record.manifest import OtherFormatError, damaged_files, read_manifest
 from poslab.record.schema import ENDED, FINAL, TOKENIZER
 from poslab.record.seal import DamagedError
-from poslab.study.run.budget import Size, check_disk
+from poslab.study.run.budget import Size
 from poslab.study.run.identity import Code
 
 
@@ -80,8 +80,3 @@ class Job:
     @property
     def settled(self) -> bool:
         return self.run_status.settled
-
-    def check_disk(self) -> None:
-        """Raise BudgetError if the disk has too little space for the run, unless the run is finished."""
-        if not self.settled:
-            check_disk(self.size, self.directory)
