@@ -121,7 +121,6 @@ def _plan(
     # Another text is encoded with the model's own tokens, whatever the option file of the text sets.
     requested["data"]["vocabulary"] = trained_config.data["vocabulary"]
     config = check(Config, whole_numbers(requested), "")
-    _check_text(config, overrides)
     check_imported(config)
     changes = tuple(f"{key}={value}" for key, value in overrides.items())
     request = Request(config, str(manifest.pos), str(manifest.attention), changes)
@@ -153,13 +152,6 @@ def _plan(
 def _is_text_of(manifest: Manifest, job: Job) -> bool:
     """Return whether the run was trained on the text of the job."""
     return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
-
-
-def _check_text(config: Config, overrides: Mapping[str, Any]) -> None:
-    """Raise ConfigError, before the text is read, if the file with the run's own text does not exist here."""
-    path = None if overrides.keys() & {"data", "data.path"} else config.data.get("path")
-    if config.data.get("source") == "text" and path is not None and not Path(path).exists():
-        raise ConfigError(f"the run's text {plain(path)} is not in this directory: choose data.path=FILE")
 
 
 def _tokenizer(

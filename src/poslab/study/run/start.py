@@ -165,23 +165,9 @@ def _taken_over(
         if name not in named:
             chosen[name] = _option(name, recorded[name], str(getattr(manifest, name)), choices[name], conf)
     if "data" not in named:
-        _check_files(settings["data"], str(manifest.run))
         chosen["data"] = _option("data", recorded["data"], "", chosen["data"], conf)
     _follow_max_steps(settings, composed, recorded, named)
     return settings, chosen
-
-
-def _check_files(data: Mapping[str, Any], run: str) -> None:
-    """Raise ConfigError if the text or the tokenizer that a record names is not in the working directory."""
-    vocabulary = data.get("vocabulary")
-    files = {"path": data.get("path") if data.get("source") == "text" else None}
-    files["vocabulary"] = vocabulary if is_tokenizer_file(vocabulary) else None
-    for key, name in files.items():
-        if name is not None and not Path(str(name)).exists():
-            raise ConfigError(
-                f"data.{key}: the record of {run} names {name} without its folder: choose "
-                f"data={data.get('source')} data.{key}=FILE"
-            )
 
 
 def _in_file(content: Mapping[str, Any]) -> set[str]:
