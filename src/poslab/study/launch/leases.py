@@ -12,8 +12,8 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -77,10 +77,10 @@ def holders(cuda: bool) -> list[str]:
 def _lease(count: int, devices: Iterable[tuple[str, dict[str, int]]]) -> Lease | None:
     """Lease the first `count` devices with free locks, or none; each has its locks, as file name and kind."""
     leased: dict[str, list[int]] = {}
-    with _one_at_a_time() as folder:
-        for name, locks in devices:
-            if len(leased) < count and name not in leased and (held := _lock(folder, locks)):
-                leased[name] = held
+    folder = _folder()
+    for name, locks in devices:
+        if len(leased) < count and name not in leased and (held := _lock(folder, locks)):
+            leased[name] = held
     lease = Lease(tuple(leased), tuple(itertools.chain.from_iterable(leased.values())))
     if len(leased) == count:
         return lease
@@ -106,18 +106,6 @@ def _lock(folder: Path, locks: Mapping[str, int]) -> list[int]:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps([os.getpid(), os.getcwd()]).encode(), 0)
     return descriptors
-
-
-@contextmanager
-def _one_at_a_time() -> Iterator[Path]:
-    """Yield the folder of the locks, one command at a time: two at once could each get too few devices."""
-    folder = _folder()
-    door = os.open(folder / "door", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        take(door, fcntl.LOCK_EX, folder / "door", WAY_OUT)
-        yield folder
-    finally:
-        os.close(door)
 
 
 def _folder() -> Path:
