@@ -163,7 +163,7 @@ def test_no_run_is_lost_if_the_server_dies(local, tmp_path):
     until(lambda: "started" in said(begun))
     process = local.running[0].process.pid
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
-    assert [(end.task.name, end.status) for end in ends(local)] == [("begun", None)]
+    assert [(end.task.name, end.status) for end in ends(local)] == [("begun", 255)]
     until(lambda: not command_line(process))
     start(local, late)
     assert [(end.task.name, end.status) for end in ends(local)] == [("late", 0)]

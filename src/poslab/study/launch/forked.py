@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 from poslab.study.launch.contract import Task
 
-MOST_DESCRIPTORS = 250  # that fit into one message to the server, besides its own descriptors
 LONGEST_FOLDER = 70  # bytes, since the path of a socket has at most 108, on some systems 104
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -43,8 +42,7 @@ class ForkServer:
     ) -> ForkServerProcess:
         """Start the task in a new process that is bound to `cores` and inherits the descriptors `leases`.
 
-        The first call waits for the server's imports. Raise EOFError or ConnectionError if the server was
-        killed; the next call starts a new server.
+        The first call waits for the server's imports. After the server was killed, start a new one.
         """
         # A Connection is sent together with its descriptor, and closes its own copy.
         inherited = [Connection(os.dup(number)) for number in leases]

@@ -65,12 +65,11 @@ def lease_gpus(count: int, runs_per_gpu: int) -> Lease | None:
 def holders(cuda: bool) -> list[str]:
     """Return the process and the working directory of each known command that has leased GPUs, or cores."""
     commands: dict[str, None] = {}
-    with _one_at_a_time() as folder:
-        for path in sorted(folder.glob("gpu-*" if cuda else "core-*")):
-            if is_taken(path):
-                with suppress(OSError, ValueError, TypeError):
-                    process, place = json.loads(path.read_text())
-                    commands[f"process {int(process)} in {one_line(place, 200)}"] = None
+    for path in sorted(_folder().glob("gpu-*" if cuda else "core-*")):
+        if is_taken(path):
+            with suppress(OSError, ValueError, TypeError):
+                process, place = json.loads(path.read_text())
+                commands[f"process {int(process)} in {one_line(place, 200)}"] = None
     return list(commands)
 
 

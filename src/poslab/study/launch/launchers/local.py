@@ -19,11 +19,9 @@ from poslab.config.schema import ConfigError
 from poslab.config.text import listing
 from poslab.study.launch.contract import LIFELINE, End, Launcher, LauncherOptions, Places, Task
 from poslab.study.launch.devices import gpus
-from poslab.study.launch.forked import MOST_DESCRIPTORS, ForkServer
+from poslab.study.launch.forked import ForkServer
 from poslab.study.launch.leases import Lease, holders, lease_cores, lease_gpus
 from poslab.study.launch.machine import cores
-
-UNKNOWN = 255  # multiprocessing's exit status for a process if its fork server was killed
 
 
 class LocalOptions(LauncherOptions):
@@ -87,10 +85,8 @@ class Local(Launcher):
             return False
         try:
             self.running.append(_Running(task, lease, self._process(task, lease)))
-        except BaseException as error:
+        except BaseException:
             lease.release()
-            if isinstance(error, EOFError | ConnectionError):  # the fork server was killed
-                return False
             raise
         return True
 
@@ -143,13 +139,7 @@ class Local(Launcher):
 
         Runs on GPUs are not forked, since it is not known whether CUDA works in a forked process.
         """
-        return (
-            task.preload is not None
-            and self.runs > 1
-            and not task.cuda
-            and task.devices == 1
-            and self.cores_of_a_run(task) <= MOST_DESCRIPTORS
-        )
+        return task.preload is not None and self.runs > 1 and not task.cuda and task.devices == 1
 
     def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +172,7 @@ class Local(Launcher):
                 assert run.process.stdin is not None
                 run.process.stdin.close()
             run.lease.release()
-        return [End(run.task, None if status == UNKNOWN else status) for run, status in statuses]
+        return [End(run.task, status) for run, status in statuses]
 
     def why_waiting(self, task: Task) -> str:
         kind = "GPUs" if task.cuda else "cores"
