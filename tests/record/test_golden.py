@@ -70,8 +70,6 @@ def test_a_manifest_is_written_as_it_was_read(tmp_path):
     [
         ({"seed": True}, "seed"),
         ({"files": {"metrics.csv": 1}}, "files.metrics.csv"),
-        ({"config": {"context_length": 0}}, "config.context_length"),
-        ({"pos": None}, "pos"),
     ],
 )
 def test_a_field_of_another_type_is_named(change, field, tmp_path):

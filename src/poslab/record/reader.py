@@ -17,7 +17,7 @@ from poslab.record.files import Tables, read_tables, table_rows
 from poslab.record.losses import TRAINED, LossSum, RescaledMeasurement, Segments, Validation
 from poslab.record.manifest import OtherFormatError, check_directory, parse_manifest
 from poslab.record.schema import ENDED, MANIFEST, METRICS, RESCALED, RESCALED_POSITION, STUDY_LIST
-from poslab.record.seal import DamagedError, UnreadableError
+from poslab.record.seal import UnreadableError
 from poslab.record.study_list import StudyList, read_study_list, recorded_runs, studies
 
 PART = "part"  # the configuration's key for the purpose of a run
@@ -255,7 +255,6 @@ def load_run(folder: Path, several: bool = False) -> Run:
     try:
         manifest = parse_manifest((folder / MANIFEST).read_bytes())
         check_directory(manifest, folder)
-        _check_settings(manifest)
     except FileNotFoundError:
         return replace(run, status="not started", reason="no record yet")
     except OtherFormatError as error:
@@ -311,31 +310,5 @@ def metrics_rows(folder: Path, manifest: Manifest) -> list[dict[str, str]]:
 
 
 def _rescalings(config: Mapping[str, Any]) -> list[str]:
-    evaluate = config.get("evaluate")
-    names = evaluate.get("rescale") if isinstance(evaluate, dict) else None
-    listed = names if isinstance(names, list) else []
-    return [name for name in listed if isinstance(name, str) and name != TRAINED]
-
-
-def _check_settings(manifest: Manifest) -> None:
-    """Raise DamagedError if a field that an arm needs is missing or invalid."""
-    config = manifest.config or {}
-    trainer = config.get("trainer")
-    checks = {
-        "pos": manifest.pos is not None,
-        "attention": manifest.attention is not None,
-        "seed": manifest.seed is not None,
-        "config.context_length": _positive(config.get("context_length")),
-        "max_length": manifest.max_length is None or manifest.max_length > 0,
-        "config.model": isinstance(config.get("model") or {}, dict),
-        "config.trainer": isinstance(trainer, dict)
-        and _positive(trainer.get("max_steps"))
-        and _positive(trainer.get("batch_size")),
-    }
-    for name, valid in checks.items():
-        if not valid:
-            raise DamagedError(f"{MANIFEST} has no valid {name}")
-
-
-def _positive(value: object) -> bool:
-    return isinstance(value, int) and value > 0
+    names = (config.get("evaluate") or {}).get("rescale") or []
+    return [name for name in names if name != TRAINED]
