@@ -147,17 +147,15 @@ def read_tables(directory: Path, digests: Mapping[str, str]) -> dict[str, bytes]
 def table_rows(tables: Tables, schema: TableSchema) -> list[dict[str, str]]:
     """Return the rows of a table as text; an optional column that the file lacks is empty.
 
-    Raise DamagedError if the table is not in `tables`, lacks a required column or has a broken row.
+    Raise DamagedError if the table is not in `tables` or lacks a required column.
     """
     name = schema.file
     if name not in tables:
         raise DamagedError(f"{MANIFEST} lists no {name}")
-    reader = csv.reader(io.StringIO(tables[name].decode(), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(tables[name].decode(), newline=""))
     header, *rows = [row for row in reader if row] or [[]]
     if absent := [column for column in schema.columns if column not in header]:
         raise DamagedError(f"{name} has no column {absent[0]}")
-    if any(len(row) != len(header) for row in rows):
-        raise DamagedError(f"{name} has a broken row")
     lacking = [column for column in schema.optional if column not in header]
     columns, empty = [*header, *lacking], [""] * len(lacking)
     return [dict(zip(columns, row + empty, strict=True)) for row in rows]

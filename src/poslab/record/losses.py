@@ -3,13 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from sys import intern
 from typing import NamedTuple
 
 from poslab.record.files import Tables, table_rows
 from poslab.record.schema import EXTRAPOLATION, METRICS, POSITION, RESCALED, RESCALED_POSITION
-from poslab.record.seal import DamagedError
 
 TRAINED = "none"  # the name of the rescaling that changes nothing: the model as trained
 
@@ -53,7 +51,7 @@ class RescaledMeasurement:
 
 def validations(tables: Tables) -> tuple[Validation, ...]:
     """Return the validations in metrics.csv. Raises DamagedError, as all functions that read tables do."""
-    points = tuple(
+    return tuple(
         Validation(
             step=int(float(row["step"])),
             tokens=int(float(row["tokens"])),
@@ -65,14 +63,11 @@ def validations(tables: Tables) -> tuple[Validation, ...]:
         for row in table_rows(tables, METRICS)
         if row["validation_nll"] and (scored := _count(row["validation_tokens"]))
     )
-    if any(after.tokens <= before.tokens for before, after in pairwise(points)):
-        raise DamagedError(f"{METRICS.file}: its tokens do not increase from row to row")
-    return points
 
 
 def segments(tables: Tables) -> Segments:
     """Return the losses in extrapolation.csv, by protocol and multiple of L, and by segment."""
-    return _segments(table_rows(tables, EXTRAPOLATION), EXTRAPOLATION.file)
+    return _segments(table_rows(tables, EXTRAPOLATION))
 
 
 def positions(tables: Tables) -> Mapping[int, LossSum]:
@@ -85,7 +80,7 @@ def rescaled(tables: Tables) -> dict[str, RescaledMeasurement]:
     lengths = _by_rescaling(table_rows(tables, RESCALED))
     by_position = _by_rescaling(table_rows(tables, RESCALED_POSITION))
     return {
-        name: RescaledMeasurement(_segments(lengths[name], RESCALED.file), _positions(by_position[name]))
+        name: RescaledMeasurement(_segments(lengths[name]), _positions(by_position[name]))
         for name in dict.fromkeys([*lengths, *by_position])
         if name != TRAINED
     }
@@ -98,13 +93,10 @@ def _by_rescaling(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return grouped
 
 
-def _segments(rows: Iterable[Row], file: str) -> Segments:
+def _segments(rows: Iterable[Row]) -> Segments:
     measured: dict[tuple[str, float], dict[str, LossSum]] = defaultdict(dict)
     for row in _defined(rows):
-        scored, segment = measured[row["protocol"], float(row["multiple"])], intern(row["segment"])
-        if segment in scored:
-            raise DamagedError(f"{file} has segment {segment} twice")
-        scored[segment] = _loss_sum(row)
+        measured[row["protocol"], float(row["multiple"])][intern(row["segment"])] = _loss_sum(row)
     return dict(measured)
 
 

@@ -1,6 +1,5 @@
 """Read and check the records of a study; unreadable ones are listed with their reason, never dropped."""
 
-import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -268,19 +267,13 @@ def load_run(folder: Path, several: bool = False) -> Run:
     try:
         return replace(load_evaluation(folder, manifest), name=run.name, study=study)
     except UnreadableError as error:
-        problem = str(error)
-    except (ArithmeticError, ValueError, csv.Error):
-        problem = "its CSV files cannot be read"
-    if manifest.status == "diverged":
-        reason = f"{manifest.reason or ''}; {problem}, so its curve is left out"
-        return replace(run, status="diverged", reason=reason, manifest=manifest)
-    return replace(run, reason=problem, manifest=manifest)
+        return replace(run, reason=str(error), manifest=manifest)
 
 
 def load_evaluation(folder: Path, manifest: Manifest) -> Run:
     """Load the tables of a run, or of an evaluation of a trained model, by its manifest.
 
-    Raise DamagedError; also ArithmeticError, ValueError and csv.Error if the content of a table is invalid.
+    Raise DamagedError.
     """
     reason = manifest.reason or ""
     run = Run(folder.name, str(manifest.status), reason, manifest, study=str(manifest.study))
