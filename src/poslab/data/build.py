@@ -39,7 +39,7 @@ from poslab.data.tokens import (
     sample_of,
     train_bpe,
 )
-from poslab.data.verification import BLOCK, block_digests
+from poslab.data.verification import block_digests
 from poslab.record.seal import sealed
 
 # A shard is complete with this many bytes of text. Memory has one or two shards per core, and the result of
@@ -101,23 +101,11 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
         **facts,
         "sizes": sizes,
         "blocks": blocks | block_digests(directory, tokenizers),
-        "content": _content_digest(directory),
         "fingerprint": hashlib.sha256(identity.encode()).hexdigest(),
     }
     (directory / MANIFEST).write_text(sealed(manifest))
     for name in (WRITTEN, PLAN, TEXT):
         (directory / name).unlink(missing_ok=True)
-
-
-def _content_digest(directory: Path) -> str:
-    """Return the SHA-256 of the files only: the fingerprint in records of older corpora. Raises OSError."""
-    digest = hashlib.sha256()
-    for name in FILES:
-        digest.update(f"{name} {(directory / name).stat().st_size}\n".encode())
-        with (directory / name).open("rb") as file:
-            for content in iter(lambda: file.read(BLOCK), b""):
-                digest.update(content)
-    return digest.hexdigest()
 
 
 def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan:

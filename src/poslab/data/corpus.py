@@ -37,7 +37,6 @@ class Corpus:
     name: str  # the source's name in reports
     directory: Path
     fingerprint: str  # hash of all tokens and how to read them: the same for one text on every machine
-    content: str  # hash of the files only: the fingerprint in the records of earlier versions
     vocabulary: int  # number of different tokens, including the separator
     separator: int  # the token between documents
     documents: int  # training and validation together
@@ -51,7 +50,6 @@ class Corpus:
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
-            "content": self.content,
             "vocabulary": self.vocabulary,
             "train_tokens": len(self.train),
             "validation_tokens": len(self.validation),
@@ -75,7 +73,6 @@ class Corpus:
         return replace(
             self,
             fingerprint=hashlib.sha256(f"{self.fingerprint} tuning".encode()).hexdigest(),
-            content=hashlib.sha256(f"{self.content} tuning".encode()).hexdigest(),
             train=self.train[:cut],
             validation=self.train[cut:],
             validation_documents=np.array([[0, len(self.train) - cut]], dtype=np.int64),
@@ -139,7 +136,6 @@ def load(directory: Path, name: str) -> Corpus | None:
             name=name,
             directory=directory,
             fingerprint=manifest["fingerprint"],
-            content=manifest["content"],
             vocabulary=manifest["vocabulary"],
             separator=manifest["separator"],
             documents=manifest["documents"],

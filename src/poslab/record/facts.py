@@ -36,16 +36,10 @@ class DataFacts(Facts):
 
     name: str | None = None
     fingerprint: str | None = None  # SHA-256 of its content and of the settings that read it
-    content: str | None = None  # SHA-256 of its content only: the fingerprint in older records
     vocabulary: int | None = None  # the number of different tokens
     train_tokens: int | None = None
     validation_tokens: int | None = None
     documents: int | None = None
-
-    def is_text_of(self, data: "DataFacts") -> bool:
-        """Return whether both are the same text; one of them may be from an older version."""
-        same = {self.fingerprint, self.content} & {data.fingerprint, data.content}
-        return bool(same - {None})
 
 
 class WandbPlace(Facts):

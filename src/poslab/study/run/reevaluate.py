@@ -24,7 +24,7 @@ from poslab.config.text import is_file_name, plain
 from poslab.data import tokenizer_file
 from poslab.loggers.send.mirror import mirror_evaluation
 from poslab.loggers.wandb import wandb_options
-from poslab.record.facts import DataFacts, Manifest, recipe
+from poslab.record.facts import Manifest, recipe
 from poslab.record.locks import file_lock, run_lock
 from poslab.record.manifest import damaged_files
 from poslab.record.measures import mean_bits
@@ -129,7 +129,7 @@ def _plan(
     names_text = any(key.partition(".")[0] == "data" for key in overrides)
     prepared = not is_tokenizer_file(config.data["vocabulary"]) and not names_text
     job = plan(request, evaluations, trained=True, tokenizer=None if prepared else tokenizer)
-    if not _is_text_of(manifest, job) and config.data["vocabulary"] != "bytes":
+    if manifest.corpus.fingerprint != job.corpus.fingerprint and config.data["vocabulary"] != "bytes":
         if TOKENIZER not in (manifest.files or {}):
             raise ConfigError(
                 f"{job.corpus.name} is not the text that the run was trained on, and the record has no "
@@ -147,11 +147,6 @@ def _plan(
         if old.get(key) != new.get(key)
     }
     return job, changed
-
-
-def _is_text_of(manifest: Manifest, job: Job) -> bool:
-    """Return whether the run was trained on the text of the job."""
-    return manifest.corpus.is_text_of(DataFacts.model_validate(job.corpus.describe()))
 
 
 def _tokenizer(
@@ -224,7 +219,7 @@ def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], 
         record.update(status="failed", reason=reason)
         raise EvaluationFailedError(f"not done: {reason} (see {job.directory})") from error
     notes = [*(record.manifest.notes or [])]
-    if not changed and _is_text_of(trained.manifest, job):
+    if not changed and trained.manifest.corpus.fingerprint == job.corpus.fingerprint:
         notes.append(_compare_with_run(trained.manifest, record))
     record.update(
         status="done", reason=None, files=record.files, notes=notes, kernel=gpt.kernel, finished=now()
@@ -235,7 +230,7 @@ def _measure(trained: TrainedModel, job: Job, changed: Mapping[str, list[Any]], 
 def _notes(run: Manifest, evaluation: Manifest) -> list[str]:
     """Return a line for each reason why the numbers of the run and of the evaluation may differ."""
     notes = []
-    if not run.corpus.is_text_of(evaluation.corpus):
+    if run.corpus.fingerprint != evaluation.corpus.fingerprint:
         notes.append(
             f"evaluated on {_text(evaluation)}, not on the training text, {_text(run)}: the part that is "
             "scored here may be a part of the training text"

@@ -28,7 +28,7 @@ from poslab.config.schema import (
 from poslab.config.text import plain
 from poslab.data import tokenizer_file
 from poslab.data.corpus import Corpus
-from poslab.record.facts import DataFacts, Manifest, RunOrigin
+from poslab.record.facts import Manifest, RunOrigin
 from poslab.record.manifest import read_manifest
 from poslab.record.schema import FINAL, TOKENIZER
 
@@ -282,7 +282,7 @@ def check_text(config: Config, corpus: Corpus, start: Start) -> None:
     is_file, recorded = is_tokenizer_file(vocabulary), (manifest.files or {}).get(TOKENIZER)
     if is_file and tokenizer_file.digest(Path(str(vocabulary))) == recorded:
         return
-    if not manifest.corpus.is_text_of(DataFacts.model_validate(corpus.describe())):
+    if manifest.corpus.fingerprint != corpus.fingerprint:
         why = f"the tokenizer of {start.run} was trained on its own text"
         if is_file:
             name = Path(str(vocabulary)).name
