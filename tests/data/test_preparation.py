@@ -83,31 +83,6 @@ def test_a_killed_preparation_resumes_to_the_same_fingerprint(
     assert not left.exists()
 
 
-def cut(content: bytes) -> bytes:
-    return content[:-9] + b"!" + content[-8:-1]
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("train.bin", cut),
-        ("plan.npz", cut),
-        ("text", cut),
-        ("written.json", cut),
-        ("written.json", lambda content: content.replace(b"[", b"[1")),
-    ],
-)
-def test_undamaged_files_are_used_after_a_kill(name, damage, tmp_path, data, monkeypatch):
-    monkeypatch.setattr(text.Source, "pinned", name == "text")
-    whole = prepare(data).fingerprint
-    monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "killed"))
-    left = killed_after(4, data)
-    content = (left / name).read_bytes()
-    assert damage(content) != content
-    (left / name).write_bytes(damage(content))
-    assert prepare(data).fingerprint == whole
-
-
 def test_an_error_of_encoding_or_training_is_raised_and_leaves_no_files(tmp_path, novels, data, monkeypatch):
     (novels / "00.txt").write_text("The Whale " * 99)
     monkeypatch.setattr(build, "SHARD", SMALL)

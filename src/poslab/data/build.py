@@ -13,10 +13,9 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,16 +139,11 @@ def _make_plan(source: TextSource, content: str | None, directory: Path) -> Plan
 
 
 def _stored_plan(directory: Path) -> Plan | None:
-    """Return the plan that a killed process has left; None if it is missing or damaged.
-
-    None also if the copy of the text is incomplete.
-    """
-    try:
-        with np.load(directory / PLAN) as stored:  # checks a CRC of each array
-            plan = Plan(stored["sizes"], stored["ends"])
-        return plan if (directory / TEXT).stat().st_size == plan.sizes.sum() else None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    """Return the plan that a killed process has left; None if there is none. It is written after the text."""
+    if not (directory / PLAN).exists():
         return None
+    with np.load(directory / PLAN) as stored:
+        return Plan(stored["sizes"], stored["ends"])
 
 
 def _tokenizer(vocabulary: int | str, plan: Plan, directory: Path) -> Tokenizer:
@@ -264,12 +258,11 @@ class Parts:
 
 def _synced(directory: Path) -> tuple[int, list[int]]:
     """Return the bytes of text that a killed process has written, and the files' sizes at that point."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    try:
         entry = json.loads((directory / WRITTEN).read_bytes())
-        text, sizes = entry["text"], entry["sizes"]
-        if all((directory / name).stat().st_size >= size for name, size in zip(PARTS, sizes, strict=True)):
-            return text, sizes
-    return 0, [0, 0, 0]
+    except FileNotFoundError:
+        return 0, [0, 0, 0]
+    return entry["text"], entry["sizes"]
 
 
 def _write(path: Path, content: bytes) -> None:
