@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, ConfigError, is_tokenizer_file
 from poslab.data.ahead import ahead
-from poslab.data.corpus import FILES, FORMAT, MANIFEST, TOKENIZER
+from poslab.data.corpus import FILES, MANIFEST, TOKENIZER
 from poslab.data.documents import copied, survey
 from poslab.data.sources import TextSource
 from poslab.data.split import first_of_each, held_out_share, hold_out
@@ -68,7 +68,7 @@ class Piece(NamedTuple):
     ends: bool
 
 
-def build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
+def build(source: TextSource, content: str | None, directory: Path) -> None:
     """Write the text into `directory`, resuming from the files of a killed process if there are any.
 
     `content` is the digest of a text that its options do not pin. Raises ConfigError and OSError.
@@ -95,8 +95,6 @@ def build(source: TextSource, key: str, content: str | None, directory: Path) ->
     # The tokenizer's file is not part of the fingerprint.
     tokenizers = [TOKENIZER] if (directory / TOKENIZER).exists() else []
     manifest = {
-        "format": FORMAT,
-        "key": key,
         **facts,
         "sizes": sizes,
         "blocks": blocks | block_digests(directory, tokenizers),

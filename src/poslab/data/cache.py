@@ -25,12 +25,11 @@ def prepare(data: Mapping[str, Any]) -> Corpus:
     source = sources.find(data)
     name = source.label()
     content = None if source.pinned else _content(source)
-    key = _key(source, content)
-    directory = cache_directory() / key[:32]
+    directory = cache_directory() / _key(source, content)[:32]
     with contextlib.suppress(DamagedError):  # another process may be writing it again
         if corpus := load(directory, name):
             return corpus
-    return write(source, key, content, directory)
+    return write(source, content, directory)
 
 
 def _content(source: sources.TextSource) -> str:

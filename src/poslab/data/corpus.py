@@ -11,7 +11,6 @@ DIRECTORY/
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from poslab.config.schema import HELD_OUT, MULTIPLES, ConfigError
 from poslab.data.verification import verify
-from poslab.record.seal import DamagedError, unsealed
+from poslab.record.seal import DamagedError, read_sealed
 
 FORMAT = 3  # part of every cache key: increase it when prepared data would look different
 
@@ -128,39 +127,24 @@ def load(directory: Path, name: str) -> Corpus | None:
     """
     if not directory.is_dir():
         return None
-    manifest = _read_manifest(directory)
-    verify(directory, manifest["blocks"])
     try:
-        dtype = np.dtype(manifest["dtype"])
-        return Corpus(
-            name=name,
-            directory=directory,
-            fingerprint=manifest["fingerprint"],
-            vocabulary=manifest["vocabulary"],
-            separator=manifest["separator"],
-            documents=manifest["documents"],
-            train=_mapped(directory / "train.bin", dtype),
-            validation=_mapped(directory / "validation.bin", dtype),
-            validation_documents=np.fromfile(directory / "documents.bin", dtype="<i8").reshape(-1, 2),
-            token_bytes=np.fromfile(directory / "lengths.bin", dtype="<i8"),
-        )
-    except OSError as error:
-        raise DamagedError(f"{directory} cannot be read: {error.strerror}") from None
-
-
-def _read_manifest(directory: Path) -> Mapping[str, Any]:
-    """Return the manifest after checking it, but not the files that it lists. Raises DamagedError."""
-    path = directory / MANIFEST
-    try:
-        content = path.read_bytes()
+        manifest = read_sealed(directory / MANIFEST)
     except OSError:
-        raise DamagedError(f"{path} is missing") from None
-    manifest = unsealed(content, path)
-    if (number := manifest.get("format")) != FORMAT:
-        raise DamagedError(f"{path} has format {number}, which this version does not read")
-    if not str(manifest.get("key")).startswith(directory.name):
-        raise DamagedError(f"{path} belongs to another text")
-    return manifest
+        raise DamagedError(f"{directory / MANIFEST} is missing") from None
+    verify(directory, manifest["blocks"])
+    dtype = np.dtype(manifest["dtype"])
+    return Corpus(
+        name=name,
+        directory=directory,
+        fingerprint=manifest["fingerprint"],
+        vocabulary=manifest["vocabulary"],
+        separator=manifest["separator"],
+        documents=manifest["documents"],
+        train=_mapped(directory / "train.bin", dtype),
+        validation=_mapped(directory / "validation.bin", dtype),
+        validation_documents=np.fromfile(directory / "documents.bin", dtype="<i8").reshape(-1, 2),
+        token_bytes=np.fromfile(directory / "lengths.bin", dtype="<i8"),
+    )
 
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:

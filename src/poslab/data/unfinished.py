@@ -24,7 +24,7 @@ UNFINISHED = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{8}\.unfinished")
 ABANDONED = 7 * 24 * 3600  # seconds; an unfinished directory older than this was left by a killed process
 
 
-def write(source: TextSource, key: str, content: str | None, directory: Path) -> Corpus:
+def write(source: TextSource, content: str | None, directory: Path) -> Corpus:
     """Prepare a text in `directory` unless another process has done so, and return it.
 
     `content` is the digest of a text that its options do not pin. Raises ConfigError.
@@ -40,7 +40,7 @@ def write(source: TextSource, key: str, content: str | None, directory: Path) ->
             except DamagedError as error:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
-            _build(source, key, content, directory)
+            _build(source, content, directory)
             if corpus := load(directory, name):
                 return corpus
     except OSError as error:
@@ -52,7 +52,7 @@ def write(source: TextSource, key: str, content: str | None, directory: Path) ->
     raise ConfigError(f"{directory} was removed while it was written: run the command again")
 
 
-def _build(source: TextSource, key: str, content: str | None, directory: Path) -> None:
+def _build(source: TextSource, content: str | None, directory: Path) -> None:
     """Prepare a text in an unfinished directory and rename that to `directory`.
 
     After an interrupt or a kill the next command resumes it; after an error it is removed. Each machine has
@@ -64,7 +64,7 @@ def _build(source: TextSource, key: str, content: str | None, directory: Path) -
     os.utime(unfinished)
     _remove_abandoned(directory.parent)
     try:
-        build(source, key, content, unfinished)
+        build(source, content, unfinished)
         try:
             unfinished.rename(directory)
         except OSError:
