@@ -7,13 +7,11 @@ import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from poslab.config.schema import ConfigError
 from poslab.data import verification
-from poslab.data.build import build
 from poslab.data.cache import prepare
 from poslab.data.corpus import FILES
 
@@ -105,20 +103,6 @@ def test_processes_may_prepare_the_same_text_at_once(data):
     assert not list(corpora[0].directory.parent.glob("*.unfinished"))
 
 
-def test_without_shared_locks_the_first_machine_to_finish_counts(data, monkeypatch):
-    def second(*arguments: Any) -> None:
-        monkeypatch.setattr("poslab.data.unfinished.build", build)
-        with monkeypatch.context() as patched:
-            patched.setattr(platform, "node", lambda: "another")
-            patched.setattr(fcntl, "flock", lambda file, kind: None)
-            prepare(data)
-        build(*arguments)
-
-    monkeypatch.setattr("poslab.data.unfinished.build", second)
-    corpus = prepare(data)
-    assert not list(corpus.directory.parent.glob("*.unfinished"))
-
-
 def test_a_cache_that_cannot_be_locked_or_written_is_named(data, tmp_path, monkeypatch):
     def refuse(file: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -126,12 +110,6 @@ def test_a_cache_that_cannot_be_locked_or_written_is_named(data, tmp_path, monke
     with monkeypatch.context() as patched:
         patched.setattr(fcntl, "flock", refuse)
         with pytest.raises(ConfigError, match="No locks available; set POSLAB_CACHE"):
-            prepare(data)
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            "poslab.data.unfinished.build", lambda *given: build(*given) or flip(given[-1] / "train.bin")
-        )
-        with pytest.raises(ConfigError, match=r"train\.bin is damaged right after .* another drive"):
             prepare(data)
     (tmp_path / "occupied").write_text("")
     monkeypatch.setenv("POSLAB_CACHE", str(tmp_path / "occupied"))

@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 from poslab.config.schema import ConfigError
 from poslab.data.build import build
@@ -41,15 +42,11 @@ def write(source: TextSource, content: str | None, directory: Path) -> Corpus:
                 print(f"poslab: {error}; the text is prepared again", file=sys.stderr)
                 shutil.rmtree(directory)
             _build(source, content, directory)
-            if corpus := load(directory, name):
-                return corpus
+            return cast(Corpus, load(directory, name))
     except OSError as error:
         raise ConfigError(
             f"cannot write prepared data to {root}: {error.strerror}; set POSLAB_CACHE"
         ) from error
-    except DamagedError as error:
-        raise ConfigError(f"{error} right after it was written: set POSLAB_CACHE to another drive") from None
-    raise ConfigError(f"{directory} was removed while it was written: run the command again")
 
 
 def _build(source: TextSource, content: str | None, directory: Path) -> None:
@@ -65,12 +62,7 @@ def _build(source: TextSource, content: str | None, directory: Path) -> None:
     _remove_abandoned(directory.parent)
     try:
         build(source, content, unfinished)
-        try:
-            unfinished.rename(directory)
-        except OSError:
-            if not directory.exists():  # another machine may have finished first
-                raise
-            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.rename(directory)
     except Exception:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
