@@ -86,9 +86,7 @@ REFUSED = {
     "hydra={}": "has no effect here",
     "hydra.job.env_copy=[HOME,UNSET_NAME]": "UNSET_NAME is not an environment variable",
     "-m pos=rope,alibi --cfg job": "leave -m out",
-    "--shell-completion": "install=bash",
-    "--resolve": "--cfg job --resolve",
-    "-p pos": "--cfg job --package pos",
+    "--experimental-rerun=x.pickle": "run the same command again",
     # Loggers that cannot be created.
     "logger=local +logger.csv={save_dir:here}": "csv names no class",
     "logger=local +logger.csv._target_=nowhere.Logger": "logger.csv: ",
@@ -102,7 +100,6 @@ REFUSED = {
     "sweep=wandb/schemes": "wandb/schemes.yaml`",
     "--help trainr": "(did you mean trainer or trainer.nodes?)",
     "--help trainr plan=true": "(did you mean trainer or trainer.nodes?)",
-    "--help trainer --cfg job": "only names of settings or groups",
     "poslab trian": "did you mean train?",
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",

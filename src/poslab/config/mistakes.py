@@ -5,7 +5,6 @@ with a traceback. `explained` shortens the errors of Hydra itself.
 """
 
 import re
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Any, NoReturn
@@ -27,7 +26,6 @@ from poslab.config.text import one_line, override_text
 WHOLE = ("model", "recipe", "task")  # groups with files that set several sections
 LISTED = ("callbacks", "logger")  # groups from which a run can take several options
 NOT_SWEPT = ("reference", "primary", "question", "runs", "reports", "launcher", "sweep", "plan", "branches")
-SHELL_COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")
 
 
 def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
@@ -52,36 +50,13 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
     flags = list(arguments)
     for override in read.overrides:
         flags.remove(override)
-    for mistake, occurs in _useless_flags(read).items():
-        if occurs:
-            raise ConfigError(mistake)
-    if topics := [text for text in read.overrides if read.help and "=" not in text]:
-        raise ConfigError(
-            f"--help {override_text(topics[0])}: write only names of settings or groups after --help, as in "
-            f"`{typed('train')} --help trainer`"
-        )
+    if read.multirun and read.cfg:
+        raise ConfigError("--cfg prints the settings of one run: leave -m out, one value for each setting")
+    if read.experimental_rerun:  # which would unpickle a file
+        raise ConfigError("--experimental-rerun has no effect here: run the same command again")
     if not (read.help or read.hydra_help or read.shell_completion):
         _check_overrides(read.overrides, groups, conf)
     return [*flags, *read.overrides]
-
-
-def _useless_flags(read: Namespace) -> dict[str, bool]:
-    """Return a message for each use of Hydra's flags without effect, and whether the command has it."""
-    several = "prints the settings of one run: leave -m out, and give each setting one value"
-    prints = read.cfg or read.help
-    completion = SHELL_COMPLETION.fullmatch(" ".join(read.overrides))
-    return {
-        f"--cfg {several}": bool(read.multirun and read.cfg and not read.help),
-        f"--info {several}": bool(read.multirun and read.info and not read.help),
-        "--package works only with --cfg: `--cfg job --package pos`": bool(read.package and not prints),
-        "--resolve works only with --cfg: `--cfg job --resolve`": bool(read.resolve and not prints),
-        "--shell-completion takes install=bash or uninstall=bash; fish and zsh work too": bool(
-            read.shell_completion and not completion
-        ),
-        "--experimental-rerun has no effect here: run the same command again to resume its runs": bool(
-            read.experimental_rerun
-        ),
-    }
 
 
 def _check_overrides(overrides: Sequence[str], groups: set[str], conf: Conf) -> None:
