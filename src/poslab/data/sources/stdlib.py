@@ -13,7 +13,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from poslab.config.schema import ConfigError
 from poslab.data.sources import TextSource
 from poslab.data.verification import files_state
 
@@ -29,27 +28,15 @@ class Source(TextSource):
 
     def read(self) -> Iterator[bytes]:
         """Yield the .py file of each module, sorted by path."""
-        modules = _modules()
-        if not modules:
-            raise ConfigError(
-                f"data=stdlib finds no .py files in {_root()}; use data=text data.path=FILE or data=copy"
-            )
-        for path in modules:
-            content = path.read_bytes()
-            if content and b"\0" not in content and _is_utf8(content):
-                yield content
+        yield from filter(None, (path.read_bytes() for path in _modules()))
 
     def files_state(self) -> str | None:
         """Return the state of all these files."""
         return files_state(_modules())
 
 
-def _root() -> Path:
-    return Path(sysconfig.get_path("stdlib"))
-
-
 def _modules() -> list[Path]:
-    root = _root()
+    root = Path(sysconfig.get_path("stdlib"))
     modules = []
     for folder, below, files in os.walk(root):
         below[:] = [name for name in below if name not in LEFT_OUT]
@@ -58,11 +45,3 @@ def _modules() -> list[Path]:
             if module in sys.stdlib_module_names and module not in LEFT_OUT:
                 modules.append(path)
     return sorted(modules)
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
