@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import build, verification
+from poslab.data import build
 from poslab.data.cache import prepare
 from poslab.data.directories import cache_directory
 from poslab.data.sources import text
@@ -125,13 +125,6 @@ def test_memory_is_bounded_for_any_text(form, tmp_path):
 # Remembered files
 
 
-@pytest.fixture
-def _settled(monkeypatch):
-    """Treat files of this moment as old enough for a change to be noticed."""
-    monkeypatch.setattr(verification, "SETTLED", -1.0)
-
-
-@pytest.mark.usefixtures("_settled")
 @pytest.mark.parametrize("form", ["folder", "file", "rows"])
 def test_prepared_files_are_recognised_without_reading_them(form, tmp_path, novels, monkeypatch):
     if form == "rows":
@@ -146,7 +139,6 @@ def test_prepared_files_are_recognised_without_reading_them(form, tmp_path, nove
         assert prepare(data).fingerprint == first
 
 
-@pytest.mark.usefixtures("_settled")
 @pytest.mark.parametrize("change", ["the content", "added", "removed"])
 def test_a_file_that_changed_is_read_again(change, novels, data):
     first = prepare(data).fingerprint
@@ -160,15 +152,6 @@ def test_a_file_that_changed_is_read_again(change, novels, data):
         path.write_bytes(b"!" + path.read_bytes()[1:])
         os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert prepare(data).fingerprint != first
-
-
-def test_files_written_just_now_are_read_again(data, monkeypatch):
-    monkeypatch.setattr(verification, "SETTLED", 3600.0)
-    prepare(data)
-    reads, read = [], text.Source.read
-    monkeypatch.setattr(text.Source, "read", lambda self: reads.append(self) or read(self))
-    prepare(data)
-    assert len(reads) == 1
 
 
 def test_a_source_that_changes_while_it_is_read_is_refused(novels, data, monkeypatch):

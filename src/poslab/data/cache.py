@@ -42,10 +42,7 @@ def _content(source: sources.TextSource) -> str:
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     known = Remembered(planning_directory() / "texts.json", TEXTS)
     if known.get(key) is None:
-        content = survey(source).digest
-        if source.files_state() != before:
-            return content
-        known.put(key, content)
+        known.put(key, survey(source).digest)
         known.save()
     return str(known.get(key))
 

@@ -11,14 +11,12 @@ import hashlib
 import json
 import os
 import platform
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from poslab.record.remembered import Remembered
 from poslab.record.seal import DamagedError
 
-SETTLED = 2.0  # seconds; two changes within this time may leave a file with the same times
 BLOCK = 2**24  # bytes per hash
 VERIFIED = "verified.json"
 MACHINES = 100  # the most remembered states: each machine verifies for itself if the drive is shared
@@ -38,7 +36,7 @@ def _digests(path: Path) -> list[str]:
 
 def verify(directory: Path, blocks: Blocks) -> None:
     """Raise DamagedError, which names the file, if a file differs from the manifest."""
-    state = files_state((directory / name for name in blocks), written_once=True)
+    state = files_state(directory / name for name in blocks)
     key = hashlib.sha256(json.dumps([platform.node(), state, blocks], sort_keys=True).encode()).hexdigest()
     verified = Remembered(directory / VERIFIED, MACHINES)
     if verified.get(key) is True:
@@ -54,21 +52,17 @@ def verify(directory: Path, blocks: Blocks) -> None:
     verified.save()
 
 
-def files_state(paths: Iterable[str | os.PathLike[str]], written_once: bool = False) -> str | None:
+def files_state(paths: Iterable[str | os.PathLike[str]]) -> str | None:
     """Return the SHA-256 of the files' paths, sizes, times and inodes, in the given order.
 
-    None if a file cannot be examined. Unless files are `written_once`, also None if one was changed less than
-    SETTLED seconds ago, since another change might not show.
+    None if a file cannot be examined.
     """
     digest = hashlib.sha256()
-    newest = 0
     try:
         for path in paths:
             status = os.stat(path)
             state = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
             digest.update(f"{os.path.abspath(path)}\0{state}\0".encode(errors="surrogateescape"))
-            newest = max(newest, *state[1:3])
     except OSError:
         return None
-    settled = time.time() - newest / 1e9 > SETTLED
-    return digest.hexdigest() if settled or written_once else None
+    return digest.hexdigest()
