@@ -3,17 +3,13 @@
 import errno
 import fcntl
 import os
-import platform
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from poslab.config.schema import ConfigError
-from poslab.data import verification
 from poslab.data.cache import prepare
-from poslab.data.corpus import FILES
 
 
 def cut(path):
@@ -52,33 +48,6 @@ def test_changed_prepared_data_are_named_and_written_again(data, name, damage, c
     line = capsys.readouterr().err
     assert f"{first.directory / name} " in line
     assert line.endswith("the text is prepared again\n")
-
-
-def test_a_corpus_is_verified_when_it_is_written_and_after_each_change(data, monkeypatch):
-    digests, verified = verification.block_digests, []
-    monkeypatch.setattr(verification, "BLOCK", 1000)
-    first = prepare(data)
-    monkeypatch.setattr(
-        verification, "block_digests", lambda *given: verified.append(given) or digests(*given)
-    )
-    path = first.directory / "train.bin"
-
-    def replaced():
-        """Replace the file by a copy: another inode, the same bytes."""
-        shutil.copy2(path, path.with_suffix(".new"))
-        path.with_suffix(".new").rename(path)
-
-    for change in (
-        lambda: os.utime(path, ns=(1, 1)),
-        replaced,
-        lambda: monkeypatch.setattr(platform, "node", lambda: "another"),
-    ):
-        assert prepare(data).fingerprint == first.fingerprint
-        assert verified == []
-        change()
-        assert prepare(data).fingerprint == first.fingerprint
-        assert len(verified) == len(FILES)
-        verified.clear()
 
 
 def test_only_unfinished_folders_are_removed(data, tmp_path):

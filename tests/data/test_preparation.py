@@ -134,7 +134,6 @@ def test_prepared_files_are_recognised_without_reading_them(form, tmp_path, nove
     first = prepare(data).fingerprint
     with monkeypatch.context() as patched:
         patched.setattr(text.Source, "read", None)
-        patched.setattr("poslab.data.verification.block_digests", None)
         patched.setattr("poslab.data.cache.write", None)
         assert prepare(data).fingerprint == first
 

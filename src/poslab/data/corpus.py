@@ -7,7 +7,6 @@ DIRECTORY/
     spellings.bin               these bytes, concatenated in the order of the tokens
     tokenizer.json              the tokenizer, unless tokens are bytes
     manifest.json               how to read these files, checksums, the fingerprint; sealed, written last
-    verified.json               for each machine, the state of these files that it verified
 """
 
 import hashlib
