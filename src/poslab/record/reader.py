@@ -1,7 +1,7 @@
 """Read and check the records of a study; unreadable ones are listed with their reason, never dropped."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,6 +218,28 @@ def load_study(folder: Path, several: bool = False) -> Records:
         earlier=tuple(run for run in runs if latest and run.directory not in latest),
         earlier_commands=listed.commands[:-1] if latest else (),
     )
+
+
+def load_chosen(directories: Sequence[Path]) -> tuple[Records, ...]:
+    """Return the records of run directories, grouped by study, in the given order.
+
+    Raise ReportError if a directory has no record of a run or is given twice.
+    """
+    chosen: dict[str, dict[str, Path]] = {}
+    for directory in map(Path.resolve, directories):
+        study, name = directory.parent.name, directory.name
+        if not (directory / MANIFEST).exists():
+            raise ReportError(f"{name} has no record of a run: name a run directory such as runs/STUDY/RUN")
+        if name in chosen.setdefault(study, {}):
+            raise ReportError(f"{name} of study={study} is named twice")
+        chosen[study][name] = directory
+    several = len(chosen) > 1
+    records = []
+    for study, paths in chosen.items():
+        commands = (line for path in paths.values() for line in study_list_of(path.parent).commands)
+        runs = tuple(load_run(path, several) for path in paths.values())
+        records.append(Records(study, runs, True, None, tuple(dict.fromkeys(commands))))
+    return tuple(records)
 
 
 def _choices(known: list[str]) -> str:

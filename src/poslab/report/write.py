@@ -13,10 +13,9 @@ from poslab.analysis.results import Results, Subject, figures, gather, subject_o
 from poslab.analysis.sheets import Sheet
 from poslab.config.text import counted, plain
 from poslab.record.archive import ARCHIVE, archived_runs, is_same, load_available, pack, unpack
-from poslab.record.chosen import load_chosen
 from poslab.record.files import remove_unfinished, write_atomic, write_table
 from poslab.record.measures import Value
-from poslab.record.reader import Records, ReportError
+from poslab.record.reader import Records, ReportError, load_chosen
 from poslab.record.schema import TABLE_SUFFIX
 from poslab.record.study_list import studies
 from poslab.report.charts import FORMATS
