@@ -194,7 +194,7 @@ UNFIT = {
     "data=text data.path=text.txt/below": "cannot be read: Not a directory",
     "data=text data.path=text.txt data.vocabulary=bytes": "is shorter than",
     "data=text data.path=folder": "data.path=folder has no text files",
-    "data=text data.path=/dev/null": "is neither a file nor a directory",
+    "data=text data.path=/dev/null": "cannot be read: Not a directory",
     "data.vocabulary=nowhere.json": "data.vocabulary=nowhere.json cannot be read: No such file",
 }
 

@@ -83,7 +83,7 @@ def test_from_a_directory_with_both_the_requested_kind_is_read(tmp_path):
         ("x.jsonl", b'{"text": "\\ud800"}\n', r"line 1 has half a character \(U\+D800\)"),
         ("x.jsonl", b'{"text": ""}\n', "is empty"),
         ("x.parquet", b"PAR1 and no more", "cannot be read as Parquet"),
-        ("x.jsonl.gz", b'{"text": "a"}', "is named .gz but is not a gzip"),
+        ("x.jsonl", b'{"text": "\xff"}\n', "line 1 is not JSON"),
         ("file", b"", "is empty"),
         ("file", b"ab\0c", "is binary"),
         ("file", "żółw".encode("latin2"), "is not UTF-8"),

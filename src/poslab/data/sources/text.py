@@ -83,8 +83,6 @@ class Source(TextSource):
             raise ConfigError(f"data.path={path} does not exist (looked in {Path.cwd()})") from None
         except OSError as error:
             raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
-        if not (path.is_file() or path.is_dir()):
-            raise ConfigError(f"data.path={path} is neither a file nor a directory")
         return path
 
 
