@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,6 @@ SAMPLE = 2**28  # the most bytes that a BPE is trained on
 SEPARATOR = b"\0"  # no text contains it: sources refuse or drop NUL bytes
 
 Encoded = tuple[NDArray[Any], NDArray[np.int64]]  # tokens of n pieces, 1-d; the number in each piece, (n,)
-
-
-class Text(Protocol):
-    """UTF-8 text in memory (bytes) or in a file."""
-
-    def __len__(self) -> int:
-        """Return the number of bytes."""
-
-    def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class FileText:
@@ -51,6 +42,9 @@ class FileText:
                 return file.read(max(end - begin, 0))
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be read: {error.strerror}") from None
+
+
+Text = bytes | FileText  # UTF-8, in memory or in a file
 
 
 class Bytes:
