@@ -23,9 +23,8 @@ def test_a_word_after_an_option_is_not_a_command(tmp_path):
     told = called("--help", "trainer", "evaluate", cwd=tmp_path).stdout
     assert "trainer.max_steps" in told
     assert "evaluate.validation_windows" in told
-    (tmp_path / "report").mkdir()
-    told = called("train", "--config-dir", "report", "--cfg", "job", cwd=tmp_path, script="poslab").stdout
-    assert "study: ablation" in told
+    refused = called("study=mine", "status", cwd=tmp_path, status=2)
+    assert "status" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,7 @@ def test_status_without_a_study_shows_the_newest_and_imports_no_pytorch(place):
     other.mkdir()
     write_sealed(other / "study.json", {"study": "newer", "runs": ["next-0"]})
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
-    # The arguments may precede the word.
-    ended = python("-X", "importtime", str(ROOT / "train.py"), "runs=runs", "status", cwd=place)
+    ended = python("-X", "importtime", str(ROOT / "train.py"), "status", "runs=runs", cwd=place)
     assert ended.stdout.splitlines() == [
         "newer; there are also study=mixed",
         "1 run: 1 abandoned",

@@ -27,7 +27,7 @@ COMMANDS = {
     "fetch-text": "fetch a text from an npm or Debian package, for data=NAME",
     "clean": "remove the runs of a study that failed, were stopped or never began",
 }
-# Commands that train.py accepts before its settings.
+# Commands that train.py accepts as its first argument.
 OF_TRAIN = tuple(name for name in COMMANDS if name != "train")
 
 
@@ -50,18 +50,8 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     if "--version" in arguments:  # Hydra would print its own
         _show_version()
     arguments = [_with_home(argument) for argument in arguments]
-    if command == "train":
-        flags = ["", *arguments]  # a folder may have the name of a command
-        words = [
-            word
-            for flag, word in zip(flags, arguments, strict=False)
-            if word in OF_TRAIN and flag not in ("--config-dir", "-cd")
-        ]
-        # `--help trainer evaluate` explains settings of train.py, but `evaluate --help` a command.
-        before = arguments[: arguments.index("evaluate")] if words == ["evaluate"] else []
-        if words and (not {"--help", "-h"} & {*before} or any("=" in argument for argument in arguments)):
-            command = words[0]
-            arguments.remove(command)
+    if command == "train" and arguments and arguments[0] in OF_TRAIN:
+        command, *arguments = arguments
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
     if command == "train":  # before its imports, which take seconds
         signal.signal(signal.SIGINT, _end_at_once)
