@@ -12,7 +12,7 @@ from poslab.study.status import study_folder
 
 USAGE = """\
 List the runs of a study that failed, were stopped or never began, then remove them. Finished runs are
-removed only if run= names them. Files that poslab did not write are never removed.
+removed only if run= names them. Files that poslab did not write stay, except in checkpoints/ and wandb/.
 
   {command} study=NAME [run=NAME[,NAME...]] [runs=DIR] [yes=true]
 
