@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from poslab.record.study_list import UNNAMED, enlist
 from poslab.study.display.live_report import SECONDS, LiveReport
 from poslab.study.display.study_view import Entry, State, StudyDisplay
 from support.display import Clock
@@ -15,14 +14,12 @@ EVIL = "<script>alert(1)</script>"
 RELOAD = 'http-equiv="refresh"'
 
 
-def live(
-    tmp_path: Path, state: State, title: str = "rope", study: str = "made_up"
-) -> tuple[LiveReport, Clock]:
-    directory = write_run(tmp_path / "runs", "one", study=study)
+def live(tmp_path: Path, state: State, title: str = "rope") -> tuple[LiveReport, Clock]:
+    directory = write_run(tmp_path / "runs", "one", study="made_up")
     entries = [Entry(title, directory, state), Entry(title, directory.with_name("two"), "running")]
     clock = Clock()
     display = StudyDisplay(Console(quiet=True), entries)
-    return LiveReport(study, tmp_path / "runs", tmp_path / "reports", display, clock), clock
+    return LiveReport("made_up", tmp_path / "runs", tmp_path / "reports", display, clock), clock
 
 
 def written(report: LiveReport) -> str:
@@ -64,19 +61,6 @@ def test_the_report_of_a_stopped_study_stays_without_a_state(tmp_path):
     assert not report.path.with_name("summary.csv").exists()
     clock.now += SECONDS
     assert not written(report)  # by a write that had begun
-
-
-def test_the_page_of_another_command_without_a_study_s_name_is_left_to_it(tmp_path):
-    report, clock = live(tmp_path, "done", study=UNNAMED)
-    enlist(tmp_path / "runs" / UNNAMED, ["one", "two"], "first")
-    assert written(report)
-    report.path.write_text("of the second")
-    enlist(tmp_path / "runs" / UNNAMED, ["one", "three"], "second")
-    clock.now += SECONDS
-    report.update()
-    report._writer.join()  # type: ignore[union-attr]
-    report.__exit__(KeyboardInterrupt, None, None)
-    assert report.path.read_text() == "of the second"
 
 
 @pytest.mark.parametrize("in_the_way", ["reports", "runs/made_up/study.json"])

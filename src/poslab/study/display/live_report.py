@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 
-from poslab.record.reader import study_list_of
 from poslab.study.display.study_view import StudyDisplay
 
 SECONDS = 30.0  # at least this long between two updates of the page
@@ -21,7 +20,6 @@ class LiveReport:
     """Writes the page of a study repeatedly while the runs in its `with` block run, once one of them is done.
 
     A page that cannot be written does not disturb the study: the report at the end prints the reason.
-    Commands without a study name share a page, and only the latest one writes it.
     """
 
     study: str
@@ -53,8 +51,7 @@ class LiveReport:
                 self._writer.join()
         elif self._page is not None:
             with suppress(Exception):
-                if self._is_on_these_runs():
-                    self.path.write_text(self._page, encoding="utf-8")
+                self.path.write_text(self._page, encoding="utf-8")
 
     def update(self) -> None:
         """Start to write the page, without waiting, if a run is done and the last page is old."""
@@ -73,16 +70,9 @@ class LiveReport:
             from poslab.report.write import live_pages
 
             live, ended = live_pages(self.study, self.runs, status, int(SECONDS))
-            if not self.closed and self._is_on_these_runs():
+            if not self.closed:
                 write_atomic(self.path, live)
                 if self._page is None:
                     self.display.print_line(f"live report (open in a browser): {self.path}")
                 self._page = ended
         self._due_at = self.clock() + max(SECONDS, SHARE * (self.clock() - began))
-
-    def _is_on_these_runs(self) -> bool:
-        """Return whether no other command without a study name has put its runs on the study's list since."""
-        folder = self.runs / self.study
-        runs = {entry.directory.name for entry in self.display.entries if entry.directory.parent == folder}
-        latest = study_list_of(folder).latest
-        return not latest or runs <= {*latest}
