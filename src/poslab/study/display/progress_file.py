@@ -1,15 +1,15 @@
 """The progress of a run as a file that other processes can read: progress.json in the run's directory.
 
-It contains no result, so it may be missing, damaged or old, and a run continues if it cannot be written.
+It contains no result, so it may be missing or old, and a run continues if it cannot be written.
 """
 
+import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from poslab.record.schema import PROGRESS
-from poslab.record.seal import DamagedError, read_sealed, sealed
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,13 @@ def write_progress(directory: Path, progress: Progress) -> None:
     # that a killed one has left.
     temporary = directory / f".{PROGRESS}"
     with suppress(OSError):
-        temporary.write_text(sealed({"run": directory.name, **asdict(progress)}))
+        temporary.write_text(json.dumps(asdict(progress)))
         os.replace(temporary, directory / PROGRESS)
 
 
 def read_progress(directory: Path) -> Progress | None:
-    """Return the last progress of the run in `directory`; None if it is missing, damaged or another run's."""
+    """Return the last progress of the run in `directory`; None if it is missing or of another version."""
     try:
-        content = read_sealed(directory / PROGRESS)
-        run = content.pop("run")
-        return Progress(**content) if run == directory.name else None
-    except (OSError, DamagedError, TypeError, KeyError):  # TypeError: a file of another version
+        return Progress(**json.loads((directory / PROGRESS).read_text()))
+    except (OSError, ValueError, TypeError):
         return None
