@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 import poslab
 from poslab.config.compose import arms
@@ -42,7 +41,7 @@ def printed(requests: list[Request], capsys: pytest.CaptureFixture[str]) -> tupl
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")  # no line is wrapped
-        status = print_plan(requests, "", Console(quiet=True))
+        status = print_plan(requests, "")
     return status, [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 

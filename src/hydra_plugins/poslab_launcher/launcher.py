@@ -33,13 +33,10 @@ class PoslabLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         # Imported here, since Hydra imports every plugin at start and PyTorch is slow to import.
-        from rich.console import Console
-
         from poslab.config.compose import command_line, with_distinguishing_labels
         from poslab.config.schema import ConfigError
         from poslab.config.sweep import Composer
         from poslab.config.text import override_text
-        from poslab.study.display.bar import with_bar
         from poslab.study.execute import run_study
         from poslab.study.run.start import request_of
 
@@ -51,7 +48,7 @@ class PoslabLauncher(Launcher):
         requests = []
         load = self.hydra_context.config_loader.load_sweep_config
         composer = Composer(lambda overrides: load(self.config, overrides))
-        for overrides in with_bar(job_overrides, "composed", Console(stderr=True)):
+        for overrides in job_overrides:
             composed = composer.composed(overrides)
             try:
                 settings, choices, conf = composed.settings, composed.choices, composed.conf

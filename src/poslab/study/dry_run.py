@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from poslab.config.request import Request
 from poslab.config.schema import SHARING, ConfigError, ProbeOptions
 from poslab.config.text import counted
@@ -36,7 +34,7 @@ TRIAL_STEPS = 4
 UNTUNED = "after trials"  # the state of a run before trials have chosen its learning rate
 
 
-def print_plan(requests: Sequence[Request], command: str, console: Console) -> int:
+def print_plan(requests: Sequence[Request], command: str) -> int:
     """Print the runs of a command with their cost and devices; return 1 if one cannot work, else 0.
 
     Raise ConfigError if a setting is wrong or no run can work.
@@ -54,14 +52,14 @@ def print_plan(requests: Sequence[Request], command: str, console: Console) -> i
     runs = settings.runs
     local = kind.on_this_machine(options) and imagined is None
     gpu = None if imagined is None else Memory(int(imagined[2]) * 10**9, f"a GPU of plan={plan} has")
-    jobs, refused = plan_requests(requests, runs, local, console, gpu)
+    jobs, refused = plan_requests(requests, runs, local, gpu)
     settings.check_primaries(jobs)
     task = max((Member.of(job).task for job in jobs), key=lambda task: task.devices * task.nodes)
     if imagined and gpu:
         machine = _imagined(int(imagined[1]), gpu, options, task)
     else:
         machine = _machine(jobs, kind, options, task)
-    planned = _stages(jobs, runs, local, console)
+    planned = _stages(jobs, runs, local)
     stages = [_planned(stage, state, machine, kind.detached) for stage, state in planned]
     rows = [row for stage in stages for row in stage]
     recorded = [_trial(rows, machine)] if plan == MEASURE else timed_runs(runs, _like(machine))
@@ -104,9 +102,7 @@ def _machine(jobs: Sequence[Job], kind: type[Launcher], options: LauncherOptions
     return Machine(name, local, False, known, (machine_memory().bytes,))
 
 
-def _stages(
-    jobs: Sequence[Job], runs: Path, local: bool, console: Console
-) -> list[tuple[list[Job], str | None]]:
+def _stages(jobs: Sequence[Job], runs: Path, local: bool) -> list[tuple[list[Job], str | None]]:
     """Return the stages of a command, each with the state of its runs: first trials, then the study's runs.
 
     The state is None, except for the study's runs before trials have chosen their learning rates.
@@ -114,11 +110,11 @@ def _stages(
     trial_requests = trials(job.request for job in jobs)
     if not trial_requests:
         return [(list(jobs), None)]
-    trial_jobs, _ = plan_requests(trial_requests, runs, local, console)
+    trial_jobs, _ = plan_requests(trial_requests, runs, local)
     if not all(job.settled for job in trial_jobs):
         return [(trial_jobs, None), (list(jobs), UNTUNED)]
     ready, _ = tuned([job.request for job in jobs], trial_jobs)
-    chosen = plan_requests(ready, runs, local, console)[0] if ready else []
+    chosen = plan_requests(ready, runs, local)[0] if ready else []
     return [(trial_jobs, None), (chosen, None)]
 
 

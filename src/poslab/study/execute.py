@@ -19,7 +19,6 @@ from poslab.record.reader import ReportError
 from poslab.record.schema import ERROR
 from poslab.record.study_list import UNNAMED, WAIT, enlist
 from poslab.report.render.terminal import show
-from poslab.study.display.bar import with_bar
 from poslab.study.display.live_report import LiveReport
 from poslab.study.display.study_view import StudyDisplay
 from poslab.study.launch.devices import gpu_memory
@@ -46,25 +45,25 @@ def run_study(requests: Sequence[Request], command: str) -> int:
     if any(request.config.plan for request in requests):
         from poslab.study.dry_run import print_plan
 
-        return print_plan(requests, command, console)
+        return print_plan(requests, command)
     with _stoppable(console, command) as stopper:
         check_variables(requests)
         launcher, _ = launcher_of(requests)
         settings = study_options(requests, command)
         runs, reports = settings.runs, settings.reports
-        jobs, refused = plan_all(requests, runs, launcher, console)
+        jobs, refused = plan_all(requests, runs, launcher)
         settings.check_primaries(jobs)
         members: list[Member] = []
         untuned: list[tuple[Request, str]] = []
         if trial_requests := trials(job.request for job in jobs):
             count, runs_after = counted(len(trial_requests), "trial run"), counted(len(jobs), "run")
             console.print(f"{count} first, to choose the learning rates of {runs_after}")
-            trial_jobs, refused_trials = plan_all(trial_requests, runs, launcher, console)
+            trial_jobs, refused_trials = plan_all(trial_requests, runs, launcher)
             members = _finish(trial_jobs, refused_trials, settings, console, stopper)
             ready, untuned = tuned([job.request for job in jobs], trial_jobs)
             for line in chosen_rates(request for request in ready if request.config.tune.factors):
                 console.print(line)
-            jobs, refused_tuned = plan_all(ready, runs, launcher, console) if ready else ([], {})
+            jobs, refused_tuned = plan_all(ready, runs, launcher) if ready else ([], {})
             refused = {**refused, **refused_trials, **refused_tuned}
         first, later = jobs, list[Job]()
         if not launcher.detached:  # otherwise all jobs must be in the queue before this command ends
@@ -176,7 +175,7 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
     """Mark the finished runs, and print how many runs are finished, are to start, and are to resume."""
     outdated = settled = begun = 0
     loggers: dict[str, None] = {}
-    for member in with_bar(members, "checked", console):
+    for member in members:
         run_status = member.job.run_status
         outdated += run_status.outdated
         interrupted = run_status.status in ("running", "interrupted")

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from poslab.config.request import Request
 from poslab.config.schema import ConfigError, PairError
-from poslab.study.display.bar import with_bar
 from poslab.study.launch.contract import Launcher, LauncherOptions, launcher_class
 from poslab.study.launch.machine import Memory
 from poslab.study.run.branches import check_branches
@@ -28,7 +25,7 @@ def launcher_of(requests: Sequence[Request]) -> tuple[type[Launcher], LauncherOp
 
 
 def plan_all(
-    requests: Sequence[Request], runs: Path, launcher: type[Launcher], console: Console
+    requests: Sequence[Request], runs: Path, launcher: type[Launcher]
 ) -> tuple[list[Job], dict[Path, str]]:
     """Check all requests before any run starts, record the refused ones, and remove earlier refusals.
 
@@ -36,7 +33,7 @@ def plan_all(
     errors of `plan_requests`.
     """
     local = launcher.on_this_machine(launcher_of(requests)[1])
-    jobs, refused = plan_requests(requests, runs, local, console)
+    jobs, refused = plan_requests(requests, runs, local)
     for job in jobs:  # before trials choose a learning rate, which makes it another request
         forget_refusal(job.request, runs)
     return jobs, {
@@ -45,7 +42,7 @@ def plan_all(
 
 
 def plan_requests(
-    requests: Sequence[Request], runs: Path, local: bool, console: Console, gpu: Memory | None = None
+    requests: Sequence[Request], runs: Path, local: bool, gpu: Memory | None = None
 ) -> tuple[list[Job], Refused]:
     """Return the runs that can work and the requests that cannot; a run requested twice is one job.
 
@@ -57,7 +54,7 @@ def plan_requests(
     jobs: dict[tuple[str, str], Job] = {}  # by study and identity, since one run may have several labels
     refused: Refused = []
     preparation = Preparation()
-    for request in with_bar(requests, "planned", console):
+    for request in requests:
         try:
             job = plan(request, runs, local, preparation)
             if gpu is not None:
