@@ -104,7 +104,7 @@ REFUSED = {
     "poslab pos=alibi": "to train, begin with `poslab train`",
     "poslab report": "train a study first: poslab train -m pos=rope,alibi",
     "train.py report runs=nowhere": "no records in nowhere; train a study first",
-    "train.py status study=x runs=nowhere": "no study 'x' in nowhere; there are none",
+    "train.py status study=x runs=nowhere": "no study 'x' was trained in nowhere; there are none",
     "train.py status runs=nowhere": "no studies in nowhere; start one",
     "train.py status pos=rope": "'pos=rope' is not a known argument; the arguments are study=..., runs=...",
     "train.py status study=": "study= has no value",

@@ -131,13 +131,10 @@ def test_status_without_a_study_shows_the_newest_and_imports_no_pytorch(place):
     assert not {"torch", "matplotlib", "pytorch_lightning"} & imported(ended)
 
 
-def test_the_commands_that_status_suggests_have_the_folder_of_the_runs(place, status):
+def test_the_command_that_status_suggests_has_the_folder_of_the_runs(place, status):
     runs = place / "my runs"
-    record(runs / "unlisted", "done-0", "done")
-    (runs / "new").mkdir()
+    (runs / "new").mkdir(parents=True)
     write_sealed(runs / "new" / "study.json", {"study": "new", "runs": ["next-0"]})
-    _, _, (error,) = status("study=unlisted", "runs=my runs")
-    assert "study=unlisted runs='my runs'`" in error
     _, lines, _ = status("study=new", "runs=my runs")
     called = shlex.split(lines[-1].split("`")[1])
     assert called[-3:] == ["clean", "study=new", "runs=my runs"]
@@ -149,7 +146,7 @@ def test_the_commands_that_status_suggests_have_the_folder_of_the_runs(place, st
 def test_a_missing_study_is_named_in_one_line(study, status):
     code, lines, (error,) = status(f"study={study}")
     assert (code, lines) == (2, [])
-    assert f"no study '{study}' in runs; there are: mixed" in error
+    assert f"no study '{study}' was trained in runs; there are: mixed" in error
 
 
 @pytest.fixture

@@ -42,22 +42,12 @@ def succeeded(manifest: Manifest) -> bool:
 
 
 def study_folder(study: str, runs: Path) -> Path:
-    """Return the folder of a study that has a list of runs. Raise ConfigError if there is no such study."""
+    """Return the folder of a study that a command trained. Raise ConfigError if there is no such study."""
     listed = studies(runs)
     if study in listed:
         return runs / study
-    if study in studies(runs, recorded=True):
-        advice = f"{_command('report', runs / study)} shows the finished ones"
-        why = "it is from evaluate hf=, or its command has not started a run"
-        raise ConfigError(f"study {study!r} has no list of runs ({why}): {advice}")
     known = f"; there are: {', '.join(listed)}" if listed else "; there are none"
-    raise ConfigError(f"no study {study[:100]!r} in {runs}{known}")
-
-
-def _command(verb: str, folder: Path) -> str:
-    """Return the command `verb` for the study in `folder`, with its `runs=` unless that is the default."""
-    runs = "" if folder.parent == Path("runs") else f" runs={quote(str(folder.parent))}"
-    return f"`{typed(verb)} study={folder.name}{runs}`"
+    raise ConfigError(f"no study {study[:100]!r} was trained in {runs}{known}")
 
 
 def show_status(folder: Path, follow: bool, hint: str = "") -> int:
@@ -83,9 +73,11 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
         for line in display.lines():
             display.print_line(line)
     if any(entry.state == "abandoned" for entry in files.entries):
+        runs = "" if folder.parent == Path("runs") else f" runs={quote(str(folder.parent))}"
         console.print(
             "abandoned: no running command will start these runs; the same command starts them, and "
-            f"{_command('clean', folder)} removes them and those that failed or were stopped",
+            f"`{typed('clean')} study={folder.name}{runs}` removes them and those that failed or were "
+            "stopped",
             markup=False,
             soft_wrap=True,
         )
