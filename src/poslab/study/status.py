@@ -16,9 +16,9 @@ from poslab.record.facts import Manifest
 from poslab.record.locks import is_taken, run_lock
 from poslab.record.manifest import read_manifest
 from poslab.record.reader import PART, TUNING
-from poslab.record.schema import MANIFEST, STUDY_LIST
-from poslab.record.seal import DamagedError, UnreadableError
-from poslab.record.study_list import read_study_list, studies
+from poslab.record.schema import MANIFEST
+from poslab.record.seal import UnreadableError
+from poslab.record.study_list import StudyList, read_study_list, studies
 from poslab.study.display.study_view import READ_SECONDS, Entry, StudyDisplay
 from poslab.study.launch.launchers.slurm import queued
 
@@ -54,7 +54,7 @@ def show_status(folder: Path, follow: bool, hint: str = "") -> int:
     """Print the state of a study's runs; with `follow`, until all have ended or Ctrl-C is pressed.
 
     `hint` is printed after the study's name. Return the exit status, which is 1 if a run failed. Raise
-    ConfigError if the study's list is damaged or missing.
+    UnreadableError if the study's list is damaged.
     """
     files = StudyFiles(folder)
     console = Console(highlight=False)
@@ -94,10 +94,11 @@ class StudyFiles:
         self.asked_at = -math.inf  # when Slurm was asked last
 
     def refresh(self) -> None:
-        """Bring `entries` up to date. Raise ConfigError if the study's list is damaged or missing."""
+        """Bring `entries` up to date. Raise UnreadableError if the study's list is damaged."""
         known = {entry.directory.name: entry for entry in self.entries}
+        listed = read_study_list(self.directory) or StudyList()
         self.entries[:] = [
-            known.get(name) or Entry(name, self.directory / name, "waiting") for name in self._names()
+            known.get(name) or Entry(name, self.directory / name, "waiting") for name in listed.runs
         ]
         if time.monotonic() - self.asked_at > SLURM_SECONDS:
             self.queued, self.asked_at = queued(self.directory), time.monotonic()
@@ -107,16 +108,6 @@ class StudyFiles:
                 self._read(entry, active.get(entry.directory.name))
                 if entry.directory.name in self.queued and entry.state in ("stopped", "abandoned"):
                     entry.state, entry.note = "waiting", ""
-
-    def _names(self) -> tuple[str, ...]:
-        try:
-            listed = read_study_list(self.directory)
-        except DamagedError as error:
-            raise ConfigError(f"{error}; running the study's command again restores it") from None
-        if listed is None:
-            path = self.directory / STUDY_LIST
-            raise ConfigError(f"{path} is missing; running the study's command again restores it")
-        return listed.runs
 
     def _read(self, entry: Entry, listed_at: float | None) -> None:
         """Set the entry's state; `listed_at` is when a running command listed the run, None if none did."""
