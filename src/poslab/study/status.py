@@ -117,27 +117,19 @@ class StudyFiles:
         except (ConfigError, OSError) as error:
             entry.state, entry.note = "failed", str(error)
             return
-        if manifest is None or (written < (listed_at or 0.0) and not _is_locked(entry.directory)):
+        if manifest is None or (written < (listed_at or 0.0) and not is_taken(run_lock(entry.directory))):
             entry.state, entry.note = ("abandoned" if listed_at is None else "waiting"), ""
             return
         parts = (manifest.pos, manifest.attention, f"seed {manifest.seed}")
         entry.title, entry.note = " / ".join(map(str, parts)), ""
         if succeeded(manifest):
             entry.state = "done"
-        elif manifest.status == "running" and _is_locked(entry.directory):
+        elif manifest.status == "running" and is_taken(run_lock(entry.directory)):
             entry.state = "running"
         elif manifest.status in ("running", "interrupted"):
             entry.state, entry.note = "stopped", RESUMES
         else:
             entry.state, entry.note = "failed", manifest.reason or "no reason is recorded"
-
-
-def _is_locked(run: Path) -> bool:
-    """Return whether a process holds the run's lock; True if that is unknown: then the record counts."""
-    try:
-        return is_taken(run_lock(run))
-    except OSError:  # the file belongs to another user, or the file system has no locks
-        return True
 
 
 def _durations(entries: Iterable[Entry]) -> list[float]:
