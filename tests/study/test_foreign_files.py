@@ -152,19 +152,15 @@ def test_only_the_files_of_a_record_are_removed_with_it(tmp_path):
     assert directory.exists()
 
 
-def test_a_copy_left_by_a_killed_command_is_removed(runs, tmp_path):
+def test_a_copy_left_by_a_killed_command_is_replaced(runs, tmp_path):
     other = plan(request("other", **WANTED), tmp_path / "runs")
     shutil.copytree(runs / "peace", tmp_path / "runs", dirs_exist_ok=True)
-    left, *others = (
-        other.directory.with_name(name)
-        for name in (f".{other.directory.name}.abcd1234", ".ipynb_checkpoints", ".mine.abcd1234")
-    )
-    for folder in (left, *others):
-        folder.mkdir(parents=True)
+    left = other.directory.with_name(f".{other.directory.name}.copy")
+    left.mkdir(parents=True)
+    (left / "metrics.csv").write_text("half of a table")
     assert take_over([other]) == (["test"], 0)
     assert other.settled
     assert not left.exists()
-    assert all(folder.exists() for folder in others)
 
 
 def test_weights_that_cannot_be_reused_are_taken_from_the_next_study(runs, tmp_path):

@@ -1,8 +1,6 @@
 """Copy a run that another study has finished, or the weights of a run with the same training."""
 
-import re
 import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -146,13 +144,10 @@ def _install(job: Job, fill: Callable[[Path], bool]) -> bool:
     with suppress(TakenError), file_lock(run_lock(job.directory)):
         if job.directory.exists():
             return False
-        copies = re.compile(rf"\.{re.escape(job.directory.name)}\.[a-z0-9_]{{8}}")  # left by killed commands
-        for path in job.directory.parent.glob(".*"):
-            if copies.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-        unfinished = Path(tempfile.mkdtemp(dir=job.directory.parent, prefix=f".{job.directory.name}."))
+        unfinished = job.directory.with_name(f".{job.directory.name}.copy")
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed command
+        unfinished.mkdir()
         try:
-            unfinished.chmod(0o755)
             if not fill(unfinished):
                 return False
             unfinished.rename(job.directory)
