@@ -2,10 +2,7 @@
 
 import fcntl
 import os
-import pty
 import shlex
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,9 +17,8 @@ from poslab.record.schema import FORMAT
 from poslab.record.study_list import enlist, read_study_list
 from poslab.record.writer import RunRecord
 from poslab.study.clean import removable
-from poslab.study.status import show_status
 from support.commands import ROOT, imported, python
-from support.display import tell, without_codes
+from support.display import printed, screen, tell, terminal
 
 
 def record(runs: Path, name: str, status: str, **fields: object) -> Path:
@@ -150,54 +146,38 @@ def test_a_missing_study_is_named_in_one_line(study, status):
 
 
 @pytest.fixture
-def watching(place):
-    """`train.py status` in a terminal, and the other end of the terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, str(ROOT / "train.py"), "status"],
-        cwd=place,
-        stdout=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"},
-        # As in a terminal, wherever the tests run: background jobs of a shell ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        os.close(theirs)
-        yield process, ours
-        process.kill()
-    os.close(ours)
+def follow(place, monkeypatch):
+    """Call the command in a terminal, and `pause` at each pause; return its status and the terminal."""
+
+    def call(pause):
+        shown = terminal()
+        monkeypatch.chdir(place)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr("poslab.study.status.Console", lambda **options: shown)
+        monkeypatch.setattr("poslab.study.status.time.sleep", lambda seconds: pause(screen(shown)))
+        return main(["study=mixed"]), shown
+
+    return call
 
 
-def read_until(terminal: int, word: str) -> str:
-    text = ""
-    while word not in without_codes(text):
-        text += os.read(terminal, 10_000).decode(errors="replace")  # OSError once the process has ended
-    return without_codes(text)
+def test_status_in_a_terminal_follows_until_the_study_ends(place, follow):
+    def end(lines):
+        assert "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting" in lines[1]
+        assert "step 450/1000" in lines[2]
+        for name in ("running-2", "killed-3", "left-4", "next-6"):
+            record(place / "runs" / "mixed", name, "done")
+
+    status, shown = follow(end)
+    assert status == 1  # a run has failed
+    assert printed(shown).startswith("mixed; Ctrl-C ends this view, not the study\n")
+    assert screen(shown)[0] == "6 runs: 5 done, 1 failed"
+    assert "Ctrl-C" not in printed(follow(end)[1])  # it has ended
 
 
-def test_status_in_a_terminal_follows_until_the_study_ends(place, watching):
-    process, terminal = watching
-    text = read_until(terminal, "2.310")
-    assert "mixed; Ctrl-C ends this view, not the study" in text
-    assert "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting" in text
-    tell(place / "runs/mixed/running-2", share=0.83)
-    read_until(terminal, "83 %")
-    for name in ("running-2", "killed-3", "left-4", "next-6"):
-        record(place / "runs" / "mixed", name, "done")
-    text = read_until(terminal, "5 done, 1 failed\n")
-    assert process.wait(20) == 1
+def test_ctrl_c_ends_only_the_view(follow):
+    def interrupt(lines):
+        raise KeyboardInterrupt
 
-
-def test_the_view_of_a_study_that_has_ended_names_no_ctrl_c(place, capsys):
-    for name in ("running-2", "killed-3", "left-4", "next-6"):
-        record(place / "runs" / "mixed", name, "done")
-    assert show_status(place / "runs" / "mixed", follow=True) == 1
-    assert "Ctrl-C" not in capsys.readouterr().out
-
-
-def test_ctrl_c_ends_only_the_view(watching):
-    process, terminal = watching
-    read_until(terminal, "2.310")
-    process.send_signal(signal.SIGINT)
-    text = read_until(terminal, "2 stopped, 1 waiting\n")
-    assert "Traceback" not in text
-    assert process.wait(20) == 1  # a run has failed
+    status, shown = follow(interrupt)
+    assert status == 1
+    assert screen(shown)[0] == "6 runs: 1 done, 1 failed, 1 running, 2 stopped, 1 waiting"
