@@ -22,7 +22,7 @@ from poslab.record.facts import Manifest
 from poslab.record.files import remove_unfinished
 from poslab.record.locks import TakenError, file_lock, run_lock
 from poslab.record.schema import CHECKPOINTS, LOG, MANIFEST, PROGRESS, RUN_FILES
-from poslab.record.study_list import WAIT, read_study_list, recorded_runs, write_study_list
+from poslab.record.study_list import WAIT, read_study_list, write_study_list
 from poslab.study.run.branches import FOLDER
 from poslab.study.run.worker import request_file
 from poslab.study.status import StudyFiles, sound_manifest
@@ -42,18 +42,14 @@ def removable(folder: Path, named: Sequence[str]) -> dict[Path, str]:
     files = StudyFiles(folder)
     files.refresh()
     states = {entry.directory.name: entry for entry in files.entries}
-    unlisted = [name for name in recorded_runs(folder) if name not in states]
-    if missing := [name for name in named if name not in states and name not in unlisted]:
-        known = listing([*states, *unlisted], 8) or "none"
+    if missing := [name for name in named if name not in states]:
+        known = listing([*states], 8) or "none"
         raise ConfigError(f"{folder} has no run {plain(missing[0], 100)}; there are {known}")
     for name in named:
-        if name in states and states[name].state in ("running", "waiting"):
+        if states[name].state in ("running", "waiting"):
             raise ConfigError(f"{name} is {states[name].state}: first stop the command that runs it")
     if named:
-        return {
-            folder / name: states[name].state if name in states else "not on the study's list"
-            for name in named
-        }
+        return {folder / name: states[name].state for name in named}
     # A run that diverged is a result, and an unreadable record may be that of a finished run: these are
     # removed only if they are named.
     return {
