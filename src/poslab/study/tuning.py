@@ -16,7 +16,6 @@ from poslab.study.run.job import Job
 
 # A trial is validated during training, and is not evaluated past L.
 SHORT = {"longest": 1, "segments": 1, "sliding_windows": 1, "rescale": ["none"], "rescale_factor": "auto"}
-FEW = 3  # up to this many arms have their chosen rates in one line
 
 
 def trials(requests: Iterable[Request]) -> list[Request]:
@@ -87,14 +86,11 @@ def tuned(
 
 
 def chosen_rates(requests: Iterable[Request]) -> list[str]:
-    """Return lines with the rates that trials chose for each arm of `requests`: one line for few arms."""
+    """Return lines with the rates that trials chose for each arm of `requests`, none without requests."""
     named = (replace(item, config=item.config.model_copy(update={"part": TUNING})) for item in requests)
     parts = [(item.pos, item.attention, item.distinguishing_label, item.trial) for item in named]
     arms = list(dict.fromkeys(" / ".join(filter(None, names)) for names in parts))
-    title = "rates chosen by the trials:"
-    if len(arms) > FEW:
-        return [title, *(f"  {arm}" for arm in arms)]
-    return [f"{title} {'; '.join(arms)}"] if arms else []
+    return ["rates chosen by the trials:", *(f"  {arm}" for arm in arms)] if arms else []
 
 
 def _grid(config: Config) -> list[Rates]:
