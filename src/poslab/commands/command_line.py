@@ -3,10 +3,8 @@
 import importlib
 import os
 import select
-import signal
 import sys
 from difflib import get_close_matches
-from types import FrameType
 from typing import NoReturn
 from weakref import finalize
 
@@ -53,9 +51,6 @@ def run(command: str, arguments: list[str]) -> NoReturn:
     if command == "train" and arguments and arguments[0] in OF_TRAIN:
         command, *arguments = arguments
     sys.path.append(os.getcwd())  # for a user's own modules; last, so that they hide no others
-    if command == "train":  # before its imports, which take seconds
-        signal.signal(signal.SIGINT, _end_at_once)
-        signal.signal(signal.SIGTERM, _end_at_once)
     try:
         status = importlib.import_module(f"poslab.commands.{command.replace('-', '_')}").main(arguments)
     except SystemExit as leaving:  # from argparse, Hydra or a stopped command
@@ -108,12 +103,6 @@ def _leave(status: int) -> NoReturn:
     except OSError:  # not all output could be written: a full disk
         status = status or FAILED
     os._exit(status)
-
-
-def _end_at_once(number: int, frame: FrameType | None) -> None:
-    """End the process at once: nothing can be lost yet."""
-    os.write(2, b"poslab: stopped before anything was trained\n")
-    os._exit(128 + number)
 
 
 def _help() -> str:
