@@ -118,7 +118,7 @@ def test_status_without_a_study_shows_the_newest_and_imports_no_pytorch(place):
     os.utime(place / "runs/mixed/study.json", (1e9, 1e9))
     ended = python("-X", "importtime", str(ROOT / "train.py"), "status", "runs=runs", cwd=place)
     assert ended.stdout.splitlines() == [
-        "newer; there are also study=mixed",
+        "newer",
         "1 run: 1 abandoned",
         "abandoned: no running command will start these runs; the same command starts them, and "
         "`python train.py clean study=newer` removes them and those that failed or were stopped",
@@ -171,7 +171,6 @@ def test_status_in_a_terminal_follows_until_the_study_ends(place, follow):
     assert status == 1  # a run has failed
     assert printed(shown).startswith("mixed; Ctrl-C ends this view, not the study\n")
     assert screen(shown)[0] == "6 runs: 5 done, 1 failed"
-    assert "Ctrl-C" not in printed(follow(end)[1])  # it has ended
 
 
 def test_ctrl_c_ends_only_the_view(follow):

@@ -21,7 +21,6 @@ until all runs have ended; Ctrl-C ends only the view.
 
 The exit status is 1 if a run has failed.
 """
-OTHERS = 5  # the most other studies to name
 
 
 @verb("status", USAGE, ("study", "runs"))
@@ -33,6 +32,4 @@ def main(options: dict[str, str]) -> int:
     if not known and "study" not in options:
         raise UserError(f"no studies in {runs}; start one: {typed('train')} -m pos=rope,alibi")
     folder = study_folder(options.get("study") or known[0], runs)
-    hints = [] if "study" in options else [f"study={name}" for name in known[1:]][:OTHERS]
-    hint = f"; there are also {', '.join(hints)}" if hints else ""
-    return show_status(folder, sys.stdout.isatty(), hint)
+    return show_status(folder, sys.stdout.isatty())

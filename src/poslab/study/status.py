@@ -50,18 +50,16 @@ def study_folder(study: str, runs: Path) -> Path:
     raise ConfigError(f"no study {study[:100]!r} was trained in {runs}{known}")
 
 
-def show_status(folder: Path, follow: bool, hint: str = "") -> int:
+def show_status(folder: Path, follow: bool) -> int:
     """Print the state of a study's runs; with `follow`, until all have ended or Ctrl-C is pressed.
 
-    `hint` is printed after the study's name. Return the exit status, which is 1 if a run failed. Raise
-    UnreadableError if the study's list is damaged.
+    Return the exit status, which is 1 if a run failed. Raise UnreadableError if the study's list is damaged.
     """
     files = StudyFiles(folder)
     console = Console(highlight=False)
     files.refresh()
-    active = any(entry.state not in ENDED for entry in files.entries)
-    ending = "; Ctrl-C ends this view, not the study" if follow and active else ""
-    console.print(f"{folder.name}{hint}{ending}", markup=False, soft_wrap=True)
+    ending = "; Ctrl-C ends this view, not the study" if follow else ""
+    console.print(f"{folder.name}{ending}", markup=False, soft_wrap=True)
     display = StudyDisplay(console, files.entries, durations=_durations(files.entries))
     if follow:
         with suppress(KeyboardInterrupt), display:  # Ctrl-C ends the view, not the study
