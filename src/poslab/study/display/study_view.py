@@ -79,14 +79,10 @@ class StudyDisplay:
         self._note_changes()
 
     def __enter__(self) -> Self:
-        try:
-            if self.live is not None:
-                self.live.start()
-            self._read_progress()
-            self._show()
-        except BaseException:  # such as Ctrl-C: give the terminal its cursor back
-            self.__exit__()
-            raise
+        if self.live is not None:
+            self.live.start()
+        self._read_progress()
+        self._show()
         return self
 
     def __exit__(self, *error: object) -> None:
