@@ -79,15 +79,6 @@ def test_a_study_can_be_planned_for_a_missing_cluster(tmp_path):
     assert "wave" not in ended.stdout  # the cluster decides
 
 
-def test_a_sweep_file_leaves_settings_of_its_options_to_the_runs(tmp_path):
-    """pos=rope, with which Hydra composes the study, has no rate."""
-    (tmp_path / "sweep").mkdir()
-    swept = "hydra: {mode: MULTIRUN, sweeper: {params: {pos: 't5,kerple'}}}"
-    (tmp_path / "sweep" / "mine.yaml").write_text(f"# @package _global_\n{swept}\n")
-    wanted = ["--config-dir", ".", "sweep=mine", "pos.rate=3.0", "reference=null", "plan=true"]
-    called(*wanted, *tiny(logger="local"), cwd=tmp_path)
-
-
 def test_poslab_train_refuses_plan(tmp_path):
     with pytest.raises(ConfigError, match="plan"):
         poslab.train(planned(request()), tmp_path / "mine")
