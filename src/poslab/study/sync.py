@@ -88,7 +88,7 @@ def show_report(study: str, jobs: Sequence[Job], runs: Path, report: "Report", c
 
 
 def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
-    """Print which runs W&B lacks in whole or in part: because it failed, or was used offline."""
+    """Print which runs W&B lacks because it failed or was used offline."""
     places = [_place(job) for job in jobs]
     failed = [why for place in places if (why := place.failed)]
     if failed:
@@ -97,9 +97,6 @@ def print_unsynced(jobs: Sequence[Job], console: Console) -> None:
     offline = dict.fromkeys(why for place in places if (why := place.because))
     if offline:
         console.print(f"W&B was used offline, although there is a login: {', '.join(offline)}")
-    partial = sum(place.mode == "online" and not place.complete for place in places)
-    if partial and not failed:
-        console.print(f"W&B has {partial} of {len(jobs)} runs only in part; the same command sends the rest")
     unsent = {
         f"{quote(str(folder))}/{pattern}": f"`wandb leet {quote(f'{folder}/{VIEW}')}`"
         for folder in dict.fromkeys(job.directory.parent for job in jobs if wandb_options(job.config.logger))
