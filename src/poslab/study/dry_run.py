@@ -153,7 +153,7 @@ def _state(job: Job, states: Mapping[Path, str]) -> str:
         return "evaluates"
     if run_status.status in ("running", "interrupted"):
         return "running" if is_taken(run_lock(job.directory)) else "resumes"
-    return "newer" if run_status.status == "newer" else "starts"
+    return "starts"
 
 
 def _place(stages: Sequence[Sequence[Planned]], machine: Machine, recorded: Sequence[Timed]) -> None:

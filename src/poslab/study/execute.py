@@ -186,8 +186,6 @@ def _mark_finished(members: Sequence[Member], console: Console) -> None:
             settled += 1
             member.show_end(run_status)
             loggers |= dict.fromkeys(name for name in member.job.config.logger if name != WANDB)
-        elif run_status.status == "newer":
-            member.show_end(run_status)
     if outdated:
         console.print(
             "already trained, only evaluated again, since the code of the evaluation has changed: "

@@ -26,9 +26,8 @@ STATES = {  # the state of a run in the table: its words in the line below
     "finished": "already finished, not repeated",
     "copied": "already finished in another study, to be copied from there",
     "running": "running in another command",
-    "newer": "recorded by a newer version of poslab, not changed",
 }
-DONE = ("finished", "copied", "running", "newer")  # states of runs that need no device
+DONE = ("finished", "copied", "running")  # states of runs that need no device
 NARROWEST = 16  # least width of the first column, in characters
 LISTED = 3  # a run with more devices than this shows their number instead
 UNITS = {"hours": 3600, "minutes": 60, "seconds": 1}  # of the total time; the largest that fits is used
