@@ -3,6 +3,7 @@
 import importlib
 import os
 import select
+import signal
 import sys
 from difflib import get_close_matches
 from typing import NoReturn
