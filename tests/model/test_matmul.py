@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from poslab.model.kernels import matmul
-from poslab.model.kernels.matmul import Linear, linear
+from poslab.model.kernels.matmul import GeluLinear, linear
 from support.gradients import assert_same_with_gradients
 
 
@@ -35,20 +35,25 @@ def test_only_products_in_float32_use_the_faster_operator(monkeypatch):
 
 
 @pytest.mark.parametrize("frozen", ["input", "weight", "bias"])
-def test_a_product_gives_only_the_required_gradients(frozen):
-    layer = Linear(8, 32)
+def test_a_product_and_its_gelu_give_only_the_required_gradients(frozen):
+    layer = GeluLinear(8, 32)
     leaves = {"input": drawn(3, 8).requires_grad_(), "weight": layer.weight, "bias": layer.bias}
     leaves[frozen].requires_grad_(False)
-    layer(leaves["input"]).sum().backward()
+    output = layer(leaves["input"])
+    output.sum().backward()
     assert [name for name, leaf in leaves.items() if leaf.grad is None] == [frozen]
+    with torch.no_grad():  # at evaluation in one operator
+        torch.testing.assert_close(layer(leaves["input"]), output.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("operator", [lambda x, weight: x, lambda x, *rest: 2 * x], ids=["other", "wrong"])
 def test_an_operator_that_has_changed_is_not_used(operator, monkeypatch):
-    layer, x = Linear(8, 32), drawn(3, 8)
+    layer, x = GeluLinear(8, 32), drawn(3, 8)
     monkeypatch.setattr(matmul, "_one_dnn", operator)
     monkeypatch.setattr(matmul, "_one_dnn_is_right", matmul._one_dnn_is_right.__wrapped__)
     assert torch.equal(linear(x, layer.weight, layer.bias), functional.linear(x, layer.weight, layer.bias))
+    expected = functional.gelu(functional.linear(x, layer.weight, layer.bias), approximate="tanh")
+    torch.testing.assert_close(layer(x), expected)
 
 
 def test_the_operator_of_this_pytorch_is_used_if_it_exists():

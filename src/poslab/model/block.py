@@ -6,25 +6,27 @@ from torch import Tensor, nn
 from poslab.config.schema import BlockOptions, PairError
 from poslab.model.attention import Attention, Mixer, Site
 from poslab.model.canon import CANON_KERNEL, Canon
-from poslab.model.kernels.matmul import Linear
+from poslab.model.kernels.matmul import GeluLinear, Linear
 from poslab.model.norms import norm_of
 from poslab.model.positions import Geometry, Scheme
 
 
 class Perceptron(nn.Module):
-    """A perceptron with a hidden layer of four times the width.
-
-    GELU is in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2).
-    """
+    """A perceptron with GELU and a hidden layer of four times the width."""
 
     def __init__(self, width: int, options: BlockOptions) -> None:
         super().__init__()
-        self.expand = Linear(width, 4 * width, bias=options.bias)
-        self.canon_hidden = Canon(4 * width) if "d" in options.canon else nn.Identity()
+        self.convolved = "d" in options.canon
+        kind = Linear if self.convolved else GeluLinear
+        self.expand = kind(width, 4 * width, bias=options.bias)
+        if self.convolved:
+            self.canon_hidden = Canon(4 * width)
         self.project_perceptron = Linear(4 * width, width, bias=options.bias)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        hidden = nn.functional.gelu(self.canon_hidden(self.expand(x)), approximate="tanh")
+        hidden = self.expand(x)
+        if self.convolved:
+            hidden = nn.functional.gelu(self.canon_hidden(hidden), approximate="tanh")
         return self.project_perceptron(hidden)
 
 

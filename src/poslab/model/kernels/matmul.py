@@ -1,6 +1,6 @@
 """Faster matrix products in float32 on a CPU, equal to PyTorch's except for rounding.
 
-On an accelerator, in half precision and in a compiled block, PyTorch's own function is used.
+On an accelerator, in half precision and in a compiled block, PyTorch's own functions are used.
 """
 
 import platform
@@ -30,6 +30,15 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
+class GeluLinear(Linear):
+    """GELU of a layer's output in GPT-2's form, with a tanh (Hendrycks and Gimpel 2016, section 2)."""
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... N"]:
+        if _use_one_dnn(x, self.weight) and not torch.is_grad_enabled():
+            return _one_dnn(x, self.weight, self.bias, "gelu", [], "tanh")
+        return nn.functional.gelu(super().forward(x), approximate="tanh")
+
+
 def linear(
     x: Float[Tensor, "... D"], weight: Float[Tensor, "N D"], bias: Float[Tensor, "N"] | None = None
 ) -> Float[Tensor, "... N"]:
@@ -48,12 +57,14 @@ def _use_one_dnn(x: Tensor, weight: Tensor) -> bool:
 
 @cache
 def _one_dnn_is_right() -> bool:
-    """Return whether oneDNN's operator agrees with PyTorch's function, checked once."""
+    """Return whether oneDNN's operator agrees with PyTorch's functions, checked once."""
     x, weight = torch.linspace(-1, 1, 12, device="cpu", dtype=torch.float32).view(2, 2, 3)
     plain = nn.functional.linear(x, weight, x[0, :2])
-    expected = plain, nn.functional.linear(x, weight)
+    expected = plain, nn.functional.gelu(plain, approximate="tanh"), nn.functional.linear(x, weight)
     try:
-        results = [_one_dnn(x, weight, bias, "none", [], "") for bias in (x[0, :2], None)]
+        product = _one_dnn(x, weight, x[0, :2], "none", [], "")
+        rounded = _one_dnn(x, weight, x[0, :2], "gelu", [], "tanh")
+        results = product, rounded, _one_dnn(x, weight, None, "none", [], "")
         return all(torch.allclose(*pair, atol=1e-5) for pair in zip(results, expected, strict=True))
     except Exception:  # it takes other arguments
         return False
