@@ -1,4 +1,4 @@
-"""Faster products on a CPU equal PyTorch's functions, and so do their gradients."""
+"""Faster products and GELU on a CPU equal PyTorch's functions, and so do their gradients."""
 
 import pytest
 import torch
@@ -34,16 +34,38 @@ def test_only_products_in_float32_use_the_faster_operator(monkeypatch):
         assert linear(x.float(), weight.float()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("elements", [40, 2**18])
+@pytest.mark.parametrize("shape", [(3, 5, 8), (7, 8), (0, 5, 8)], ids=str)
+def test_gelu_fused_with_a_product_equals_gelu_after_it(shape, elements, monkeypatch):
+    monkeypatch.setattr(matmul, "ELEMENTS", elements)  # the size of a part has no effect
+    layer = GeluLinear(8, 32)
+    leaves = [(10 * drawn(*shape)).requires_grad_(), *layer.parameters()]
+    output = layer(leaves[0])
+    expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
+    assert_same_with_gradients(output, expected, leaves, tolerance=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(leaves[0]), output.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_fused_gelu_is_right_for_large_inputs_and_to_float64_precision():
+    layer = GeluLinear(1, 1).double()
+    x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 0.0, 40.0, 1e4])]).double()
+    leaves = [x[:, None].requires_grad_(), *layer.parameters()]
+    output = layer(leaves[0])
+    expected = functional.gelu(functional.linear(*leaves), approximate="tanh")
+    assert_same_with_gradients(output, expected, leaves, tolerance=1e-12)
+    low = drawn(3, 1).bfloat16()
+    expected = functional.gelu(functional.linear(low, *layer.bfloat16().parameters()), approximate="tanh")
+    assert torch.equal(layer(low), expected)
+
+
 @pytest.mark.parametrize("frozen", ["input", "weight", "bias"])
-def test_a_product_and_its_gelu_give_only_the_required_gradients(frozen):
+def test_fused_gelu_gives_only_the_required_gradients(frozen):
     layer = GeluLinear(8, 32)
     leaves = {"input": drawn(3, 8).requires_grad_(), "weight": layer.weight, "bias": layer.bias}
     leaves[frozen].requires_grad_(False)
-    output = layer(leaves["input"])
-    output.sum().backward()
+    layer(leaves["input"]).sum().backward()
     assert [name for name, leaf in leaves.items() if leaf.grad is None] == [frozen]
-    with torch.no_grad():  # at evaluation in one operator
-        torch.testing.assert_close(layer(leaves["input"]), output.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("operator", [lambda x, weight: x, lambda x, *rest: 2 * x], ids=["other", "wrong"])

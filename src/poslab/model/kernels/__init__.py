@@ -1,6 +1,6 @@
 """The computations of the attentions and layers, beyond PyTorch's own.
 
-matmul         matrix products on a CPU
+matmul         matrix products and GELU on a CPU
 rotation       pairs of numbers rotated by angles
 cpu_causal     softmax attention on a CPU in blocks of queries, for short sequences
 sliding        the same with a bias by distance, at any length
