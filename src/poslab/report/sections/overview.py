@@ -351,7 +351,7 @@ def runs_table(results: Results) -> Table:
     )
     caption = "Every record of the study. The figures above include only runs with status done."
     records = [{**row, "name": run.name} for run, row in zip(results.runs, results.rows, strict=True)]
-    return Table("Runs", caption, columns, records, ("summary.csv",), folded=True)
+    return Table("Runs", caption, columns, records, ("summary.csv",), folded=True, in_markdown=False)
 
 
 def _tracked(run: Run) -> Cell:
