@@ -84,6 +84,7 @@ def test_from_a_directory_with_both_the_requested_kind_is_read(tmp_path):
         ("x.jsonl", b'{"text": ""}\n', "is empty"),
         ("x.parquet", b"PAR1 and no more", "cannot be read as Parquet"),
         ("x.jsonl", b'{"text": "\xff"}\n', "line 1 is not JSON"),
+        ("x.jsonl.gz", gzip.compress(b'{"text": "a"}\n', mtime=0)[:-12], r"x\.jsonl\.gz is a damaged gzip"),
         ("file", b"", "is empty"),
         ("file", b"ab\0c", "is binary"),
         ("file", "żółw".encode("latin2"), "is not UTF-8"),

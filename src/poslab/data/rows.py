@@ -85,7 +85,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             for number, line in enumerate(file, start=1):
                 if stripped := (line.removeprefix(BOM) if number == 1 else line).strip():
                     yield number, json.loads(stripped)
-    except ValueError as error:  # not JSON, or not UTF-8
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"data.path={path}: line {number:,} is not JSON ({error})") from None
 
 
