@@ -46,6 +46,7 @@ def test_floats_have_the_digits_of_float32_but_large_ones_and_counts_have_all(tm
         b"b,a\n4.5,3\n",
         b"a,b\n\n3,4.5\n",
         b"a,b\n3,4.5",
+        b'a,b,text\n3,4.5,"of two\nlines"\n',
     ],
 )
 def test_rows_keep_their_run_however_the_files_are_written(first):

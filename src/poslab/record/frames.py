@@ -31,17 +31,26 @@ def frame(runs: Iterable[Run], schema: TableSchema) -> DataFrame | None:
     import pandas
 
     # Files with the same header are read together, which is several times faster: each row gets the number of
-    # its run as its last cell. No cell has a line break.
+    # its run as its last cell. A cell with a line break is quoted, so files with quotes are read one by one.
     files: dict[bytes, list[bytes]] = {}
+    quoted: dict[int, bytes] = {}
     for number, run in enumerate(with_table):
-        header, _, rows = run.tables[schema.file].partition(b"\n")
+        content = run.tables[schema.file]
+        header, _, rows = content.partition(b"\n")
         rows, end = rows.strip(b"\n"), b",%d\n" % number
-        files.setdefault(header, []).append(rows.replace(b"\n", end) + end if rows else b"")
+        if b'"' in rows:
+            quoted[number] = content
+        else:
+            files.setdefault(header, []).append(rows.replace(b"\n", end) + end if rows else b"")
         if absent := [column for column in schema.columns if column not in header.decode().split(",")]:
             raise ReportError(f"{run.name}: {schema.file} has no column {absent[0]}")
     try:
         tables = [
             _read(b"%s,%s\n%s" % (head, NUMBER.encode(), b"".join(rows))) for head, rows in files.items()
+        ]
+        tables += [
+            pandas.read_csv(io.BytesIO(content)).assign(**{NUMBER: number})
+            for number, content in quoted.items()
         ]
     except ValueError as error:
         names = listing([run.name for run in with_table])
