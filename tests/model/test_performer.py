@@ -1,4 +1,4 @@
-"""Performer's random features: their estimate and their distribution."""
+"""Performer's random features: their estimate and their directions."""
 
 import math
 
