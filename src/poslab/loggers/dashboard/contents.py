@@ -21,7 +21,7 @@ class Contents:
     question: str
     runs: int  # the number of compared runs, without trials of a learning rate
     keys: Set[str]  # the keys of figures and charts in W&B
-    arms: tuple[str, ...]  # their names in W&B: scheme / attention / other settings
+    arms: tuple[str, ...]  # their names in W&B: scheme / attention
 
     @property
     def longest(self) -> float | None:

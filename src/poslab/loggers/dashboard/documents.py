@@ -120,8 +120,8 @@ def make_report(study: str, contents: Contents, entity: str, project: str) -> wr
 
 def colours(contents: Contents) -> dict[str, str]:
     """Return the colour of each arm by its name in W&B: the same as in all of poslab's figures."""
-    parts = [[*name.split(" / "), ""][:2] for name in contents.arms]
-    numbers = arm_numbers((pos, attention) for pos, attention in parts)
+    pairs = (name.split(" / ") for name in contents.arms)
+    numbers = arm_numbers((pos, attention) for pos, attention in pairs)
     return {name: look(number).light for name, number in zip(contents.arms, numbers, strict=True)}
 
 
