@@ -157,6 +157,7 @@ def test_a_measurement_without_panels_gets_one_for_each_line():
         (["study=gone"], "study=gone has no records in runs"),
         (["study=../made_up"], "study=../made_up has no records in runs; studies with records: made_up"),
         ([], "give study=NAME; studies with records: made_up"),
+        (["study=made_up"], "since WANDB_MODE=offline"),  # also with a login
     ],
 )
 def test_a_failed_dashboard_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, told, said):

@@ -1,5 +1,6 @@
 """Create a study's dashboards in W&B."""
 
+import os
 from pathlib import Path
 
 from poslab.commands.verb import verb
@@ -19,6 +20,7 @@ command again: it replaces both, including manual changes.
   runs       the folder of the records (runs/<study>/<run>/); default: runs
 """
 KEYS = ("study", "project", "entity", "runs")
+OFFLINE = ("offline", "disabled", "dryrun")  # values of WANDB_MODE
 
 
 @verb("dashboard", USAGE, KEYS)
@@ -30,6 +32,8 @@ def main(options: dict[str, str]) -> int:
         listed = f"studies with records: {', '.join(known[:8])}" if known else "train one first"
         wrong = f"study={one_line(study, 100)} has no records in {runs}" if study else "give study=NAME"
         raise UserError(f"{wrong}; {listed}")
+    if (mode := os.environ.get("WANDB_MODE")) in OFFLINE:
+        raise UserError(f"nothing is sent to W&B, since WANDB_MODE={mode}: set it to online")
 
     # After the arguments, so that a mistake in them is answered at once.
     from poslab.loggers.dashboard.contents import from_records
