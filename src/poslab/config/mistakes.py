@@ -52,6 +52,8 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
         flags.remove(override)
     if read.multirun and read.cfg:
         raise ConfigError("--cfg prints the settings of one run: leave -m out, one value for each setting")
+    if read.package and not read.cfg:  # which would take the setting in `-p pos=alibi` without effect
+        raise ConfigError("--package works only with --cfg: `--cfg job --package pos`")
     if read.experimental_rerun:  # which would unpickle a file
         raise ConfigError("--experimental-rerun has no effect here: run the same command again")
     if not (read.help or read.hydra_help or read.shell_completion):
