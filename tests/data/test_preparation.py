@@ -122,9 +122,34 @@ def test_memory_is_bounded_for_any_text(form, tmp_path):
     assert int(ended.stdout) * 1024 < 0.8 * size
 
 
-def test_a_file_that_changed_is_another_text(novels, data):
-    first, path = prepare(data).fingerprint, novels / "07.txt"
-    path.write_bytes(b"!" + path.read_bytes()[1:])
+# Remembered files
+
+
+@pytest.mark.parametrize("form", ["folder", "file", "rows"])
+def test_prepared_files_are_recognised_without_reading_them(form, tmp_path, novels, monkeypatch):
+    if form == "rows":
+        (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": words(90, n)}) for n in range(30)))
+    path = {"folder": novels, "file": novels / "00.txt", "rows": tmp_path / "rows.jsonl"}[form]
+    data = options("text", path=str(path))
+    first = prepare(data).fingerprint
+    with monkeypatch.context() as patched:
+        patched.setattr(text.Source, "read", None)
+        patched.setattr("poslab.data.cache.write", None)
+        assert prepare(data).fingerprint == first
+
+
+@pytest.mark.parametrize("change", ["the content", "added", "removed"])
+def test_a_file_that_changed_is_read_again(change, novels, data):
+    first = prepare(data).fingerprint
+    path = novels / "07.txt"
+    if change == "added":
+        (novels / "added.txt").write_text("another document")
+    elif change == "removed":
+        path.unlink()
+    else:  # of the same size, with the same time stamp
+        state = path.stat()
+        path.write_bytes(b"!" + path.read_bytes()[1:])
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     assert prepare(data).fingerprint != first
 
 

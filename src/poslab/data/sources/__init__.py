@@ -8,9 +8,10 @@ fields; it overrides
     read             the documents, each as bytes
     read_validation  the documents for validation, if the source has such a part
     pinned           True if the options fix the text, for example by a commit hash
+    files_state      the state of files that are read again only after a change
 
-A text that is not pinned is read at every start, and once more to prepare it. poslab.data.cache splits,
-tokenises and caches texts; a source does none of that.
+A text that is not pinned is read twice, and must be the same both times. poslab.data.cache splits, tokenises
+and caches texts; a source does none of that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -83,6 +84,10 @@ class TextSource(Options):
 
     def read_validation(self) -> Iterator[Text] | None:
         """Return the documents for validation; None to hold out a part of `read`."""
+        return None
+
+    def files_state(self) -> str | None:
+        """Return the state of the files that are read; None if it cannot show whether they changed."""
         return None
 
 

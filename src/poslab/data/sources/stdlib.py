@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import Field
 
 from poslab.data.sources import TextSource
+from poslab.data.verification import files_state
 
 # These are not the library itself: its tests, and programs that some distributions leave out.
 LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__"}
@@ -28,6 +29,10 @@ class Source(TextSource):
     def read(self) -> Iterator[bytes]:
         """Yield the .py file of each module, sorted by path."""
         yield from filter(None, (path.read_bytes() for path in _modules()))
+
+    def files_state(self) -> str | None:
+        """Return the state of all these files."""
+        return files_state(_modules())
 
 
 def _modules() -> list[Path]:

@@ -7,6 +7,7 @@ import codecs
 import gzip
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from poslab.config.schema import ConfigError
 from poslab.data import rows
 from poslab.data.sources import TextSource
 from poslab.data.tokens import FileText, Text
+from poslab.data.verification import files_state
 
 SUFFIXES = (".txt", ".text", ".md", ".rst", ".tex", ".py")  # in a directory; each also with .gz
 LARGE = 2**26  # bytes; a larger file is not read into memory
@@ -45,6 +47,11 @@ class Source(TextSource):
                     yield document
         if empty:
             raise ConfigError(f"data.path={self._path()} is empty")
+
+    def files_state(self) -> str | None:
+        """Return the state of the files, including those in a folder saved by `datasets`."""
+        files, _ = self._files()
+        return files_state(chain.from_iterable(map(_inside, files)))
 
     def _files(self) -> tuple[list[str], str | None]:
         """Return the files, sorted by path, and the field of their rows; None if each file is a document."""
@@ -117,6 +124,13 @@ def _check(text: Text, path: Path) -> None:
 
 def _conversion(encoding: str) -> str:
     return f"if it is {encoding}, convert it: iconv -f {encoding} -t UTF-8 FILE > NEW"
+
+
+def _inside(path: str) -> list[str]:
+    """Return all files in a folder, or the file itself."""
+    if not os.path.isdir(path):
+        return [path]
+    return sorted(os.path.join(directory, name) for directory, _, files in os.walk(path) for name in files)
 
 
 def _below(root: Path, suffixes: tuple[str, ...]) -> list[str]:
