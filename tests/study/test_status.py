@@ -10,9 +10,9 @@ import pytest
 
 from poslab.commands import clean
 from poslab.commands.status import main
-from poslab.record.active_runs import announced
+from poslab.record.active_runs import active_runs, announced
 from poslab.record.files import write_sealed
-from poslab.record.locks import run_lock
+from poslab.record.locks import run_lock, take
 from poslab.record.schema import FORMAT
 from poslab.record.study_list import enlist, read_study_list
 from poslab.record.writer import RunRecord
@@ -64,6 +64,22 @@ def test_runs_that_another_command_has_not_begun_stay_on_the_list(tmp_path):
     with announced([tmp_path / "rope"]):
         enlist(tmp_path, ["t5"], "second")
     assert read_study_list(tmp_path).runs == ("rope", "t5")
+
+
+def test_reading_the_list_while_it_is_written_does_not_remove_it(tmp_path, monkeypatch):
+    lock = take
+
+    def after_a_look(*given) -> None:
+        assert active_runs(tmp_path) == {}
+        lock(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("poslab.record.active_runs.take", after_a_look)
+        listing = announced([tmp_path / "rope"])
+        listing.__enter__()
+    assert [*active_runs(tmp_path)] == ["rope"]
+    listing.__exit__(None, None, None)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_run_that_slurm_has_in_its_queue_is_waiting(place, status, monkeypatch):

@@ -33,13 +33,16 @@ def announced(directories: Iterable[Path]) -> Iterator[None]:
 def _announced(folder: Path, names: list[str]) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f".command-{uuid4().hex[:12]}.json"
+    unlocked = path.with_suffix(".new")  # other commands remove a list that is not locked
     try:
-        with path.open("w") as file:
+        with unlocked.open("w") as file:
             take(file.fileno(), fcntl.LOCK_EX, path)
             file.write(json.dumps(names))
             file.flush()
+            unlocked.rename(path)
             yield
     finally:
+        unlocked.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
 
 
@@ -53,6 +56,6 @@ def active_runs(folder: Path) -> dict[str, float]:
         with suppress(OSError, ValueError):
             if is_taken(path):
                 names |= dict.fromkeys(map(str, json.loads(path.read_text())), path.stat().st_mtime)
-            else:
+            elif path.is_file() and not path.is_symlink():
                 path.unlink(missing_ok=True)
     return names
