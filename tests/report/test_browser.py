@@ -1,4 +1,4 @@
-"""The page in Chromium: by mouse and keyboard, small and dark."""
+"""The page in Chromium: by mouse and keyboard, small, dark, and printed."""
 
 import json
 import re
@@ -283,6 +283,16 @@ def test_text_of_a_chart_is_not_cut_and_does_not_overlap(visit, report, tmp_path
     assert "trained up to here" in text
     assert ("arm number 1 of all" in text) == (width == 1280)
     assert bad == []
+
+
+def test_charts_are_printed_in_light_colours(visit):
+    page = visit(scheme="dark")
+    screen = drawn(page, "validation_loss")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert colour(page, "validation_loss", look(ALIBI).light) > 0
+    assert colour(page, "validation_loss", look(ALIBI).dark) == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert drawn(page, "validation_loss") == screen
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])

@@ -53,7 +53,7 @@ class Chart {
 
   color(s, text) { // names are small, so on white they must be darker than lines
     const look = this.looks[s.arm];
-    if (dark.matches) return look.dark;
+    if (dark.matches && !root.style.colorScheme) return look.dark;
     return text ? `color-mix(in srgb, ${look.light} 74%, black)` : look.light;
   }
 

@@ -1,4 +1,4 @@
-// Starts the page: figures, the legends that control all of them, tables and colour schemes.
+// Starts the page: figures, the legends that control all of them, tables, colour schemes and printing.
 const names = [...new Set(data.charts.map((chart) => chart.name))];
 const figures = names.map((name) => new Figure(name, data.charts.filter((chart) => chart.name === name)));
 
@@ -21,3 +21,5 @@ const everything = () => figures.forEach((figure) => figure.build());
 
 dark.addEventListener("change", everything);
 addEventListener("resize", () => figures.forEach((figure) => figure.resize()));
+for (const [event, scheme] of [["beforeprint", "light"], ["afterprint", ""]]) // paper is white in the dark scheme too
+  addEventListener(event, () => { root.style.colorScheme = scheme; everything(); });
