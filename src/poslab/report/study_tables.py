@@ -211,7 +211,7 @@ def over_seeds(rows: DataFrame, column: str, shift: int = 0, axis: str = "distan
     """Return means over the seeds by `axis` + `shift`. Values equal in all seeds have no interval."""
     by_seed: list[dict[Any, float]] = [
         {
-            (float(x + shift), ((axis, x),)): value
+            (float(x + shift), ((axis, x),)): float(value)
             for x, value in zip(of_run[axis].tolist(), of_run[column].tolist(), strict=True)
             if math.isfinite(value) and x + shift > 0
         }
