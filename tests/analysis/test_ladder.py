@@ -213,6 +213,17 @@ def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):
     assert "from one seed" in page.answer.chart.caption
 
 
+def test_if_seeds_differ_the_order_is_that_of_the_printed_gaps(tmp_path):
+    """Over all its seeds t5 would be below rope, which lacks one of them."""
+    study(tmp_path, {"rope": [2.0] * 3, "t5": [2.01] * 3, "alibi": [2.1] * 3}, BUDGETS, noise=0)
+    shutil.rmtree(tmp_path / "made_up" / "rope-64-400-2")
+    easier = {"sliding": {1.0: 1.0, 2.0: 1.0}, "config": settings(64, 400)}
+    write_run(tmp_path, "t5-64-400-2", "t5", 2, **easier)
+    rung = changed(tmp_path, "rope 400 steps").rungs.rungs[0]
+    assert rung.arms["t5"].mean(LOSS) < rung.arms["rope"].mean(LOSS)
+    assert rung.order(LOSS) == ["rope", "t5", "alibi"]
+
+
 def test_noise_is_named_at_every_budget_and_an_arm_of_another_length_has_its_loss(tmp_path):
     """The mean of t5 is below rope throughout; at two budgets its seeds differ by more than that."""
     names = []

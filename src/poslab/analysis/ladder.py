@@ -53,8 +53,15 @@ class Rung:
         return self._gaps[place]
 
     def order(self, figure: str) -> list[str]:
-        """Return the contenders sorted by mean loss, the lowest first."""
+        """Return the contenders sorted by mean loss, the lowest first.
+
+        Means are over the seeds that a contender shares with the reference, as for the gaps.
+        """
         means = {label: mean for label, item in self.arms.items() if (mean := item.mean(figure)) is not None}
+        if self.reference in means:
+            gaps = {label: self.gap(label, self.reference, figure) for label in means}
+            unpaired = {label: mean - means[self.reference] for label, mean in means.items()}
+            means = {label: unpaired[label] if gap is None else gap.mean for label, gap in gaps.items()}
         return sorted(means, key=means.__getitem__)
 
 
