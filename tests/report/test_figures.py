@@ -91,9 +91,12 @@ def test_the_legend_is_beside_the_axes_and_inside_the_figure(n, kit):
     assert len(names) == n
 
 
-def test_figures_drawn_in_parallel_equal_those_drawn_one_by_one():
+def test_figures_drawn_in_parallel_equal_those_drawn_one_by_one(monkeypatch):
     several = [lines(n) for n in (2, 3)]
-    assert draw_all(several) == list(map(draw, several))
+    one_by_one = list(map(draw, several))
+    assert draw_all(several) == one_by_one
+    monkeypatch.setattr(paper, "draw", drawn_by_the_first_process_alone)
+    assert draw_all(several) == one_by_one  # also if the processes are killed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="figures are drawn in processes on Linux only")
@@ -118,6 +121,13 @@ def test_processes_that_draw_end_with_a_killed_command(monkeypatch):
 def draw_for_ever(chart):
     os.write(int(os.environ["WRITER"]), b".")
     Event().wait()
+
+
+FIRST = os.getpid()
+
+
+def drawn_by_the_first_process_alone(chart: LineChart) -> dict[str, bytes]:
+    return draw(chart) if os.getpid() == FIRST else os._exit(1)
 
 
 @pytest.mark.parametrize(

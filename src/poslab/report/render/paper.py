@@ -9,6 +9,8 @@ import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import singledispatch
 from multiprocessing import get_context
 from typing import Any
@@ -55,7 +57,7 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
     """Draw each figure with `draw`, using one process per core on systems that can fork."""
     processes = min(len(figures), len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1)
     if processes > 1:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), suppress(BrokenProcessPool, OSError):  # killed: no memory
             warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which are idle here
             with ProcessPoolExecutor(processes, get_context("fork"), _end_with_parent) as pool:
                 return list(pool.map(draw, figures))
