@@ -262,7 +262,7 @@ def test_a_report_of_a_ladder_has_a_panel_for_each_number_of_tokens_per_paramete
     assert page.sheets["ladder_order"][1][0]["order_loss_1x"] == "t5, rope"
 
 
-@pytest.mark.parametrize("config", [{}, {"trainer": {"max_steps": 100, "learning_rate": 0.1}}])
+@pytest.mark.parametrize("config", [{}, {"trainer": settings(64, 100)["trainer"] | {"learning_rate": 0.1}}])
 def test_a_study_of_one_budget_or_of_rates_has_no_rungs(tmp_path, config):
     for pos in ("rope", "t5"):
         write_run(tmp_path, f"{pos}0", pos)
