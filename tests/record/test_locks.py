@@ -9,6 +9,7 @@ import pytest
 from poslab.config.text import error_text
 from poslab.record.locks import file_lock, is_taken
 from poslab.study.launch.leases import lease_cores
+from poslab.study.launch.machine import cores
 
 
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
@@ -23,7 +24,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     for act, way_out, where in (
         (lambda: file_lock(path).__enter__(), records, path),
         (lambda: is_taken(path), records, path),
-        (lambda: lease_cores(1), "set TMPDIR to a folder on a local disk", "door"),
+        (lambda: lease_cores(1), "set TMPDIR to a folder on a local disk", f"core-{cores()[0]}"),
     ):
         with pytest.raises(OSError, match="its file system has no file locks") as raised:
             act()
