@@ -156,6 +156,19 @@ def test_a_stop_does_not_wait_for_the_imports(local, tmp_path):
     local.close()  # as if a study's runs have ended and then its command
 
 
+def test_ctrl_c_does_not_end_the_server_as_it_starts(local, tmp_path, monkeypatch):
+    """A terminal sends it to all processes of a command."""
+
+    def ensure_running():
+        started()
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)
+
+    started = forkserver.ensure_running
+    monkeypatch.setattr(forkserver, "ensure_running", ensure_running)
+    assert local.start(task(tmp_path, "status 0"))
+    assert [end.status for end in ends(local)] == [0]
+
+
 def test_no_run_is_lost_if_the_server_dies(local, tmp_path):
     """Started runs are ended and started again; the others are forked by another server."""
     begun, late = task(tmp_path, "wait", "begun"), task(tmp_path, "describe", "late")

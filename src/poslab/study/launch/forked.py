@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -34,8 +34,14 @@ class ForkServer:
         too_long = len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER  # for the path of the socket
         self._folder = tempfile.TemporaryDirectory(prefix="pymp-", dir="/tmp" if too_long else None)
         _of_multiprocessing()["tempdir"] = self._folder.name
-        with patch.dict(os.environ, environment):
-            forkserver.ensure_running()
+        resource_tracker.ensure_running()  # which unblocks signals; the server would start it otherwise
+        # Ctrl-C while the server starts is for this process only; `preload` then keeps signals blocked.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            with patch.dict(os.environ, environment):
+                forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def start(
         self, task: Task, cores: Sequence[str], leases: Sequence[int], environment: Mapping[str, str]
