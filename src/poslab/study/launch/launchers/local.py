@@ -23,6 +23,8 @@ from poslab.study.launch.forked import ForkServer
 from poslab.study.launch.leases import Lease, holders, lease_cores, lease_gpus
 from poslab.study.launch.machine import cores
 
+MOST_FORKED_CORES = 250  # of a run: more descriptors than these do not fit into a message to the fork server
+
 
 class LocalOptions(LauncherOptions):
     runs_per_gpu: int = Field(ge=1, description="runs that share a GPU")
@@ -139,7 +141,13 @@ class Local(Launcher):
 
         Runs on GPUs are not forked, since it is not known whether CUDA works in a forked process.
         """
-        return task.preload is not None and self.runs > 1 and not task.cuda and task.devices == 1
+        return (
+            task.preload is not None
+            and self.runs > 1
+            and not task.cuda
+            and task.devices == 1
+            and self.cores_of_a_run(task) <= MOST_FORKED_CORES
+        )
 
     def _process(self, task: Task, lease: Lease) -> subprocess.Popen[bytes] | ForkServerProcess:
         task.log.parent.mkdir(parents=True, exist_ok=True)
