@@ -80,7 +80,10 @@ class Source(TextSource):
         try:
             path.stat()
         except FileNotFoundError:
-            raise ConfigError(f"data.path={path} does not exist (looked in {Path.cwd()})") from None
+            raise ConfigError(
+                f"data.path={path} does not exist (looked in {Path.cwd()}): choose data=text data.path=FILE "
+                "(a run's record has the name of its text, not the folder)"
+            ) from None
         except OSError as error:
             raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
         return path
