@@ -189,6 +189,8 @@ UNFIT = {
     # Runs that no machine has memory for, with a remedy.
     "trainer.batch_size=1000000": "or raise trainer.accumulate",
     "context_length=32768 evaluate.longest=16 attention=softmax trainer.batch_size=1": "evaluate.longest",
+    "pos=t5 pos.max_distance=1000000000000": "lower the numbers of pos and attention",
+    "attention=performer attention.features=10000000000": "lower the numbers of pos and attention",
     # Files that cannot be read.
     "runs=text.txt/below": "text.txt is not a folder; choose another runs=",
     "data=text": "data=text needs data.path=FILE",

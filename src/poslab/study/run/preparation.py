@@ -14,7 +14,8 @@ from poslab.config.request import Config
 from poslab.config.schema import PairError, RunConfig
 from poslab.data.directories import planning_directory
 from poslab.record.remembered import Remembered
-from poslab.study.run.budget import Size, entries, size_of
+from poslab.study.launch.machine import lacks_memory, machine_memory, size_text
+from poslab.study.run.budget import BudgetError, Size, entries, size_of
 from poslab.study.run.facts import describe_versions
 from poslab.study.run.identity import part_modules, source_fingerprint
 
@@ -81,4 +82,11 @@ def _outcome(config: Config) -> dict[str, Any]:
         outcome: dict[str, Any] = json.loads(json.dumps(check_parts(reduced, entries(config))))
     except PairError as error:
         return {"refused": str(error)}
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        raise BudgetError(
+            "the positional scheme and the attention take more memory than is available "
+            f"({size_text(machine_memory().bytes)}): lower the numbers of pos and attention"
+        ) from None
     return outcome
