@@ -29,8 +29,9 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_the_commit_and_whether_the_code_differs_from_it(checkout):
+def test_the_commit_and_whether_the_code_differs_from_it(checkout, tmp_path_factory, monkeypatch):
     commit = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path_factory.mktemp("other")))  # of another repository
     assert source_state(checkout).as_json() == {"commit": commit, "modified": False}
     (checkout / "notes.txt").write_text("beside the code")
     assert source_state(checkout).modified is False

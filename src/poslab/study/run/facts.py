@@ -3,6 +3,7 @@
 Nothing here identifies the machine's owner: no host name, user, path or address of a repository.
 """
 
+import os
 import platform
 import re
 import subprocess
@@ -19,7 +20,8 @@ from poslab.study.launch.machine import cores, machine_memory
 
 GIT_SECONDS = 5.0  # a run waits no longer than this for git to answer
 DECIDING = ("src", "conf")  # folders of the checkout; files elsewhere do not change a run
-GIT = ("git", "--no-optional-locks")  # a lock on the index could make a command of the user fail
+# Git takes no lock on the index, and runs no program from the repository's settings.
+GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false")
 COMMIT = re.compile(r"^# branch\.oid ([0-9a-f]{40,64})$", re.MULTILINE)
 
 
@@ -48,10 +50,19 @@ def source_state(root: Path = PACKAGE.parents[1]) -> SourceState | None:
     """
     if not (root / ".git").exists() or not (root / "src" / "poslab").is_dir():
         return None
+    # Git's variables, set by a hook for instance, could point it to another repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = [*GIT, "-C", str(root), "status", "--porcelain=v2", "--branch", "--", *DECIDING]
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=GIT_SECONDS, check=True
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_SECONDS,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
