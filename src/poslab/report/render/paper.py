@@ -1,9 +1,7 @@
 """The paper figures: readable in grey, with the same bytes for the same records."""
 
-import ctypes
 import math
 import os
-import signal
 import sys
 import textwrap
 import warnings
@@ -12,7 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import singledispatch
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any
 
 import matplotlib
@@ -66,7 +65,14 @@ def draw_all(figures: Sequence[charts.Chart]) -> list[dict[str, bytes]]:
 
 def _end_with_parent() -> None:
     """End when the command ends or is killed: a living process would keep the lock of the report."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the kernel kills it then
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def draw(chart: charts.Chart) -> dict[str, bytes]:
