@@ -112,6 +112,20 @@ def test_differences_far_from_normal_are_named_by_arm(tmp_path):
         assert not [text for text in warnings_of(quiet) if "normal" in text]
 
 
+def test_with_more_arms_a_smaller_p_is_far_from_normal(tmp_path):
+    results = made_up(tmp_path, [0.1, 0.11, 0.12, 0.09, 0.1, 0.13])
+    comparison = next(item for item in results.comparisons if item.normality_p is not None)
+
+    def warned(*found: float) -> bool:
+        several = tuple(replace(comparison, normality_p=p) for p in found)
+        return any("normal" in text for text in warnings_of(replace(results, comparisons=several)))
+
+    assert warned(0.03)
+    assert warned(0.02, 0.5)
+    assert not warned(0.03, 0.5)
+    assert not warned(0.02, 0.5, 0.5)
+
+
 def error_over_text(results: Results) -> float | None:
     """Return the standard error of alibi less rope over segments of text."""
     between = difference(results.arms[0], results.arms[1], "loss_8x", by_segment=True)
