@@ -8,6 +8,7 @@ fused kernel (pos=none), in turns. One thread, float32, 4 heads of width 32, at 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ def layer(
         for parameter in scheme.parameters():
             parameter.normal_(generator=stream)
     first = scheme.layer(0)
-    attention = build_attention({"kind": "flash"}, geometry, first)
+    attention: Any = build_attention({"kind": "flash"}, geometry, first)
     # The layout is that of the model: heads within tokens.
     q, k, v, upstream = torch.randn(4, windows, length, HEADS, HEAD_WIDTH, generator=stream).transpose(2, 3)
     x = torch.randn(windows, length, geometry.width, generator=stream)

@@ -70,7 +70,9 @@ def build(
     geometry = Geometry(WIDTH, HEADS, length, LAYERS)
     scheme = build_scheme(pos, geometry)
     layer = scheme.layer(0)
-    return scheme, layer, build_attention(attention, geometry, layer)
+    mixer = build_attention(attention, geometry, layer)
+    assert isinstance(mixer, Attention), "mixers without queries and keys are measured by mixers.py"
+    return scheme, layer, mixer
 
 
 def adds_to_logits(layer: Scheme) -> bool:

@@ -9,6 +9,7 @@ gradients. Ratios are to the plain form with phi and the denominator, which is a
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def unnormalised(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    q, k, v = (x.unflatten(2, (-1, CHUNK)) for x in (q, k, v))
+    q, k, v = (x.reshape(*x.shape[:2], -1, CHUNK, x.shape[-1]) for x in (q, k, v))
     states = (k.mT @ v).cumsum(dim=2)
     states = torch.cat([torch.zeros_like(states[:, :, :1]), states[:, :, :-1]], dim=2)
     later = torch.ones(CHUNK, CHUNK, dtype=torch.bool).triu(1)
@@ -89,9 +90,9 @@ def layer_form(name: str, attention: str, chunk: int, geometry: Geometry, batch:
     for parameter in whole.parameters():
         torch.nn.init.normal_(parameter, 0, 0.5)
     scheme = whole.layer(0)
-    layer = build_attention(arms(CONF / "attention")[attention], geometry, scheme)
+    layer: Any = build_attention(arms(CONF / "attention")[attention], geometry, scheme)
     layer.draw(torch.Generator().manual_seed(0))
-    layer.chunk = chunk  # type: ignore[assignment]
+    layer.chunk = chunk
     positions = whole.place(geometry.context_length, None)
     x = torch.randn(batch, geometry.context_length, geometry.width)
 

@@ -29,10 +29,10 @@ from in_turns import Ratio, in_turns, ratio, table
 from plain_llama import PlainLlama
 from poslab.config.compose import arms
 from poslab.config.schema import GPT2_BLOCK, BlockOptions, ConfigError
-from poslab.model.attention import build_attentions
+from poslab.model.attention import Mixer, build_attentions
 from poslab.model.block import SwiGLU
 from poslab.model.gpt import GPT
-from poslab.model.positions import Geometry, build_scheme
+from poslab.model.positions import Geometry, Scheme, build_scheme
 
 CONF = Path(__file__).parent.parent / "conf"
 SCHEMES = ("none", "learned", "rope", "alibi", "t5")
@@ -83,7 +83,7 @@ class Contender:
 SHAPE = "layers", "width", "heads", "context_length"
 
 
-def sizes() -> dict[str, dict[str, int]]:
+def sizes() -> dict[str, dict[str, Any]]:
     """Return the SHAPE of each file in conf/model."""
     files = arms(CONF / "model").items()
     return {name: {key: {**file["model"], **file}[key] for key in SHAPE} for name, file in files}
@@ -114,7 +114,7 @@ def training(
     def step() -> Tensor:
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype != torch.float32):
             value = loss(inputs, targets)
-        value.backward()
+        torch.autograd.backward(value)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return value.detach()
@@ -139,7 +139,8 @@ def poslab_gpt(
                 parameter.ndim >= 2
             ):  # as in GPT-2; GPT.initialise draws on the CPU, which takes seconds at larger sizes
                 parameter.normal_(0, 0.02)
-    for part in (scheme, *attentions):
+    parts: list[Scheme | Mixer] = [scheme, *attentions]
+    for part in parts:
         part.draw(torch.Generator().manual_seed(0))  # values that their constructors leave unset
     if compiled:
         gpt.compile_blocks()

@@ -78,7 +78,7 @@ def step(gpt: GPT, tokens: torch.Tensor, half: bool) -> Callable[[], None]:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
             logits = gpt(tokens[:, :-1])
             loss = cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

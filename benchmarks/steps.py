@@ -60,7 +60,7 @@ class BareLoop:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=half):
             logits = self.gpt(windows[:, :-1])
             loss = cross_entropy(logits.flatten(0, 1).float(), windows[:, 1:].flatten())
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self.gpt.parameters(), options.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)

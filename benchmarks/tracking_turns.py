@@ -91,7 +91,7 @@ def train(write: int, turn: int, settings: list[str]) -> None:
     from poslab.study.run.stopping import Stopper
 
     class InTurns(RunExecutor):
-        begun: float | None = None
+        begun = 0.0
 
         def started(self) -> None:
             super().started()

@@ -31,7 +31,7 @@ def test_imports_of_benchmarks_exist(path):
         "foreseen_times.py",
         "overhead.py rounds=1",
         "planning.py runs=4 finished=2",
-        "report.py runs=25",
+        "report_time.py runs=25",
         f"startup.py before={ROOT} after={ROOT} rounds=1 commands=status",
         "steps.py logger=local trainer.max_steps=40 evaluate.validations=10",
         "tracking.py rounds=1 steps=16 commands=2",

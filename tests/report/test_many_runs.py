@@ -13,7 +13,7 @@ MEGABYTE = 1_000_000
 
 @pytest.fixture(scope="module")
 def benchmark():
-    return runpy.run_path(str(ROOT / "benchmarks" / "report.py"))
+    return runpy.run_path(str(ROOT / "benchmarks" / "report_time.py"))
 
 
 @pytest.mark.study

@@ -1,4 +1,4 @@
-"""Measure seconds and peak memory of one report over many runs: python benchmarks/report.py runs=1000
+"""Measure seconds and peak memory of one report over many runs: python benchmarks/report_time.py runs=1000
 
 The records are synthetic, with the size of real ones: 100 validations, 64 segments at five lengths in three
 protocols, the longest window of 1,024 positions. They are written to a temporary directory and removed.
@@ -158,7 +158,10 @@ def main(arguments: list[str]) -> int:
     for argument in arguments:
         key, _, value = argument.partition("=")
         if key != "runs" or not value.isdecimal() or int(value) < SEEDS:
-            print(f"python benchmarks/report.py runs=1000 ({SEEDS} or more), not {argument}", file=sys.stderr)
+            print(
+                f"python benchmarks/report_time.py runs=1000 ({SEEDS} or more), not {argument}",
+                file=sys.stderr,
+            )
             return 2
         runs = int(value)
     arms = runs // SEEDS
