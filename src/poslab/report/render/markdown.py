@@ -1,4 +1,4 @@
-"""The report as Markdown with the paper figures: the tables and text of the page, without scripts."""
+"""The report as Markdown: the first figure, and the sentences and most tables of the page."""
 
 import re
 from functools import cache
@@ -7,7 +7,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from poslab.report.document import Document
-from poslab.report.render.page import numbered, templates
+from poslab.report.render.page import templates
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 
@@ -15,7 +15,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~$])")
 def markdown(document: Document) -> str:
     """Return the content of report.md."""
     template = _environment().get_template("report.md")
-    text = template.render(document=document, chapters=numbered(document))
+    text = template.render(document=document)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
