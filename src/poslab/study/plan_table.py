@@ -17,9 +17,8 @@ from poslab.study.launch.machine import size_text
 from poslab.study.run.job import Job
 from poslab.study.schedule import Machine, Placed
 
-STARTS = "starts"
 STATES = {  # the state of a run in the table: its words in the line below
-    STARTS: "to start",
+    "starts": "to start",
     "resumes": "to resume (counted as whole runs)",
     "evaluates": "already trained, only to be evaluated again",
     "after trials": "to start once the trials have chosen their rates",
@@ -60,36 +59,42 @@ def show_plan(rows: Sequence[Planned], machine: Machine, basis: str) -> None:
     """
     studies = ", ".join(dict.fromkeys(row.job.config.study for row in rows))
     print(f"{studies}: {counted(len(rows), 'run')} on {machine.name}; this is a plan, nothing was started")
-    print_table(_table(rows, timed=bool(basis)))
-    for line in _sums(rows, machine, basis):
+    table, shared = _table(rows, timed=bool(basis))
+    print_table(table)
+    for line in [*shared, *_sums(rows, machine, basis)]:
         print(textwrap.fill(line, terminal_width()))
 
 
-def _table(rows: Sequence[Planned], timed: bool) -> Table:
-    placed = any(row.names for row in rows)
-    stated = any(row.state != STARTS for row in rows)
+def _table(rows: Sequence[Planned], timed: bool) -> tuple[Table, list[str]]:
+    """Return the table of what differs between the runs, and a line with what several runs all share."""
+    columns = {
+        "para-\nmeters": [quantity(row.cost.parameters) for row in rows],
+        "tokens": [quantity(row.cost.tokens) for row in rows],
+        "memory": [size_text(row.memory) for row in rows],
+        "time": [rough_duration(row.seconds) if timed and row.works else DASH for row in rows],
+        "device": [_device(row.names) if row.names else DASH for row in rows],
+        "wave": [str(row.wave) if row.names else DASH for row in rows],
+    }
+    runs = [one_line(row.job.request.title).split(" / ") for row in rows]
+    shared = [part for part in runs[0][1:] if len(rows) > 1 and all(part in run[1:] for run in runs)]
+    titles = [" / ".join([run[0], *(part for part in run[1:] if part not in shared)]) for run in runs]
+    cells = [titles]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")
-    for title in ("para-\nmeters", "tokens", "memory", *(("time",) if timed else ())):
-        table.add_column(title, justify="right", no_wrap=True)
-    for title in (*(("device", "wave") if placed else ()), *(("state",) if stated else ())):
-        table.add_column(title, no_wrap=True)
-    for row in rows:
-        cells = [
-            one_line(row.job.request.title),
-            quantity(row.cost.parameters),
-            quantity(row.cost.tokens),
-            size_text(row.memory),
-        ]
-        if timed:
-            cells.append(rough_duration(row.seconds) if row.works else DASH)
-        if placed:
-            cells += [_device(row.names), str(row.wave)] if row.names else [DASH, DASH]
-        table.add_row(*map(Text, [*cells, *([row.state] if stated else [])]))
+    for title, column in columns.items():
+        if len(rows) > 1 and len(set(column)) == 1 and column[0] != DASH:
+            shared.append(f"{title} {column[0]}".replace("-\n", ""))
+        elif set(column) != {DASH}:
+            table.add_column(title, justify="right", no_wrap=True)
+            cells.append(column)
+    if len({row.state for row in rows}) > 1:
+        table.add_column("state", no_wrap=True)
+        cells.append([row.state for row in rows])
+    for row in zip(*cells, strict=True):
+        table.add_row(*map(Text, row))
     too_wide = needed(table) - terminal_width()
-    longest = max(len(row.job.request.title) for row in rows)
-    table.columns[0].max_width = max(NARROWEST, longest - max(0, too_wide))
-    return table
+    table.columns[0].max_width = max(NARROWEST, max(map(len, titles)) - max(0, too_wide))
+    return table, [f"The same in all runs: {', '.join(shared)}."] if shared else []
 
 
 def _device(names: Sequence[str]) -> str:
