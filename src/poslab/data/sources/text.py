@@ -81,8 +81,8 @@ class Source(TextSource):
             path.stat()
         except FileNotFoundError:
             raise ConfigError(
-                f"data.path={path} does not exist (looked in {Path.cwd()}): choose data=text data.path=FILE "
-                "(a run's record has the name of its text, not the folder)"
+                f"data.path={path} does not exist (looked in {Path.cwd()}). For a run of an earlier command, "
+                "give its text again: data=text data.path=FILE"
             ) from None
         except OSError as error:
             raise ConfigError(f"data.path={path} cannot be read: {error.strerror}") from None
