@@ -321,7 +321,9 @@ def test_the_command_measures_a_model_and_refuses_arguments_without_effect(folde
     of_text = ["data=text", f"data.path={text}", *FEW, f"runs={tmp_path / 'runs'}"]
     assert evaluate([f"hf={folder('qwen3')}", f"lengths={L},{2 * L}", "study=mine", *of_text]) == 0
     assert load_run(next((tmp_path / "runs" / "mine").iterdir())).context_length == L
-    assert f"L = {L} tokens" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"L = {L} tokens" in out
+    assert f" study=mine runs={tmp_path / 'runs'}\n" in out
     assert evaluate(["checkpoint=runs/a/b", f"lengths={L}"]) == 2
     assert evaluate([f"hf={tmp_path}", "lengths=a"]) == 2
     assert evaluate([f"hf={tmp_path / 'absent'}", "lengths=16"]) == 2

@@ -9,6 +9,7 @@ The record is that of a run without training, so the report of its study shows i
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -173,7 +174,8 @@ def show(directory: Path) -> None:
         shares = (f"{TITLES[kind].lower()}: {share(n.right / n.samples)} %" for kind, n in by_kind.iterrows())
         print(f"right answers at all lengths and depths ({share(CHANCE)} % by guessing): {'; '.join(shares)}")
     print(f"{plain(run.pos)}, on {plain(run.data_name)}\nrecord: {directory}")
-    print(f"to compare it with other models: {typed('report')} study={run.manifest.study}")
+    folder = f" {shlex.quote(f'runs={directory.parents[1]}')}" if directory.parents[1] != Path("runs") else ""
+    print(f"to compare it with other models: {typed('report')} study={run.manifest.study}{folder}")
 
 
 def _interval(row: Mapping[str, Any], key: str, sign: bool) -> str:
