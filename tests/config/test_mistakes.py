@@ -87,6 +87,7 @@ REFUSED = {
     "hydra.job.env_copy=[HOME,UNSET_NAME]": "UNSET_NAME is not an environment variable",
     "-m pos=rope,alibi --cfg job": "leave -m out",
     "-p pos=alibi": "--cfg job --package pos",
+    "--hydra-help x": "'x' is not understood: a setting is NAME=VALUE",
     "--experimental-rerun=x.pickle": "run the same command again",
     # Loggers that cannot be created.
     "logger=local +logger.csv={save_dir:here}": "csv names no class",

@@ -56,7 +56,7 @@ def read_arguments(arguments: Sequence[str], conf: Conf) -> list[str]:
         raise ConfigError("--package works only with --cfg: `--cfg job --package pos`")
     if read.experimental_rerun:  # which would unpickle a file
         raise ConfigError("--experimental-rerun has no effect here: run the same command again")
-    if not (read.help or read.hydra_help or read.shell_completion):
+    if not (read.help or read.shell_completion):
         _check_overrides(read.overrides, groups, conf)
     return [*flags, *read.overrides]
 
