@@ -212,7 +212,9 @@ def help_text(conf: Conf, topics: list[str]) -> str:
         if not rows:
             near = did_you_mean(topic, ["settings", *filter(None, sections), *names])
             groups = ", ".join(filter(None, sections))
-            raise ConfigError(f"--help {topic}: there is no such setting{near}; there are settings, {groups}")
+            raise ConfigError(
+                f"--help {topic}: there is no such setting{near}; write --help settings, or one of {groups}"
+            )
         entries += map(_entry, rows)
     return "\n".join(entries) + "\n"
 
