@@ -27,6 +27,7 @@ Settings = Mapping[str, Any]  # the settings that decide a run's result, as in i
 # products that take as long: per layer and unit of width, and a constant. With it, byte models of widths 32
 # to 192 reach the same FLOPs per second on a CPU within 5 %, windows of 1,024 and 8,192 tokens within 10 %.
 PER_UNIT, BESIDES = 3_800, 300_000
+SHORTEST = 5.0  # seconds: in shorter runs most of the time does not grow with the operations
 LAST_BLOCK = 1 / 6  # the part of the last block that runs, keys and values, if only a window's end is scored
 
 
@@ -181,11 +182,11 @@ def timed_runs(runs: Path, on: Callable[[Manifest], bool]) -> list[Timed]:
 
 
 def timed(manifest: Manifest) -> Timed | None:
-    """Return a finished run with its rate; None if its record lacks the facts for it."""
+    """Return a finished run with its rate; None if it took less than SHORTEST or its record lacks facts."""
     seconds = sum(
         part or 0.0 for part in (manifest.seconds, manifest.seconds_validation, manifest.seconds_evaluation)
     )
-    if not manifest.config or not seconds:
+    if not manifest.config or seconds < SHORTEST:
         return None
     try:
         # The recorded seconds do not include those of recalibration.
