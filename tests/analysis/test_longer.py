@@ -42,6 +42,7 @@ def write(
     ]
     name = f"{text}-{pos}-{length}-{settings['learning_rate']}-{seed}"
     config = {"context_length": length, "trainer": settings, "data": section}
+    config["pos"] = {"name": pos, "window": length // 4}  # it follows the length
     facts = {"config": config, "data": data, "tables": {EXTRAPOLATION: rows}}
     write_run(runs, name, pos, seed, sliding=multiples, **facts)
 

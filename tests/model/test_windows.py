@@ -49,9 +49,16 @@ def test_the_window_of_a_scheme_of_schemes_is_that_of_all_of_them():
     assert of_layers(schedule(**schedule(**rope, window=3), window=5)) == [3, 3]
 
 
-def test_the_record_has_each_layers_window():
-    scheme = build_scheme(POSITIONS["as_command_a"], Geometry(32, 4, 64, layers=4))
-    assert scheme.section()["schemes"]["near"]["window"] == 64
+@pytest.mark.parametrize("length", [64, 128])
+def test_windows_and_starts_of_files_follow_the_training_length(length):
+    """The record has them in tokens, so that they do not change with another L."""
+    scheme = build_scheme(POSITIONS["as_command_a"], Geometry(32, 4, length, layers=4))
+    window = length // 2
+    assert scheme.section()["schemes"]["near"]["window"] == window
     assert "window" not in scheme.section()["schemes"]["far"]
-    assert [scheme.layer(index).geometry.window for index in range(4)] == [64, 64, 64, None]
-    assert build_scheme(scheme.section(), scheme.geometry).section() == scheme.section()
+    assert [scheme.layer(index).geometry.window for index in range(4)] == [window] * 3 + [None]
+    for pos in ("as_command_a", "as_llama4", "log_scaled"):
+        recorded = build_scheme(POSITIONS[pos], Geometry(32, 4, length, layers=4)).section()
+        assert build_scheme(recorded, Geometry(32, 4, 1000, layers=4)).section() == recorded
+        last = recorded["schemes"]["none"] if pos == "as_llama4" else recorded
+        assert last.get("start", length) == length

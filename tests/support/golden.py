@@ -39,6 +39,7 @@ from poslab.evaluation.extrapolation import evaluate, rescalings
 from poslab.measures import Trained, wanted
 from poslab.model.attention import Attention, Mixer
 from poslab.model.gpt import build, build_parts
+from poslab.model.positions import Geometry, build_scheme
 from poslab.record.facts import RECIPES
 from poslab.study.display.run_bar import RunDisplay
 from poslab.study.run.identity import own_fingerprints
@@ -63,6 +64,8 @@ VALUES = (
     *(f"{protocol}_{multiple}x" for protocol in PROTOCOLS for multiple in LENGTHS),
 )
 COLUMNS = ("pos", "attention", "change", *VALUES)
+# Starts and windows that follow L are those of L = 128, so that stored losses do not depend on SMALL.
+AT_THE_DEFAULT_LENGTH = Geometry(128, 4, 128, layers=4)
 Name = tuple[str, str, str]  # pos=, attention= and the further change, "" for none
 
 SMALL: dict[str, Any] = {
@@ -121,7 +124,7 @@ def config_of(name: Name) -> Config:
     kind = find(ATTENTIONS[attention]["kind"], Mixer, "poslab.model.attention", "attention.kind")
     settings: dict[str, Any] = {
         **SMALL,
-        "pos": POSITIONS[pos],
+        "pos": build_scheme(POSITIONS[pos], AT_THE_DEFAULT_LENGTH).section(),
         "attention": ATTENTIONS[attention],
         "model__layers": 4 if POSITIONS[pos]["scheme"] == "schedule" or attention == "hybrid" else 2,
         "trainer__learning_rate": 2e-2 if issubclass(kind, Attention) else 2e-3,

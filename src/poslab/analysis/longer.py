@@ -17,6 +17,7 @@ from poslab.record.reader import Run
 
 # Settings that may change with the length at one budget of tokens.
 FOLLOWING = {"context_length", "trainer.batch_size", "trainer.warmup_steps", *RATES}
+IN_SCHEMES = {"start", "window"}  # settings of `pos`, or of a scheme inside, that may follow the length
 FOLLOWING |= {"evaluate.longest", "evaluate.validations", "evaluate.validation_windows"}
 
 
@@ -77,7 +78,11 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
 
 def _rest(arm: Arm) -> dict[str, object]:
     """Return the settings that an arm and its control must share."""
-    return {key: value for key, value in settings(arm.runs[0].config).items() if key not in FOLLOWING}
+    return {
+        key: value
+        for key, value in settings(arm.runs[0].config).items()
+        if key not in FOLLOWING and not (key.startswith("pos.") and key.rpartition(".")[2] in IN_SCHEMES)
+    }
 
 
 def _scored(run: Run, length: int) -> Mapping[str, LossSum]:

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from poslab.model.around import AroundOptions, Scaled, ScaledLayer
+from poslab.model.positions import Geometry
 
 
 class LogScaledOptions(AroundOptions):
@@ -26,13 +27,16 @@ class LogScaledOptions(AroundOptions):
         description="the formula of the factor (docs/schemes/log_scaled.md)"
     )
     strength: float = Field(gt=0, description="strength of the growth; 0.1 in the models of all four rules")
-    start: int = Field(ge=1, description="tokens at which the growth begins; for beam, the unit of i + 1")
+    start: int | None = Field(
+        ge=1, description="tokens at which the growth begins; for beam, the unit of i + 1; null: L"
+    )
 
 
 class _LogScaledLayer(ScaledLayer):
     options: LogScaledOptions
 
     def factor(self, positions: Int[Tensor, "T"]) -> Float[Tensor, "1 T"]:
+        assert self.options.start is not None
         tokens = (positions.double() + 1) / self.options.start
         strength = self.options.strength
         if self.options.rule == "llama4":
@@ -48,3 +52,8 @@ class LogScaled(Scaled):
     options_class = LogScaledOptions
     layer_class = _LogScaledLayer
     options: LogScaledOptions
+
+    def __init__(self, options: LogScaledOptions, geometry: Geometry) -> None:
+        # Records have the number, so that null and L are one setting.
+        start = options.start or geometry.context_length
+        super().__init__(options.model_copy(update={"start": start}), geometry)

@@ -2,7 +2,8 @@
 
 `layers` names an entry of `schemes` for each layer, and is repeated until all layers have one. An entry is
 the section of a scheme that acts inside a layer. With `window: w` beside the scheme's settings, a token of
-these layers sees only the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786).
+these layers sees only the w tokens up to itself (Command A, arXiv 2504.00698; Gemma 3, 2503.19786). A w
+below 1 is a share of the training length L; records have the number of tokens.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ class ScheduleOptions(Options):
         min_length=1, description="for each layer, the name of its scheme in schemes; repeated over layers"
     )
     schemes: dict[str, dict[str, Any]] = Field(
-        description="the section of each scheme, by a name of your choice; window: tokens that a token sees"
+        description="the section of each scheme, by a name you choose; window: tokens seen, or a share of L"
     )
 
 
@@ -38,8 +39,12 @@ class Schedule(Scheme):
         for name in dict.fromkeys(self.names):
             section = dict(options.schemes[name])
             window = section.pop("window", geometry.window)
+            if type(window) is float and 0 < window < 1:
+                window = max(1, round(window * geometry.context_length))
             if window is not None and (type(window) is not int or window < 1):
-                raise ConfigError(f"pos.schemes.{name}.window={window} must be a number of tokens, 1 or more")
+                raise ConfigError(
+                    f"pos.schemes.{name}.window={window} must be tokens, 1 or more, or a share of L"
+                )
             inner = replace(geometry, layers=self.names.count(name), window=window)
             scheme = build_scheme(section, inner, f"pos.schemes.{name}")
             if scheme.overrides("embed") or scheme.overrides("place"):
