@@ -48,7 +48,8 @@ def extrapolation(results: Results) -> Iterator[str]:
             for test in tests
         )
         parts = phrases((above, below, neither), readings)
-        text = "" if results.one_text else ", each arm on its own text,"
+        # The gain of one arm is tested over seeds only, so it holds for the scored documents.
+        text = " on this text" if results.one_text else ", each arm on its own text,"
         length = length_words(multiple(longest))
         yield f"From L to {length}, the loss in sliding windows{text} {'; it '.join(parts)}."
 
