@@ -104,6 +104,13 @@ def test_a_cell_is_a_number_or_a_text_but_no_formula(tmp_path):
     assert cells == ["-2.0", "true", "-1.5e3", "'-1+2", "'=A1", "'-inf"]
 
 
+def test_seeds_with_equal_values_have_no_interval():
+    """Three seeds that all use 64 tokens, or answer all questions, do not show that others would."""
+    equal: Row = {"a_mean": 1.0, "a_half_width": 0.0, "a_n": 3}
+    assert (cells.loss(equal, "a").text, cells.percent(equal, "a").text) == ("1.000", "100.0")
+    assert cells.loss(equal | {"a_half_width": 0.25}, "a").text == "1.000 ± 0.250"
+
+
 def test_a_row_has_three_cells_for_a_difference_and_none_for_other_objects():
     found = SimpleNamespace(arm="rope", gap=Difference(2, 0.5, 0.1, 0.01, None), losses=(1.0, 2.0), seen=True)
     row = {"arm": "rope", "gap_n": 2, "gap_mean": 0.5, "gap_half_width": 0.1, "seen": True}

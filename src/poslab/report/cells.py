@@ -123,8 +123,11 @@ def loss_column(family: str, k: float) -> Column:
 
 
 def _estimate(row: Row, key: str) -> tuple[float | None, float | None]:
-    """Return the mean over the seeds and the half-width of its interval."""
-    return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
+    """Return the mean over the seeds and the half-width of its interval.
+
+    Seeds with equal values, such as 32 right answers of 32, show no spread, and not that there is none.
+    """
+    return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width") or None
 
 
 def fewer(row: Row, key: str) -> str:
