@@ -79,6 +79,17 @@ def test_a_gain_within_the_noise_of_seeds_is_not_named(tmp_path):
         assert ("is shown to lower" in sentence) != named
 
 
+def test_a_gain_beyond_noise_is_named_beside_a_larger_one_within_noise(tmp_path):
+    for seed in range(3):
+        lines = {
+            "pi": (HIGH | {8.0: 2.2 + 0.5 * (seed - 1)}, 2.5),
+            "yarn": (HIGH | {8.0: 2.3 + 0.01 * seed}, 2.5),
+        }
+        write_rescaled(tmp_path, f"rope-{seed}", lines, seed=seed, config=rescaling_config("pi", "yarn"))
+    *_, sentence = sentences(gather("made_up", tmp_path, None))
+    assert sentence.startswith("With YaRN s=8 at evaluation, the loss of rope is 2.310 instead of 2.500")
+
+
 def test_a_rotation_of_some_seeds_is_compared_on_these_only(tmp_path):
     """For seed 0, which has it, the rotation is worse, though below the mean over all seeds."""
     config = rescaling_config("pi", "drop", steps=50)

@@ -90,7 +90,8 @@ def findings(results: Results) -> tuple[str, ...]:
 def in_short(results: Results) -> Iterator[str]:
     """Yield the best rotation for the reference at the tested length, and its loss at L.
 
-    With two or more seeds, add the interval of its gain over seeds. If that includes 0, name no rotation.
+    With two or more seeds, add the interval of its gain over seeds; rotations whose interval includes 0 do
+    not count.
     """
     family, tested = cells.nats_family(results), results.tested_multiple
     figure, label = f"{family}_{name(tested)}", results.reference.arm.label
@@ -98,20 +99,22 @@ def in_short(results: Results) -> Iterator[str]:
     trained, seeds = results.reference, results.reference.by_seed(figure)
     # A mean over other seeds would not be comparable.
     losses = [
-        (loss, line)
+        (loss, line, gap)
         for line in lines[1:]
-        if (loss := line.mean(figure)) and line.by_seed(figure).keys() == seeds.keys()
+        if (loss := line.mean(figure))
+        and line.by_seed(figure).keys() == seeds.keys()
+        and (gap := paired(line.by_seed(figure), seeds)) is not None
     ]
     if not losses or (as_trained := trained.mean(figure)) is None:
         return
-    lowest, best = min(losses, key=lambda pair: pair[0])
-    gap = paired(best.by_seed(figure), seeds)
-    if lowest >= as_trained or (gap is not None and gap.half_width is not None and not gap.decided):
+    lower = [item for item in losses if item[0] < as_trained and (item[2].decided or item[2].n == 1)]
+    lowest, best, gap = min(lower, key=lambda item: item[0], default=(as_trained, trained, None))
+    if gap is None:
         words = "No other rotation at evaluation is shown to lower the loss of"
         yield f"{words} {label} at {multiple(tested)}."
         return
     sure = ""
-    if gap is not None and gap.half_width is not None:
+    if gap.half_width is not None:
         sure = f" ({interval(gap.mean, gap.half_width, 3, sign=True)} nats over seeds, not corrected)"
     price, price_trained = (number(line.mean(f"{family}_{name(1)}")) for line in (best, trained))
     at_length = "" if tested == 1 else f", and {price} instead of {price_trained} at L"
