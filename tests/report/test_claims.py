@@ -96,7 +96,7 @@ def test_a_gain_with_an_interval_above_0_is_no_finding_after_correction(tmp_path
     assert (over["p"] < 0.05, over["claimed"]) == (True, False)
     (sentence,) = extrapolation(results)
     assert "on this text" in sentence  # the test is over seeds only
-    assert sentence.endswith("is not shown to change for alibi and rope.")
+    assert sentence.endswith("falls, but not after correction, for alibi and rope.")
     assert math.fsum(row["weight"] or 0 for row in tests) == pytest.approx(1.0)
     tested = next(row for row in tests if row["figure"] == "sliding_8x")
     shown = next(row for row in differences_sheet(results)[1] if row["primary"])

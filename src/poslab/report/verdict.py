@@ -3,12 +3,12 @@
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from poslab.analysis.claims import TARGET, TIME, gain
+from poslab.analysis.claims import TARGET, TIME, Claim, gain
 from poslab.analysis.comparisons import unlike
 from poslab.analysis.estimates import ArmFigures
 from poslab.analysis.protocols import counterpart, loss_at_length
 from poslab.analysis.results import Results
-from poslab.analysis.statistics import grouped
+from poslab.analysis.statistics import FALSE_ALARMS, grouped
 from poslab.config.text import counted, listing
 from poslab.record.measures import family, is_in_bits, multiple
 from poslab.report import cells
@@ -42,12 +42,23 @@ def extrapolation(results: Results) -> Iterator[str]:
     if tests := [test for test in results.claims if family(test.figure) == "context_gain"]:
         longest = tests[0].figure
         gains = {item.arm.label: item.mean(longest) or 0.0 for item in results.arms}
-        above, below, neither = "falls for", "rises for", "is not shown to change for"
-        readings = (
-            (neither if not test.holds else above if gains[test.arm] > 0 else below, test.arm)
-            for test in tests
+        order = falls, rises, falls_before, rises_before, neither = (
+            "falls for",
+            "rises for",
+            "falls, but not after correction, for",
+            "rises, but not after correction, for",
+            "is not shown to change for",
         )
-        parts = phrases((above, below, neither), readings)
+
+        def outcome(test: Claim) -> str:
+            falling = gains[test.arm] > 0
+            if test.holds:
+                return falls if falling else rises
+            if test.p < FALSE_ALARMS:
+                return falls_before if falling else rises_before
+            return neither
+
+        parts = phrases(order, ((outcome(test), test.arm) for test in tests))
         # The gain of one arm is tested over seeds only, so it holds for the scored documents.
         text = " on this text" if results.one_text else ", each arm on its own text,"
         length = length_words(multiple(longest))
@@ -93,8 +104,8 @@ def context_used(parts: Sequence[Results]) -> str:
     enough = f"; a context of {counted(round(max(used)[0]), 'token')} is enough" if fewer else ""
     return (
         f"{subject} seen to need a context of L: with half of it, the loss{remaining} rises by less than "
-        f"{GATE:g} nats{enough}. For an arm that does not need L, a loss that does not rise past L shows "
-        "little, but one that rises is a failure."
+        f"{GATE:g} nats{enough}. If an arm does not need L, a loss that stays the same past L shows little, "
+        "but a rise is a failure."
     )
 
 
