@@ -2,9 +2,7 @@
 
 from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows
-from poslab.analysis.signal import CHECKPOINTS, VALIDATION, Signal, signals
-from poslab.analysis.statistics import grouped
-from poslab.config.text import listing
+from poslab.analysis.signal import CHECKPOINTS, VALIDATION, signals
 from poslab.report import cells
 from poslab.report.document import Section, sheets_of
 from poslab.report.formatting import number, quantity
@@ -20,28 +18,7 @@ def section(results: Results) -> Section | None:
     if all(signal.seeds is None for signal in found):
         return None
     table = _table(results, list(map(vars, found)))
-    return Section("signal", TITLE, findings=_findings(found), tables=(table,), sheets=sheets_of(table))
-
-
-def _findings(found: tuple[Signal, ...]) -> tuple[str, ...]:
-    """Return which figures with two seeds separate an arm from the reference, and which separate none."""
-    decided = grouped((_title(signal.figure), signal.decides) for signal in found if signal.compared)
-    if not decided:
-        return ("No comparison has two shared seeds, so no figure is shown to separate arms.",)
-    always = listing([figure for figure, by_rung in decided.items() if all(by_rung)])
-    never = listing([figure for figure, by_rung in decided.items() if not any(by_rung)])
-    groups = ("an arm", always), ("no arm", never)
-    parts = [f"{arm} is separated from the reference in {figures}" for arm, figures in groups if figures]
-    where = "At this budget"
-    if found[0].share is not None:
-        single = any(not signal.compared for signal in found)
-        where = f"At every size and budget{' with two seeds or more' if single else ''}"
-    return (f"{where}, with each figure tested by itself, {'; '.join(parts)}.",) if parts else ()
-
-
-def _title(figure: str) -> str:
-    title = TITLES.get(figure) or cells.figure_title(figure)
-    return title[0].lower() + title[1:]
+    return Section("signal", TITLE, tables=(table,), sheets=sheets_of(table))
 
 
 def _table(results: Results, rows: Rows) -> Table:
