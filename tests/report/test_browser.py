@@ -94,6 +94,7 @@ def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
     rows = read(report / f"{figure}.csv")
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     found: dict[str, list[str]] = {}
+    uneven = len({row["n"] for row in rows}) > 1  # otherwise the number of seeds is the same at every point
     for row in rows:
         if "multiple" in row:
             x = multiple(float(row["multiple"]))
@@ -101,7 +102,8 @@ def in_the_sheet(report: Path, figure: str) -> dict[str, list[str]]:
             x = quantity(float(row.get("tokens") or row["tokens_seen"]))
         cells = found.setdefault(x, [DASH] * len(arms))
         half = float(row["half_width"]) if row["half_width"] else None
-        cells[arms.index(row["arm"])] = f"{interval(float(row['mean']), half)} (n = {row['n']})"
+        n = f" (n = {row['n']})" if uneven else ""
+        cells[arms.index(row["arm"])] = f"{interval(float(row['mean']), half)}{n}"
     return found
 
 

@@ -41,6 +41,7 @@ class Figure {
     this.charts = data.map((chart) => new Chart(this, chart, plots[chart.panel]));
     if (this.charts.every((chart) => chart.few)) this.marks(legend);
     this.outputs = new Map([...legend.querySelectorAll("button")].map((b) => [number(b), b.querySelector("output")]));
+    this.uneven = new Set(data.flatMap((chart) => chart.series.flatMap((s) => s.n.filter((_, i) => s.mean[i] != null)))).size > 1;
     const texts = data.flatMap((chart) => chart.series.flatMap((s) => s.mean.map((_, i) => this.value(s, i))));
     const longest = texts.reduce((longer, text) => (text.length > longer.length ? text : longer), "");
     legend.style.setProperty("--value", `${Math.ceil(textWidth(longest, 13)) + 2}px`); // reserves room, so that nothing moves with the pointer
@@ -87,7 +88,7 @@ class Figure {
 
   value(s, i) {
     if (s.mean[i] == null) return DASH;
-    return `${interval(s.mean[i], s.half[i])} (n = ${s.n[i]})`;
+    return `${interval(s.mean[i], s.half[i])}${this.uneven ? ` (n = ${s.n[i]})` : ""}`;
   }
 
   read(chart, u) { // the values under the cursor
