@@ -15,7 +15,7 @@ from poslab.analysis.results import Results
 from poslab.analysis.sheets import Row, Rows, Sheet
 from poslab.config.text import counted, listing, plain
 from poslab.record.reader import Run
-from poslab.report.cells import arm_column, distinct
+from poslab.report.cells import arm_column
 from poslab.report.document import Origin
 from poslab.report.formatting import DASH
 from poslab.report.tables import Cell, Column, Table
@@ -71,7 +71,7 @@ def _setting(row: Row, key: str) -> Cell:
 
 
 def _all(results: Results, value: Callable[[Run], str]) -> str:
-    return distinct(map(value, results.finished), 4)
+    return "; ".join(dict.fromkeys(filter(None, map(value, results.finished))))  # values contain commas
 
 
 def _model(run: Run) -> str:

@@ -171,7 +171,7 @@ def table(results: Results) -> Table:
     )
     caption = (
         "Arm minus the reference on the same text, paired by seed, with 95 % intervals. Tests are corrected "
-        "over the claims of all texts. There is no mean over texts, since so few give no interval."
+        "over the claims of all texts."
     )
     return Table("Answer", caption, columns, rows(results), ("texts.csv",))
 
