@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -76,6 +77,8 @@ def test_two_arms_cross_if_both_gaps_exclude_0_with_opposite_signs(tmp_path):
     assert cross.gap_before.mean == pytest.approx(-0.05, abs=0.01)
     assert cross.gap_after.mean == pytest.approx(0.1, abs=0.01)
     assert looked_at == 6 * 3  # pairs of arms times pairs of budgets
+    of_another_length = replace(rungs, contenders=(*rungs.contenders, "rope L=64"))  # in no rung
+    assert of_another_length.compared == rungs.compared  # so no column of dashes
     # At first t5 is below rope, but alibi is not: two of six pairs are ordered otherwise than at the end.
     assert rungs.rungs[0].order(LOSS)[0] == "t5"
     first, last = (agreement(rungs, rungs.rungs[end], LOSS) for end in (0, -1))

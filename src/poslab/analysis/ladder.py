@@ -76,8 +76,9 @@ class Ladder:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The contenders that are compared with the reference."""
-        return tuple(label for label in self.contenders if label != self.reference)
+        """The contenders that are compared with the reference in at least one rung."""
+        arms = {label for rung in self.rungs for label in rung.arms}
+        return tuple(label for label in self.contenders if label in arms and label != self.reference)
 
     def seeds(self, figure: str) -> list[int]:
         """Return the distinct numbers of seeds behind the gaps to the reference, the smallest first."""
