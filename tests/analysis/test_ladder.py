@@ -198,7 +198,7 @@ def test_one_deviating_size_is_no_trend_and_a_curve_has_no_slope(tmp_path):
     assert not bent.along_a_line
     assert bent.change.mean == pytest.approx(-0.19, abs=1e-3)
     assert bent.reading == "shrinks"  # from the first to the last
-    assert "Not on a line" in section(gather("made_up", tmp_path, None)).findings[0]
+    assert "on no line" in section(gather("made_up", tmp_path, None)).findings[0]
 
 
 def test_a_last_rung_of_one_seed_keeps_the_seeds_of_the_others(tmp_path):

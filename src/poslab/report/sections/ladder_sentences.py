@@ -120,7 +120,8 @@ def _trends(rungs: Ladder, figure: str, trends: Sequence[Trend]) -> str:
     parts = "; ".join(phrases(TRENDS.values(), zip(readings, labels, strict=True), len(trends)))
     place = f"{cells.figure_place(figure)}{spans[0] if shared else ''}"
     bent = [found.arm for found in trends if found.seen and not found.along_a_line]
-    notes = f" Not on a line in the logarithm of compute: {listing(bent, len(bent))}." if bent else ""
+    no_slope = "No slope, as the gaps are on no line in the logarithm of compute"
+    notes = f" {no_slope}: {listing(bent, len(bent))}." if bent else ""
     held = [found.arm for found in trends if found.along_a_line and found.per_tenfold_share]
     notes += f" Slopes at the same tokens per parameter: {listing(held, len(held))}." if held else ""
     return f"Gap to {rungs.reference} {place}: {parts}.{notes}"
