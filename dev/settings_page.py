@@ -20,8 +20,8 @@ def page(conf: Path) -> str:
     lines = [
         "# Settings",
         "",
-        "Every setting of `python train.py` with its default and meaning. `python train.py --help settings`",
-        "prints the same in the terminal, and `--help trainer` one group.",
+        "Every setting of `python train.py` with its meaning and its default, which is that of `model=nano`.",
+        "`python train.py --help settings` prints the same in the terminal, and `--help trainer` one group.",
         "`python dev/settings_page.py > docs/settings.md` writes this page.",
         "An option of a group sets several settings at once: `pos=alibi` is the file conf/pos/alibi.yaml.",
         "",

@@ -20,8 +20,7 @@ def test_help_lists_a_group_a_setting_or_all(tmp_path):
             assert row.values, row.name
             assert f"\n{row.name}" in f"\n{everything.stdout}"
     one = called("--help", "trainer.max_steps", cwd=tmp_path).stdout
-    assert one.startswith("trainer.max_steps=400, ")
-    assert "5000 (micro), 3000 (task)\n" in one
+    assert one.startswith("trainer.max_steps=400\n")
     assert "optimizer steps" in one
     trainer = called("--help", "trainer", cwd=tmp_path).stdout
     assert "trainer.beta2" in trainer

@@ -40,7 +40,6 @@ PARTS: dict[str, tuple[str, Any, str]] = {
 }
 NULL = "null"
 BY_OPTION = "set by its option"
-LONGEST_DEFAULT = 60  # characters
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Setting:
 
     name: str  # trainer.max_steps
     values: str  # its type and range, or its choices
-    default: str  # the value under the default options, then values of other sizes: `2, 4 (medium)`
+    default: str  # the value under the default options
     description: str
     owners: tuple[str, ...] = ()  # the modules that have it, if only some of the group have: rope, xpos
 
@@ -115,18 +114,15 @@ def _options(group: str, conf: Conf) -> dict[str, dict[str, Any]]:
 
 
 def _default_of(name: str, owners: list[str], conf: Conf) -> str:
-    """Return the default of these modules; if it differs by option, all values, or BY_OPTION if too long."""
+    """Return the default of these modules, or BY_OPTION if their option files differ in it."""
     group, key = name.partition(".")[0], name.rpartition(".")[2]
     by_option = {
         option: _text(section[key])
         for option, section in _options(group, conf).items()
         if section.get(PARTS[group][0]) in owners and key in section
     }
-    preferred = {option: value for option, value in by_option.items() if option in owners} or by_option
-    if len(set(preferred.values())) <= 1:
-        return next(iter(preferred.values()), "")
-    named = ", ".join(f"{value} ({option})" for option, value in preferred.items())
-    return named if len(named) <= LONGEST_DEFAULT else BY_OPTION
+    preferred = {value for option, value in by_option.items() if option in owners} or {*by_option.values()}
+    return next(iter(preferred), "") if len(preferred) <= 1 else BY_OPTION
 
 
 def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Setting:
@@ -134,23 +130,10 @@ def _setting(name: str, field: FieldInfo, defaults: Mapping[str, str]) -> Settin
 
 
 def _defaults(conf: Path) -> dict[str, str]:
-    """Return the settings of a run without arguments; append the values of sizes that differ."""
-    sizes = sorted(path.stem for path in (conf / "model").glob("*.yaml"))
+    """Return the settings of a run without arguments."""
     with hydra.initialize_config_dir(str(conf.resolve()), version_base="1.3"):
-        composed = [
-            hydra.compose("config", chosen) for chosen in ([], *([f"model={size}"] for size in sizes))
-        ]
-    sections: list[Any] = [OmegaConf.to_container(config, resolve=True) for config in composed]
-    default, *by_size = ({**section, **flat_settings(section)} for section in sections)
-    texts: dict[str, str] = {}
-    for name, value in default.items():
-        differing: dict[str, list[str]] = {}
-        for size, values in zip(sizes, by_size, strict=True):
-            if values[name] != value:
-                differing.setdefault(_text(values[name]), []).append(size)
-        exceptions = (f"{text} ({', '.join(sizes)})" for text, sizes in differing.items())
-        texts[name] = ", ".join([_text(value), *exceptions])
-    return texts
+        composed: Any = OmegaConf.to_container(hydra.compose("config"), resolve=True)
+    return {name: _text(value) for name, value in {**composed, **flat_settings(composed)}.items()}
 
 
 def _text(value: Any) -> str:
