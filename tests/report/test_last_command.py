@@ -7,8 +7,6 @@ import pytest
 
 import poslab
 from poslab.analysis.results import gather
-from poslab.commands.report import main
-from poslab.record.reader import ReportError
 from poslab.record.study_list import UNNAMED, enlist
 from poslab.report.sections.contents import document
 from poslab.report.write import write_report
@@ -42,7 +40,7 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home)
     assert float(earlier["sliding_8x"]) == pytest.approx(2.06)
     page = report.page.read_text()
     title = "t5 and rope, one run each"
-    for shown in (f"<title>{title}", f"<h1>{title}</h1>", "earlier=true", SECOND):
+    for shown in (f"<title>{title}", f"<h1>{title}</h1>", "study=NAME", SECOND):
         assert shown in page
     assert page.index("<summary>Earlier runs</summary>") > page.index('id="made"')
     assert not any(gone in page for gone in (FIRST, "Which one?"))
@@ -55,35 +53,14 @@ def test_the_runs_of_the_last_command_are_compared_and_earlier_ones_listed(home)
     assert FIRST in report.page.read_text()
 
 
-def test_all_runs_are_reported_together_on_request(home, monkeypatch, capsys):
-    monkeypatch.chdir(home)
-    assert main([f"study={UNNAMED}", "earlier=true"]) == 0
-    folder = home / "reports" / UNNAMED
-    assert {row["run"] for row in read(folder / "summary.csv")} == {"rope", "alibi", "t5"}
-    assert not (folder / "earlier.csv").exists()
-    (again,) = [row["value"] for row in read(folder / "facts.csv") if row["key"] == "report_command"]
-    assert " earlier=true " in again
-    give(home / "runs", FIRST, ["rope", "alibi"], study="mine", reference="rope width 64")
-    capsys.readouterr()
-    assert main(["study=mine", "earlier=true"]) == 2
-    assert "always covers all runs" in capsys.readouterr().err
-    assert main(["study=mine"]) == 0
-    assert "rope width 64" in capsys.readouterr().out  # which is no arm
-
-
 def test_in_a_named_study_the_runs_of_all_commands_count(tmp_path):
-    give(tmp_path, FIRST, ["rope", "alibi"], study="mine", reference="alibi")
+    give(tmp_path, FIRST, ["rope", "alibi"], study="mine", reference="rope width 64")
     give(tmp_path, SECOND, ["t5", "rope"], study="mine")
-    made = document(gather("mine", tmp_path, None))
+    results = gather("mine", tmp_path, None)
+    assert "rope width 64 is no arm of this study; compared with rope." in results.reference_warning
+    made = document(results)
     assert [row["scheme"] for row in terminal_rows(made)] == ["rope", "alibi", "t5"]
     assert (made.title, "earlier" in made.sheets) == ("mine", False)
-
-
-def test_if_the_last_command_has_no_finished_run_earlier_ones_are_named(home):
-    write_run(home / "runs", "fire", pos="fire", study=UNNAMED, status="failed", reason="out of memory")
-    enlist(home / "runs" / UNNAMED, ["fire"], "python train.py pos=fire")
-    with pytest.raises(ReportError, match="earlier=true for the 3 runs of earlier commands"):
-        write_report(UNNAMED, home / "runs", home / "reports")
 
 
 def test_the_default_study_is_that_of_the_configuration():

@@ -99,8 +99,7 @@ def _cell(value: Any) -> Value:
 
 def report_command(results: Results) -> str:
     """Return the command line that writes this report from the runs' records."""
-    options = [results.subject.option, *(["earlier=true"] if results.subject.earlier else [])]
-    options += [f"reference={results.reference.arm.label}"]
+    options = [results.subject.option, f"reference={results.reference.arm.label}"]
     options += [] if results.primary is None else [f"primary={results.primary}"]
     return f"{typed('report')} {' '.join(map(shlex.quote, options))}"
 

@@ -24,7 +24,7 @@ from poslab.analysis.learning_rates import Tuning, tunings
 from poslab.analysis.protocols import both_protocols, choose_primary, loss_at_length
 from poslab.analysis.rescalings import Lines, rescaled_arms
 from poslab.analysis.statistics import grouped
-from poslab.config.text import counted, plain
+from poslab.config.text import plain
 from poslab.measures import figures as measured_figures
 from poslab.measures import joined
 from poslab.record import measures
@@ -40,7 +40,6 @@ class Subject:
 
     name: str
     option: str  # study=a,b
-    earlier: bool = False  # whether runs of earlier commands count as well as those of the last command
 
 
 @dataclass(frozen=True)
@@ -199,9 +198,9 @@ def gather(study: str, runs: Path, reference: str | None, primary: str | None = 
     return figures(load_available(study, runs, None), subject_of(study), reference, primary)
 
 
-def subject_of(study: str, earlier: bool = False) -> Subject:
+def subject_of(study: str) -> Subject:
     """Return the subject for a study, or for several with commas between their names."""
-    return Subject(study.replace(",", "+"), f"study={study}", earlier)
+    return Subject(study.replace(",", "+"), f"study={study}")
 
 
 def figures(
@@ -334,7 +333,8 @@ def _figures(
 
 def _earlier(records: tuple[Records, ...], multiples: tuple[float, ...]) -> tuple[dict[str, Value], ...]:
     """Return the rows of runs of earlier commands, with labels that are unique in the study."""
-    all_runs, every_arm = arms([record.whole() for record in records])
+    together = [replace(record, runs=(*record.earlier, *record.runs)) for record in records]
+    all_runs, every_arm = arms(together)
     names = {run.name for record in records for run in record.earlier}
     label_of = {run.name: arm.label for arm in every_arm for run in arm.runs}
     return tuple(row(run, label_of.get(run.name), multiples) for run in all_runs if run.name in names)
@@ -351,8 +351,6 @@ def _no_runs(records: Records) -> str:
     again = "run its command again"
     if {run.status for run in compared} == {"diverged"}:
         again = "the same command does not repeat them: choose another trainer.learning_rate"
-    if records.earlier:
-        again += f", or add earlier=true for the {counted(len(records.earlier), 'run')} of earlier commands"
     return f"study={records.study} has no finished run: {', '.join(counts)}; {again}"
 
 

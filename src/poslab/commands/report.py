@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from poslab.commands.verb import verb
 from poslab.config.errors import UserError
 from poslab.config.installation import typed
-from poslab.record.study_list import UNNAMED
 
 if TYPE_CHECKING:
     from poslab.report.write import Kit, Report
@@ -16,7 +15,7 @@ USAGE = """\
 Write the report of a study from the records of its runs, without training anything.
 
   {command} [study=NAME[,NAME...]] [runs=DIR] [reports=DIR] [reference=LABEL] [primary=FIGURE]
-      [earlier=true] [keep=true] [paper=true [columns=NAME,...]]
+      [keep=true] [paper=true [columns=NAME,...]]
   {command} checkpoint=PATH[,PATH...] [reports=DIR] [reference=LABEL] [primary=FIGURE]
   {command} source=wandb study=NAME[,NAME...] [project=NAME] [entity=NAME]
 
@@ -24,8 +23,6 @@ Write the report of a study from the records of its runs, without training anyth
               default: the one with the newest record
   runs        the folder of the records (runs/<study>/<run>/, or archived as runs/<study>/records.tar.xz);
               default: runs, and reports/<study>/records.tar.xz if a study has no records there
-  earlier     true: the report of study={unnamed} covers the runs of all earlier commands without study=, not
-              only those of the last command; the report of any other study always covers all runs
   keep        true: archive the study's records beside its report, without weights and logs, as
               reports/<study>/records.tar.xz, so that the report can be written without runs/; every later
               report of the study in that folder then updates the archive
@@ -46,12 +43,12 @@ Write the report of a study from the records of its runs, without training anyth
   primary     the loss to test: primary=sliding_8x is the loss in sliding windows of 8 L, primary=loss_8x in
               non-overlapping windows; default: the one that the (first) study names, else sliding windows of
               8 L, or of the longest shorter length at which the reference was evaluated
-""".replace("{unnamed}", UNNAMED)
+"""
 RECORDS = ("study", "runs", "checkpoint", "source", "project", "entity")  # keys that select the runs
-KEYS = (*RECORDS, "reports", "reference", "primary", "earlier", "keep", "paper", "columns")
+KEYS = (*RECORDS, "reports", "reference", "primary", "keep", "paper", "columns")
 
 
-@verb("report", USAGE, KEYS, flags=("earlier", "keep", "paper"))
+@verb("report", USAGE, KEYS, flags=("keep", "paper"))
 def main(options: dict[str, str]) -> int:
     """Write the report and show its table."""
     for conflict in _conflicts(options):
@@ -96,12 +93,9 @@ def _report(options: dict[str, str]) -> "Report":
                 f"no records in {runs}; train a study first: {typed('train')} -m pos=rope,alibi"
             )
         options["study"] = known[0]
-    study = options["study"]
-    if "earlier" in options and UNNAMED not in study.split(","):
-        raise ReportError(f"earlier=true is for study={UNNAMED}: study={study} always covers all runs")
-    more = {name: name in options for name in ("keep", "earlier")}
+    study, keep = options["study"], "keep" in options
     with working:
-        return write_report(study, runs, reports, reference, primary, archives=archives, kit=kit, **more)
+        return write_report(study, runs, reports, reference, primary, archives=archives, kit=kit, keep=keep)
 
 
 def _paper(options: dict[str, str]) -> "Kit | None":
@@ -154,7 +148,7 @@ def _conflicts(options: dict[str, str]) -> Iterator[str]:
         yield "columns= is for the table of a paper: add paper=true"
     if "keep" in options and "," in options.get("study", ""):
         yield "keep=true archives the records of one study beside its report: use it for one study at a time"
-    for key in ("study", "runs", "earlier", "source", "keep"):
+    for key in ("study", "runs", "source", "keep"):
         if "checkpoint" in options and key in options:
             yield f"checkpoint= already names the runs: leave {key}= out"
     if "source" in options and "study" not in options:

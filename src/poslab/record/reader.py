@@ -169,17 +169,6 @@ class Records:
     archive: Path | None = None  # the file that they were read from; None: the run directories
     # In the study of commands without study=, runs of earlier commands: listed, but not compared.
     earlier: tuple[Run, ...] = ()
-    earlier_commands: tuple[str, ...] = ()
-
-    def whole(self) -> "Records":
-        """Return the records with the runs of earlier commands added to those that are compared."""
-        return replace(
-            self,
-            runs=(*self.earlier, *self.runs),
-            commands=(*self.earlier_commands, *self.commands),
-            earlier=(),
-            earlier_commands=(),
-        )
 
 
 def load(study: str, runs: Path) -> Records:
@@ -216,7 +205,6 @@ def load_study(folder: Path, several: bool = False) -> Records:
         listed.question,
         listed.primary,
         earlier=tuple(run for run in runs if latest and run.directory not in latest),
-        earlier_commands=listed.commands[:-1] if latest else (),
     )
 
 

@@ -60,7 +60,6 @@ def write_report(
     archives: Path | None = None,
     keep: bool = False,
     kit: Kit | None = None,
-    earlier: bool = False,
 ) -> Report:
     """Write the report of `runs`/`study` to `reports`/`study`, using only its records.
 
@@ -70,9 +69,8 @@ def write_report(
     archives beside them: a study without records in `runs` is read from its archive there. With `keep`, the
     study's records are archived beside its report. Without it, an existing archive is still updated, unless
     it has runs that the folder lacks. `kit` writes more files beside the report, such as the parts of a
-    paper. With `earlier`, the runs of all commands count, otherwise only those of the last command.
-    Raises ReportError, one line with the remedy, if there is no such study, finished run, arm or figure, if
-    the records cannot be archived, or if their archive is damaged.
+    paper. Raises ReportError, one line with the remedy, if there is no such study, finished run, arm or
+    figure, if the records cannot be archived, or if their archive is damaged.
     """
     path = reports / study / ARCHIVE
     packed = None
@@ -84,9 +82,7 @@ def write_report(
         raise ReportError(f"keep=true archives one study, and {runs} has no records of {plain(study, 60)!r}")
     else:
         records = load_available(study, runs, archives)
-    if earlier:
-        records = tuple(record.whole() for record in records)
-    results = figures(records, subject_of(study, earlier), reference, primary)
+    results = figures(records, subject_of(study), reference, primary)
     if packed is None:
         notices = [
             f"The records of study={record.study} come from the archive {record.archive}."

@@ -16,7 +16,6 @@ from poslab.analysis.sheets import (
     sheet,
     summary_sheet,
 )
-from poslab.config.installation import typed
 from poslab.config.text import plain, rate_text
 from poslab.record.measures import is_in_bits, name
 from poslab.record.reader import Run
@@ -316,7 +315,7 @@ def earlier(results: Results) -> Section | None:
     ]
     caption = (
         "Runs of earlier commands in the same folder, which no figure above includes; losses in nats per "
-        f"token. {typed('report')} {results.subject.option} earlier=true reports on all runs together."
+        "token. To compare them too, repeat both commands with study=NAME: no run is trained again."
     )
     table = Table("Earlier runs", caption, tuple(columns), results.earlier, ("earlier.csv",), folded=True)
     return Section("earlier", "Earlier runs", tables=(table,), sheets={"earlier": sheet(results.earlier)})
