@@ -43,7 +43,7 @@ class Table:
     sources: tuple[str, ...]  # the CSV file with the figures in full, and in some tables one by run
     grouped: bool = False  # whether rows with the same first cell are grouped under it
     folded: bool = False  # whether the page shows only the title until a reader opens the table
-    in_markdown: bool = True  # whether report.md has the rows; otherwise it only names the CSV file
+    in_markdown: bool = True  # whether report.md has the table
 
     @cached_property
     def rows(self) -> tuple[tuple[Cell, ...], ...]:

@@ -72,6 +72,10 @@ def _warnings_of(results: Results) -> Iterator[str]:
         if apart := [item.arm.label for item in results.arms if item.rows and item.arm.label not in compared]:
             lacking = f"No other arm, or no {rungs.reference}, is comparable at the same size and budget"
             yield f"{lacking}, so these arms are in no order and no trend: {listing(apart)}."
+        yield (
+            "Figures that compare all arms at once, such as tokens to target, compare them with "
+            f"{results.reference.arm.label}, also across sizes and budgets."
+        )
     yield from _differences(finished, bool(results.texts), rungs is not None)
     yield from _untrained(finished)
     yield from _far_from_normal(results)

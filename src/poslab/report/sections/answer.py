@@ -27,6 +27,7 @@ from poslab.report.held_out import HELD_OUT, held_out
 from poslab.report.sections import ladder as by_budget
 from poslab.report.sections import ladder_sentences, longer, pretrained, texts
 from poslab.report.sections.convergence import validation_chart
+from poslab.report.sections.cost import unsteady
 from poslab.report.sections.extrapolation import tested_chart
 from poslab.report.sections.rescalings import in_short
 from poslab.report.study_tables import StudyTables
@@ -252,6 +253,7 @@ def belief(results: Results) -> list[tuple[str, str]]:
         ("Models", "" if trained else f"{size}, trained elsewhere"),
         ("Early training", early if is_early else ""),
         ("L", f"{cells.span([count(n) for n in sorted(run.context_length for run in finished)])} tokens"),
+        ("Speed", "not compared: uneven, as when other work is running" if unsteady(results) else ""),
     )
     return [(label, value) for label, value in known if value]
 

@@ -62,7 +62,7 @@ def facts(results: Results) -> list[tuple[str, str]]:
 def _settings_table(results: Results, keys: Sequence[str], rows: Rows) -> Table:
     """Return the table of the configuration keys in which the arms differ."""
     columns = (arm_column(results), *(Column(key, key, _setting, number=False) for key in keys))
-    return Table("Settings in which the arms differ", "", columns, rows, ("settings.csv",), in_markdown=False)
+    return Table("Settings in which the arms differ", "", columns, rows, ("settings.csv",))
 
 
 def _setting(row: Row, key: str) -> Cell:
