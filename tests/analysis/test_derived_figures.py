@@ -2,13 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
+import torch
 
 import poslab.measures
 from poslab.analysis.results import gather
 from poslab.config.schema import ConfigError
 from poslab.loggers.send.charts import chart_rows
-from poslab.measures import Measurement, figures_of
+from poslab.measures import Measurement, figures_of, plain_row
 from poslab.record.reader import load
 from poslab.record.schema import EXTRAPOLATION
 from poslab.report.study_tables import StudyTables
@@ -74,6 +76,8 @@ def test_figures_that_are_not_a_row_per_run_are_refused(tmp_path, monkeypatch, s
     [
         (lambda curve: curve["sum"], "a Series"),
         (lambda curve: curve.set_axis([0] * len(curve)), "0 twice in its index"),
+        (lambda curve: curve.assign(kind="nats"), "text in the column kind"),
+        (lambda curve: curve.assign(run=1), "a column named run"),
     ],
 )
 def test_a_curve_that_breaks_its_contract_is_refused(tmp_path, monkeypatch, wrong, named):
@@ -94,6 +98,37 @@ def test_a_curve_that_breaks_its_contract_is_refused(tmp_path, monkeypatch, wron
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match=named):
         [*chart_rows(load("made_up", tmp_path).runs[0])]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value"),
+    [("columns", ("pos", "nll")), ("axis", "n"), ("axis", "arm"), ("chapter", "text")],
+)
+def test_a_name_that_reports_use_is_refused_for_a_column_an_axis_or_a_chapter(attribute, value):
+    """The report replaced such a column by its own of that name, and left out a section in no chapter."""
+    with pytest.raises(ConfigError, match=rf"Named\.{attribute} cannot be (pos|n|arm|text)$"):
+        type("Named", (Measurement,), {"columns": ("x",), attribute: value})
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"x": 1, "y": 2, "z": 3},
+        {"x": 1},
+        {"x": torch.zeros(2), "y": 2},
+        {"x": 1, "y": np.zeros(3)},
+        "x",  # of a DataFrame or a mapping in place of rows
+    ],
+)
+def test_a_row_that_does_not_fit_the_columns_names_its_measurement(row):
+    """A cell that was left out was stored as an empty one, without a word."""
+
+    class Plain(Measurement):
+        columns = "x", "y"
+
+    assert plain_row(Plain(), {"x": torch.ones(()), "y": np.int64(2)}) == {"x": 1.0, "y": 2}
+    with pytest.raises(ValueError, match=r"measurement test_derived_figures: .* for each of x, y$"):
+        plain_row(Plain(), row)
 
 
 def test_a_slash_in_the_name_of_a_line_makes_no_folder(tmp_path, monkeypatch):

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from poslab.report.study_tables import StudyTables
     from poslab.report.tables import Table
 
+# Columns that reports add to a measurement's table, and to the means of its curve.
+BESIDE_COLUMNS = frozenset({"arm", "run", "pos", "attention", "seed"})
+BESIDE_AXIS = frozenset({"n", "mean", "half_width", "lowest", "highest"})
+CHAPTERS = frozenset({"past", "learning", "what"})
+
 Row = Mapping[str, Any]
 Result = TypeVar("Result")
 
@@ -84,6 +89,13 @@ class Measurement:
         cls.family = cls.__dict__.get("family", cls.name)
         if "table" not in cls.__dict__:
             cls.table = TableSchema(f"{cls.name}.csv", cls.columns)
+        for attribute, wrong in (
+            ("columns", {*cls.table.columns} & BESIDE_COLUMNS),
+            ("axis", {cls.axis} & (BESIDE_COLUMNS | BESIDE_AXIS)),
+            ("chapter", {cls.chapter} - CHAPTERS),
+        ):
+            if wrong:
+                raise ConfigError(f"{cls.__name__}.{attribute} cannot be {', '.join(sorted(wrong))}")
 
     def wanted(self, config: RunConfig) -> bool:
         """Return whether runs with this configuration are measured."""
@@ -92,8 +104,9 @@ class Measurement:
     def measure(self, trained: Trained) -> Iterable[Row] | None:
         """Return the rows of the table, or None if the model has nothing to measure: no table is written.
 
-        Record sums with their counts, not means, so that figures can be pooled. A measurement that only adds
-        figures from another one's table, such as `table = EXTRAPOLATION`, does not override this method.
+        Each row has all `columns`. Record sums with their counts, not means, so that figures can be pooled.
+        A measurement that only adds figures from another one's table, such as `table = EXTRAPOLATION`, does
+        not override this method.
         """
         return None
 
@@ -208,12 +221,16 @@ def curve_of(measurement: Measurement, table: "pandas.DataFrame") -> "pandas.Dat
         raise _wrong(measurement, "curve", f"a {type(curve).__name__}")
     if twice := curve.index[curve.index.duplicated()].tolist():
         raise _wrong(measurement, "curve", f"a DataFrame with {twice[0]!r:.60} twice in its index")
+    if words := {*curve.columns}.difference(curve.select_dtypes(["number", "bool"]).columns):
+        raise _wrong(measurement, "curve", f"text in the column {min(map(str, words))}")
+    if taken := {"arm", "run", measurement.axis} & {*curve.columns}:
+        raise _wrong(measurement, "curve", f"a column named {min(taken)}")
     return curve
 
 
 CONTRACTS = {
     "summarise": "one row per run and the runs' names as its index",
-    "curve": "numbers only, and each x once in its index",
+    "curve": "numbers only, each x once in its index, and no column named arm, run or as the axis",
 }
 
 
@@ -227,6 +244,21 @@ def cell(value: Any) -> Value:
     """Return a cell of a DataFrame as a plain value; a number that is not finite becomes None."""
     plain: Value = plain_value(value)
     return None if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def plain_row(measurement: Measurement, row: Row) -> dict[str, Any]:
+    """Return a row of the table with plain values. Raise ValueError if it does not fit the columns."""
+    columns, optional = {*measurement.table.columns}, measurement.table.optional
+    try:
+        plain = {column: plain_value(value) for column, value in row.items()}
+    except (AttributeError, RuntimeError, ValueError):  # not a mapping, or an array in place of a number
+        plain = {}
+    if not columns <= plain.keys() <= columns.union(optional):
+        raise ValueError(
+            f"measurement {measurement.name}: `measure` returned the row {row!r:.80}: return a mapping with "
+            f"one number or text for each of {', '.join(measurement.table.columns)}"
+        )
+    return plain
 
 
 def plain_value(value: Any) -> Any:

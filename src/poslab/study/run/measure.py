@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from poslab.evaluation.losses import evaluating
-from poslab.measures import Trained, plain_value, wanted
+from poslab.measures import Trained, plain_row, wanted
 from poslab.model.gpt import GPT
 from poslab.record.writer import RunRecord
 from poslab.study.display.run_bar import RunDisplay
@@ -60,7 +60,6 @@ def measure(job: Job, gpt: GPT, record: RunRecord | None, display: RunDisplay, s
             table = measurement.measure(trained)
             rows = None if table is None else list(table)  # in every process, even if it writes no record
         if rows is not None and record is not None:
-            plain = ({column: plain_value(value) for column, value in row.items()} for row in rows)
-            record.write_table(measurement.table, plain)
+            record.write_table(measurement.table, [plain_row(measurement, row) for row in rows])
     if record is not None:
         record.update(seconds_evaluation=time.perf_counter() - started - recalibration)
