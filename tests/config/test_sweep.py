@@ -10,7 +10,9 @@ from omegaconf import OmegaConf
 from poslab.config.compose import command_line, sections
 from poslab.config.installation import conf_folder
 from poslab.config.option_files import Conf, installed_conf, load
+from poslab.config.schema import ConfigError
 from poslab.config.sweep import Composer, for_each_run
+from poslab.objectives import build_objective
 from poslab.study.run.start import request_of
 from support.models import CONF
 
@@ -102,6 +104,20 @@ def test_a_setting_of_swept_tasks_is_left_to_the_runs():
     """For the study itself Hydra composes no task."""
     given = ["-m", "task=copy,sort", "objective.samples=4"]
     assert for_each_run(given, installed_conf()) == [*given[:2], "objective.samples=choice(4)"]
+
+
+def test_a_label_in_the_file_of_an_objective_is_refused(tmp_path):
+    """It has no effect there, since only schemes and attentions are in the names of all arms."""
+    folder = shutil.copytree(CONF, tmp_path / "conf")
+    (folder / "objective/named.yaml").write_text("kind: causal\nlabel: next token\n")
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        composer = Composer(
+            lambda overrides: compose("config", overrides=overrides, return_hydra_config=True)
+        )
+        read = composer.composed(["objective=named"])
+    asked = request_of(read.settings, read.choices, ["objective=named"], Conf((folder,)))
+    with pytest.raises(ConfigError, match=r"objective\.label is not a setting"):
+        build_objective(asked.config.objective)
 
 
 def test_a_label_in_an_option_file_names_the_arm_and_changes_no_result(tmp_path):

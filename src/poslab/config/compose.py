@@ -21,6 +21,7 @@ from poslab.config.text import is_secret, override_text, without_secrets
 GROUPS = ("model", "data", "objective", "trainer", "evaluate", "probe")
 # Groups with settings that the module of the chosen option defines.
 PARTS = ("pos", "attention", "data", "objective")
+LABELLED = ("pos", "attention")  # groups with options whose file may set a `label`
 
 FILES = ("sweep", "task", "recipe")  # groups with files that set several sections
 
@@ -44,6 +45,8 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
     for group in PARTS:
         known = choices[group] in conf.options(group)
         read[group] = _as_written(read[group], load(conf.file(group, choices[group])) if known else {})
+        if group in LABELLED:
+            read[group].pop(LABEL, None)
     config = check(Config, read, "")
     for key in filter(is_secret, flat_settings(config.callbacks)):
         raise ConfigError(
@@ -60,13 +63,12 @@ def request_from(settings: Mapping[str, Any], choices: Mapping[str, str], conf: 
 
 
 def _as_written(section: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section without its label, with 1e6 as 1000000 if its file has an integer or a word."""
+    """Return the section with 1e6 as 1000000 if its file has an integer or a word."""
     return {
         key: int(value)
         if isinstance(value, float) and isinstance(written.get(key), int | str) and value.is_integer()
         else value
         for key, value in section.items()
-        if key != LABEL
     }
 
 
