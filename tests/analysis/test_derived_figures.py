@@ -13,6 +13,7 @@ from poslab.loggers.send.charts import chart_rows
 from poslab.measures import Measurement, figures_of, plain_row
 from poslab.record.reader import load
 from poslab.record.schema import EXTRAPOLATION
+from poslab.report.sections.contents import document
 from poslab.report.study_tables import StudyTables
 from support.records import write_run
 
@@ -149,6 +150,22 @@ def test_a_slash_in_the_name_of_a_line_makes_no_folder(tmp_path, monkeypatch):
     names = [chart.name.removeprefix("worst_segment_") for chart in section.charts]
     assert names == ["sum_all_2", "sum_all", "sum_all_2_2"]
     assert [*section.sheets] == ["worst_segment_arms", "worst_segment"]
+
+
+def test_a_measurement_named_as_a_table_of_the_report_is_refused(tmp_path, monkeypatch):
+    """Its figures replaced arms.csv, and with the name `summary` its own figures were not written."""
+
+    class Arms(WorstSegment):
+        table = EXTRAPOLATION
+        family = "arms"
+
+    write_run(tmp_path, "run")
+    found = gather("made_up", tmp_path, None)
+    assert "arms" in document(found).sheets
+    for module in ("poslab.measures", "poslab.report.sections.contents"):
+        monkeypatch.setattr(f"{module}.measurements", lambda: (Arms(),))
+    with pytest.raises(ConfigError, match=r"two tables named arms\.csv"):
+        document(found)
 
 
 def test_a_line_without_any_number_is_not_drawn(tmp_path):

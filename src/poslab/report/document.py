@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from poslab.analysis.sheets import Sheet, sheet
+from poslab.config.schema import ConfigError
 from poslab.report.charts import Chart, LineChart, PanelChart
 from poslab.report.tables import Table
 
@@ -36,9 +37,20 @@ def joined(sections: Iterable[Section]) -> tuple[Section, ...]:
                 findings=(*first.findings, *section.findings),
                 charts=(*first.charts, *section.charts),
                 tables=(*first.tables, *section.tables),
-                sheets={**first.sheets, **section.sheets},
+                sheets=_together(first.sheets, section.sheets),
             )
     return tuple(by_name.values())
+
+
+def _together(*files: Mapping[str, Sheet]) -> dict[str, Sheet]:
+    """Return all CSV files, by their names. Raise ConfigError if two different ones have the same name."""
+    together: dict[str, Sheet] = {}
+    for name, content in chain.from_iterable(item.items() for item in files):
+        if together.setdefault(name, content) != content:
+            raise ConfigError(
+                f"the report has two tables named {name}.csv: give the measurement another name or `family`"
+            )
+    return together
 
 
 def sheets_of(*tables: Table) -> dict[str, Sheet]:
@@ -112,5 +124,5 @@ class Document:
     @property
     def sheets(self) -> dict[str, Sheet]:
         """Every CSV file, by its name."""
-        sheets = dict(chain.from_iterable(section.sheets.items() for section in self.sections))
-        return sheets | dict(self.origin.sheets) | {chart.name: sheet(chart.rows) for chart in self.charts}
+        charts = {chart.name: sheet(chart.rows) for chart in self.charts}
+        return _together(*(section.sheets for section in self.sections), self.origin.sheets, charts)
