@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 import poslab
 from poslab.model.attention import Site
@@ -150,3 +151,16 @@ def test_wrong_shapes_and_missing_gates_are_refused():
     q = torch.zeros(1, 4, 5, 32)
     with pytest.raises(ValueError, match="5 tokens, but the positional scheme is defined up to 4"):
         short(q, q, q)
+
+
+def test_a_call_on_a_cpu_leaves_the_switches_of_kernels_that_all_threads_share(monkeypatch):
+    seen = []
+
+    def recorded(*tensors, **options):
+        seen.append(torch.backends.cuda.math_sdp_enabled())
+        return scaled_dot_product_attention(*tensors, **options)
+
+    monkeypatch.setattr("poslab.model.attention.flash.scaled_dot_product_attention", recorded)
+    q = torch.ones(1, 4, 8, 32)
+    poslab.attention("flash", poslab.scheme("rope"))(q, q, q)
+    assert seen == [True]

@@ -1,7 +1,6 @@
 """Softmax attention without a T x T matrix, forward or backward (Dao et al. 2022, arXiv 2205.14135).
 
-The kernel depends on the device, the dtype and the bias. It is pinned, so that PyTorch cannot fall back to
-another one, and the run record names it:
+The kernel depends on the device, the dtype and the bias, and the run record names it. On CUDA it is pinned:
 
     flash-attn          no bias, or a fixed linear one (ALiBi), also in a window: CUDA in float16 or bfloat16
                         if the package is installed (kernels/flash_attn.py)
@@ -24,6 +23,8 @@ another one, and the run record names it:
     torch attention, two-sided
                         a geometry that is not causal: PyTorch's choice of a kernel, any bias as T x T
 """
+
+from contextlib import nullcontext
 
 import torch
 from jaxtyping import Float
@@ -157,17 +158,16 @@ def _has_blocks() -> bool:
 
 
 def _fused(backend: SDPBackend, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    width = v.shape[-1]
     # The kernels need the elements of a head to be contiguous; those of rotated heads of width 2 are not.
-    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, _as_wide(v, q)))
+    q, k, wide = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, _as_wide(v, q)))
     # In half precision the kernel's backward pass takes longer in blocks.
     blocks = q.device.type == "cpu" and q.dtype.itemsize >= 4
     if blocks and BLOCK < q.shape[-2] <= longest() and not is_compiling() and available():
-        mixed: Tensor = Blocks.apply(q, k, v, scale)  # type: ignore[no-untyped-call]
+        mixed: Tensor = Blocks.apply(q, k, wide, scale)  # type: ignore[no-untyped-call]
     else:
-        with sdpa_kernel(backend):
-            mixed = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    return mixed[..., :width]
+        with sdpa_kernel(backend) if q.is_cuda else nullcontext():  # all threads share its switches
+            mixed = scaled_dot_product_attention(q, k, wide, is_causal=True, scale=scale)
+    return mixed[..., : v.shape[-1]]
 
 
 def _as_wide(v: Tensor, q: Tensor) -> Tensor:
