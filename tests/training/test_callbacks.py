@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback
-from pytorch_lightning.callbacks import EMAWeightAveraging, ModelCheckpoint
+from pytorch_lightning.callbacks import EMAWeightAveraging, GradientAccumulationScheduler, ModelCheckpoint
 
 import poslab
 from poslab.record.reader import load_run
@@ -101,9 +101,13 @@ def test_objects_that_are_not_callbacks_are_refused(target, reason, tmp_path, mo
 
 @pytest.mark.parametrize(
     ("given", "reason"),
-    [(ModelCheckpoint(), r"checkpoint\.pt"), (Callback, r"pass objects such as MyCallback\(\)")],
+    [
+        (ModelCheckpoint(), r"checkpoint\.pt"),
+        (GradientAccumulationScheduler({0: 2}), r"trainer\.accumulate"),
+        (Callback, r"pass objects such as MyCallback\(\)"),
+    ],
 )
-def test_a_callback_that_writes_checkpoints_is_refused(given, reason, tmp_path):
+def test_a_callback_that_cannot_work_is_refused(given, reason, tmp_path):
     with pytest.raises(poslab.ConfigError, match=reason):
         poslab.train(request(), tmp_path / "mine", callbacks=[given])
     assert not (tmp_path / "mine").exists()

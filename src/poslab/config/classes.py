@@ -58,8 +58,8 @@ def callbacks_of(sections: Mapping[str, Mapping[str, Any]]) -> "list[Callback]":
 
 
 def check_callbacks(callbacks: "Iterable[Callback]") -> None:
-    """Raise ConfigError if one is not a Lightning callback, or is one that writes checkpoints."""
-    from pytorch_lightning.callbacks import Callback, Checkpoint
+    """Raise ConfigError if one is not a Lightning callback, or writes checkpoints or splits steps itself."""
+    from pytorch_lightning.callbacks import Callback, Checkpoint, GradientAccumulationScheduler
 
     for callback in callbacks:
         if not isinstance(callback, Callback):
@@ -68,4 +68,8 @@ def check_callbacks(callbacks: "Iterable[Callback]") -> None:
             raise ConfigError(
                 f"{type(callback).__name__} makes Lightning write checkpoints, but poslab writes its own "
                 "(trainer.checkpoint_seconds; the final weights are in checkpoint.pt): leave it out"
+            )
+        if isinstance(callback, GradientAccumulationScheduler):  # the batches would end before the last step
+            raise ConfigError(
+                "GradientAccumulationScheduler changes the batches of a step: set trainer.accumulate instead"
             )
