@@ -11,7 +11,7 @@ from poslab.record import measures
 from poslab.record.losses import LossSum, Validation
 from poslab.record.reader import load
 from poslab.record.schema import EXTRAPOLATION
-from poslab.report.formatting import interval, number, quantity, web_link
+from poslab.report.formatting import interval, number, quantity, share, web_link
 from poslab.report.warnings import warnings_of
 from support.records import BATCH, FLAT, STEEP, L, length_rows, plan, row_of, seal, write_run
 
@@ -164,7 +164,10 @@ def test_losses_that_are_not_finite_are_left_out(tmp_path):
     ("shown", "expected"),
     [
         (number(-1e-12), "0.000000"),
-        (interval(-1e-12, 0.0), "0.000000 ± 0.000000"),
+        (interval(-1e-12, 0.0), "0.000000"),
+        (interval(64.0, 0.0), "64.00"),  # equal seeds
+        (interval(1.5, math.nan), "1.500"),
+        (share(1.0, 0.0), "100.0"),
         (interval(2.0, 0.00042), "2.0000 ± 0.0004"),
         (interval(2.078662, 0.000005), "2.0787 ± 0.0001"),  # two seeds that agree by chance
         (interval(0.000714, 0.00002), "0.000714 ± 0.000020"),

@@ -123,11 +123,8 @@ def loss_column(family: str, k: float) -> Column:
 
 
 def _estimate(row: Row, key: str) -> tuple[float | None, float | None]:
-    """Return the mean over the seeds and the half-width of its interval.
-
-    Seeds with equal values, such as 32 right answers of 32, show no spread, and not that there is none.
-    """
-    return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width") or None
+    """Return the mean over the seeds and the half-width of its interval."""
+    return figure(row, f"{key}_mean"), figure(row, f"{key}_half_width")
 
 
 def fewer(row: Row, key: str) -> str:
@@ -186,7 +183,7 @@ def to_target(row: Row, key: str) -> Cell:
         return Cell(DASH)
     tokens, half_width = _estimate(row, key)
     if tokens is not None:
-        half = "" if half_width is None else f" ± {quantity(half_width)}"
+        half = f" ± {quantity(half_width)}" if half_width else ""
         return Cell(f"{quantity(tokens)}{half}", tokens)
     if hits == 0:
         return Cell("> budget")

@@ -154,7 +154,7 @@ class HeatPanels(Figure):
         """Return half the interval of a number, and n if some seeds lack it."""
         half = share(cell.half_width) if self.in_percent else number(cell.half_width, 2)
         parts = (
-            "" if cell.half_width is None else f"± {half}",
+            f"± {half}" if cell.half_width else "",
             f"n = {cell.n}" if cell.n < panel.seeds else "",
         )
         return ", ".join(filter(None, parts))

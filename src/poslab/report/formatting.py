@@ -28,22 +28,23 @@ def interval(mean: float | None, half_width: float | None, digits: int = 4, sign
     """Return the mean with half its interval, both with the same number of decimals: 1.523 ± 0.012.
 
     A half-width adds decimals up to `DECIMALS`. One below a unit of the last decimal is printed as that unit.
+    One of 0 is not printed: equal seeds, such as 32 right answers of 32 in each, show no spread, but not that
+    there is none.
     """
     plus = "+" if sign else ""
-    if mean is None or half_width is None:
+    if mean is None or half_width is None or not half_width > 0:  # pandas has NaN for one seed
         return number(mean, digits, plus)
     decimals = _decimals(max(abs(mean), half_width), digits)  # a mean near 0 is not known more precisely
-    if half_width > 0:
-        decimals = max(decimals, min(DECIMALS, -math.floor(math.log10(half_width))))
-        half_width = max(half_width, 10.0**-decimals)
+    decimals = max(decimals, min(DECIMALS, -math.floor(math.log10(half_width))))
+    half_width = max(half_width, 10.0**-decimals)
     return _minus(f"{mean:{plus}.{decimals}f} ± {half_width:.{decimals}f}")
 
 
 def share(fraction: float | None, half_width: float | None = None, digits: int = 1, sign: str = "") -> str:
-    """Return a share in percent with half its interval, without a percent sign: 42.0 ± 3.1."""
+    """Return a share in percent with half its interval, unless that is 0, and no percent sign: 42.0 ± 3.1."""
     if fraction is None or not math.isfinite(fraction):
         return DASH
-    half = "" if half_width is None else f" ± {100 * half_width:.{digits}f}"
+    half = f" ± {100 * half_width:.{digits}f}" if half_width else ""
     return _minus(f"{100 * fraction:{sign}.{digits}f}{half}")
 
 

@@ -10,11 +10,9 @@ function decimals(value) { // how many show four significant digits
 }
 
 function interval(mean, half) { // with the same number of decimals: 1.523 ± 0.012
-  if (half == null) return minus(mean.toFixed(decimals(mean)));
-  let places = decimals(Math.max(Math.abs(mean), half));
-  if (half > 0) places = Math.max(places, Math.min(4, -Math.floor(Math.log10(half))));
-  const least = half > 0 ? 10 ** -places : 0; // a smaller interval must not read as none
-  return `${minus(mean.toFixed(places))} ± ${Math.max(half, least).toFixed(places)}`;
+  if (!(half > 0)) return minus(mean.toFixed(decimals(mean)));
+  const places = Math.max(decimals(Math.max(Math.abs(mean), half)), Math.min(4, -Math.floor(Math.log10(half))));
+  return `${minus(mean.toFixed(places))} ± ${Math.max(half, 10 ** -places).toFixed(places)}`; // a smaller interval must not read as none
 }
 
 function quantity(x, digits = 3) {
