@@ -26,6 +26,7 @@ def write(
     losses: Any,
     text: str = "text",
     fingerprint: str = "",
+    window: int | None = None,
     **trainer: Any,
 ) -> None:
     """Write a run with windows of 8 L only, and a loss in each document; all train on as many tokens."""
@@ -42,7 +43,9 @@ def write(
     ]
     name = f"{text}-{pos}-{length}-{settings['learning_rate']}-{seed}"
     config = {"context_length": length, "trainer": settings, "data": section}
-    config["pos"] = {"name": pos, "window": length // 4}  # it follows the length
+    window = window or length // 4  # it follows the length
+    name += f"-{window}"
+    config["pos"] = {"name": pos, "window": window}
     facts = {"config": config, "data": data, "tables": {EXTRAPOLATION: rows}}
     write_run(runs, name, pos, seed, sliding=multiples, **facts)
 
@@ -89,6 +92,20 @@ def test_an_arm_with_several_controls_has_none(tmp_path):
     assert tuple(sentences(alone))[:1] == findings(alone) != ()
     write(tmp_path, "rope", 0, 8 * L, 1.9, learning_rate=0.004)
     assert controls(gather("made_up", tmp_path, f"rope L={L} lr 0.002")) == ()
+
+
+@pytest.mark.parametrize("windows", [{L: (5, 9), 8 * L: (43, 70)}, {L: (8, 16), 8 * L: (8, 16)}])
+def test_each_of_two_windows_has_its_own_control(tmp_path, windows):
+    """With shares of L, rounded here, or with numbers of tokens; all arms are the same but for the window."""
+    for length, sizes in windows.items():
+        for size in sizes:
+            for seed in range(2):
+                write(tmp_path, "rope", seed, length, 2.0 + seed / 100, window=size)
+    found = controls(gather("made_up", tmp_path, None))
+    pairs = {
+        tuple(side.arm.runs[0].config["pos"]["window"] for side in (item.arm, item.longer)) for item in found
+    }
+    assert pairs == set(zip(*windows.values(), strict=True))
 
 
 def test_seeds_without_a_finite_loss_are_left_out_and_one_seed_is_not_called_noise(tmp_path):

@@ -17,7 +17,7 @@ from poslab.record.reader import Run
 
 # Settings that may change with the length at one budget of tokens.
 FOLLOWING = {"context_length", "trainer.batch_size", "trainer.warmup_steps", *RATES}
-IN_SCHEMES = {"start", "window"}  # settings of `pos`, or of a scheme inside, that may follow the length
+IN_SCHEMES = {"start", "window"}  # in `pos` or a scheme inside: in tokens, or following the length as a share
 FOLLOWING |= {"evaluate.longest", "evaluate.validations", "evaluate.validation_windows"}
 
 
@@ -52,7 +52,7 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     first, second = item.arm.finished[0], longer.arm.finished[0]
     length = second.context_length
     alike = first.budget == second.budget and first.data_fingerprint == second.data_fingerprint
-    if first.context_length >= length or not alike or _rest(item.arm) != _rest(longer.arm):
+    if first.context_length >= length or not alike or not _same(item.arm, longer.arm):
         return None
     scored, base_scored = (
         {run.seed: _scored(run, length) for run in side.arm.finished} for side in (item, longer)
@@ -76,13 +76,24 @@ def _control(item: ArmFigures, longer: ArmFigures) -> Control | None:
     return Control(item, longer, length, losses, difference)
 
 
-def _rest(arm: Arm) -> dict[str, object]:
-    """Return the settings that an arm and its control must share."""
-    return {
-        key: value
-        for key, value in settings(arm.runs[0].config).items()
-        if key not in FOLLOWING and not (key.startswith("pos.") and key.rpartition(".")[2] in IN_SCHEMES)
-    }
+def _same(arm: Arm, longer: Arm) -> bool:
+    """Return whether an arm and its control share all settings except those that may follow the length."""
+    first, second = (side.runs[0] for side in (arm, longer))
+    ratio = second.context_length / first.context_length
+    at_length, at_longer = (
+        {key: value for key, value in settings(run.config).items() if key not in FOLLOWING}
+        for run in (first, second)
+    )
+
+    def equal(key: str) -> bool:
+        value, expected = at_longer[key], at_length[key]
+        follows = key.startswith("pos.") and key.rpartition(".")[2] in IN_SCHEMES
+        if follows and isinstance(value, int) and isinstance(expected, int):
+            # Two shares of a length, each rounded to tokens, differ by up to this.
+            return value == expected or abs(value - expected * ratio) <= (ratio + 1) / 2
+        return value == expected
+
+    return at_length.keys() == at_longer.keys() and all(map(equal, at_length))
 
 
 def _scored(run: Run, length: int) -> Mapping[str, LossSum]:
