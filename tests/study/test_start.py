@@ -139,6 +139,19 @@ def test_a_rotation_may_change_but_learned_positions_keep_their_length(bases, tm
     assert (same.pos, plan(same, tmp_path).config.pos["scheme"]) == ("learned", "learned")
 
 
+def test_the_source_has_the_windows_and_starts_of_its_own_length(tmp_path):
+    settings = {"model__layers": 4, **SHORT, "pos": POSITIONS["as_inkling"]}
+    source = make(replace(request("base", **settings), pos="as_inkling"), tmp_path)
+    begun = f"from=base/{source.run}"
+    taken = ask(begun, "context_length=64", runs=tmp_path)
+    assert (taken.pos, taken.config.pos) == ("as_inkling", source.config["pos"])
+    near, far = (taken.config.pos["schemes"][name] for name in ("near", "far"))
+    assert (near["window"], far["start"]) == (8, 32)
+    assert ask(begun, "pos=as_inkling", runs=tmp_path).pos == "as_inkling"  # the same positions
+    with pytest.raises(ConfigError, match=r"start=64: .* was trained with 32, .*: leave pos out"):
+        ask(begun, "pos=as_inkling", "context_length=64", runs=tmp_path)
+
+
 def test_a_missing_source_is_named(bases):
     with pytest.raises(ConfigError, match=r"from=base/nothing is not a run: .* base/"):
         ask("from=base/nothing", runs=bases.runs)

@@ -77,7 +77,13 @@ def request_of(
             "leave tune out and sweep trainer.learning_rate"
         )
     notes = (*request.non_default_settings, f"{FROM}={start.arm}")
-    return replace(request, start=start, non_default_settings=notes)
+    # A record has windows and starts in tokens, so that its sections differ from files with shares of L.
+    labels = {
+        name: getattr(source[1], name)
+        for name in ("pos", "attention")
+        if not any(f"{word}.".startswith(f"{name}.") for word in named)
+    }
+    return replace(request, start=start, non_default_settings=notes, **labels)
 
 
 def _source(name: str, runs: Path) -> tuple[Path, Manifest]:
@@ -206,6 +212,9 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
     """Raise ConfigError if the command or one of its `files` changes a setting that the weights depend on."""
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
+    asked = config.model_dump(mode="json")
+    if asked["pos"] != recorded["pos"]:
+        asked["pos"] = _as_recorded(config)
     new, old = (
         flat_settings(
             {
@@ -214,7 +223,7 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
                 "data": {"vocabulary": Path(str(settings["data"].get("vocabulary"))).name},
             }
         )
-        for settings in (config.model_dump(mode="json"), recorded)
+        for settings in (asked, recorded)
     )
     learns = config.scheme_learns or any(key.startswith("pos.") and key.endswith(".rate") for key in old)
     for key in dict.fromkeys([*old, *new]):
@@ -225,6 +234,15 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
                 f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, and its weights "
                 f"depend on that: leave {cause} out"
             )
+
+
+def _as_recorded(config: Config) -> dict[str, Any]:
+    """Return the section of the scheme as a record has it: windows and starts that follow L in tokens."""
+    from poslab.model.positions import Geometry, build_scheme
+
+    size = config.model
+    geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
+    return build_scheme(config.pos, geometry).section()
 
 
 def _may_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any], learns: bool) -> bool:
