@@ -11,7 +11,7 @@ from rich.text import Text
 from poslab.config.text import counted, one_line
 from poslab.report.formatting import DASH, number, quantity
 from poslab.report.render.terminal import needed, print_table, terminal_width
-from poslab.study.cost import Cost
+from poslab.study.cost import SHORTEST, Cost
 from poslab.study.display.time_left import rough_duration
 from poslab.study.launch.machine import size_text
 from poslab.study.run.job import Job
@@ -122,7 +122,8 @@ def _sums(rows: Sequence[Planned], machine: Machine, basis: str) -> list[str]:
         where = (
             f"on this kind of {device}; plan=measure times four steps" if machine.local else f"on a {device}"
         )
-        lines.append(f"The number of {unit}-hours is not known: no run has finished {where}.")
+        timed = f"no run of {SHORTEST:g} seconds or more has finished {where}"
+        lines.append(f"The number of {unit}-hours is not known: {timed}.")
         return lines
     shared_by = 1 if machine.places is None else machine.places.shared_by
     taken = _device_time(sum(row.seconds * row.devices for row in working) / shared_by, unit)
