@@ -43,7 +43,7 @@ class Schedule(Scheme):
                 window = max(1, round(window * geometry.context_length))
             if window is not None and (type(window) is not int or window < 1):
                 raise ConfigError(
-                    f"pos.schemes.{name}.window={window} must be tokens, 1 or more, or a share of L"
+                    f"pos.schemes.{name}.window={window} must be tokens, 1 or more, or a share of L below 1"
                 )
             inner = replace(geometry, layers=self.names.count(name), window=window)
             scheme = build_scheme(section, inner, f"pos.schemes.{name}")
