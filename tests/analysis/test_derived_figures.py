@@ -118,6 +118,7 @@ def test_a_name_that_reports_use_is_refused_for_a_column_an_axis_or_a_chapter(at
         {"x": 1},
         {"x": torch.zeros(2), "y": 2},
         {"x": 1, "y": np.zeros(3)},
+        {"x": 1, "y": [2.0, 3.0]},
         "x",  # of a DataFrame or a mapping in place of rows
     ],
 )

@@ -253,7 +253,8 @@ def plain_row(measurement: Measurement, row: Row) -> dict[str, Any]:
         plain = {column: plain_value(value) for column, value in row.items()}
     except (AttributeError, RuntimeError, ValueError):  # not a mapping, or an array in place of a number
         plain = {}
-    if not columns <= plain.keys() <= columns.union(optional):
+    several = any(isinstance(value, list | tuple | dict) for value in plain.values())
+    if several or not columns <= plain.keys() <= columns.union(optional):
         raise ValueError(
             f"measurement {measurement.name}: `measure` returned the row {row!r:.80}: return a mapping with "
             f"one number or text for each of {', '.join(measurement.table.columns)}"
