@@ -141,7 +141,7 @@ def test_fewer_tokens_are_enough_only_if_each_arm_uses_less_than_its_length(tmp_
                 config={"context_length": length},
                 tables={ContextUsed.table: rows},
             )
-    assert "less than 0.02 nats. For" in context_used([gather("made_up", tmp_path, f"rope L={L}")])
+    assert "less than 0.02 nats. If" in context_used([gather("made_up", tmp_path, f"rope L={L}")])
 
 
 def test_the_section_has_the_loss_of_each_arm_with_less_context(tmp_path):

@@ -33,7 +33,7 @@ def other_values(annotation: Any, value: Any) -> list[Any]:
             if isinstance(inner, dict | float)
             for other in other_values(None, inner)
         ]
-    return [value * 2, value / 2] if isinstance(value, float | int) else []
+    return [value / 2, value * 2] if isinstance(value, float | int) else []
 
 
 def fields():
@@ -52,7 +52,7 @@ def fields():
 def logits(pos, attention):
     """Return logits at 2 L of a model with L = 64; some schemes differ only past L or past `start`."""
     if "start" in pos:
-        pos = {**pos, "start": pos["start"] // 4}
+        pos = {**pos, "start": (pos["start"] or 128) // 4}
     layers = 4 if "schedule" in str(pos) or attention["kind"] == "hybrid" else 1
     gpt = make_gpt(pos, attention, width=64, heads=2, layers=layers)
     length = min(128, gpt.scheme.max_length or 128)

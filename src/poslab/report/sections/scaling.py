@@ -53,12 +53,15 @@ def _finding(rungs: Ladder, found: list[Scaling]) -> str:
 
 
 def _row(fit: Scaling) -> dict[str, Value]:
-    """Return the row of one arm in scaling.csv."""
-    row: dict[str, Value] = {"arm": fit.arm}
+    """Return the row of one arm in scaling.csv; of a law that does not fit, it has only the residual."""
+    row: dict[str, Value] = {}
     for name, need in (("tokens", fit.tokens), ("parameters", fit.parameters)):
         row |= {name: need.factor, f"{name}_low": need.low, f"{name}_high": need.high}
-        row[f"{name}_reading"] = need.reading if fit.fits else "the law does not fit"
-    return row | {"floor": fit.floor, "alpha": fit.alpha, "beta": fit.beta, "residual": fit.residual}
+        row[f"{name}_reading"] = need.reading
+    row |= {"floor": fit.floor, "alpha": fit.alpha, "beta": fit.beta}
+    if not fit.fits:
+        row = {key: "the law does not fit" if key.endswith("_reading") else None for key in row}
+    return {"arm": fit.arm, **row, "residual": fit.residual}
 
 
 def _range(factor: float | None, low: float | None, high: float | None) -> str:
@@ -94,6 +97,7 @@ def _table(rungs: Ladder, figure: str, rows: list[dict[str, Value]], chance: str
         f"1 / k. In brackets: 95 % profile intervals over {chance}, open past a factor of "
         f"{number(WIDEST, 2)}, not corrected for their number. Residual: root mean square, in "
         f"{unit(figure)}; the law does not fit if noise leaves as much in fewer than {100 * MISFIT:g} % of "
-        "studies (F test). A dash: at a bound of the search. The fit holds only for these sizes and budgets."
+        "studies (F test), and then has no parameters here. Other dashes: at a bound of the search. The "
+        "fit holds only for these sizes and budgets."
     )
     return Table(TITLE, caption, columns, rows, ("scaling.csv",))
