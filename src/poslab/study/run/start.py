@@ -213,8 +213,10 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
     recorded = {"objective": CAUSAL, **(manifest.config or {})}
     recorded["model"] = {**GPT2_BLOCK.model_dump(), **(recorded.get("model") or {})}
     asked = config.model_dump(mode="json")
-    if asked["pos"] != recorded["pos"]:
-        asked["pos"] = _as_recorded(config)
+    if asked["pos"] != recorded["pos"]:  # a record has windows and starts that follow L in tokens
+        from poslab.model.gpt import build_parts  # imports PyTorch
+
+        asked["pos"] = build_parts(config)[1].section()
     new, old = (
         flat_settings(
             {
@@ -234,15 +236,6 @@ def _check(config: Config, manifest: Manifest, start: Start, files: Mapping[str,
                 f"{key}={new.get(key)}: {start.run} was trained with {old.get(key)}, and its weights "
                 f"depend on that: leave {cause} out"
             )
-
-
-def _as_recorded(config: Config) -> dict[str, Any]:
-    """Return the section of the scheme as a record has it: windows and starts that follow L in tokens."""
-    from poslab.model.positions import Geometry, build_scheme
-
-    size = config.model
-    geometry = Geometry(size.width, size.heads, config.context_length, size.layers)
-    return build_scheme(config.pos, geometry).section()
 
 
 def _may_change(key: str, old: Mapping[str, Any], new: Mapping[str, Any], learns: bool) -> bool:
